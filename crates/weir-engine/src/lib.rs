@@ -1,0 +1,1 @@
+//! The live data plane: receive, dissect, classify, tree, send; timers, swap, statistics.

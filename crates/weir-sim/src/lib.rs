@@ -1,0 +1,1 @@
+//! Virtual time: event queue, links, hosts, TCP, traffic sources, recorder.

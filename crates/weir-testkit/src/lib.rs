@@ -1,0 +1,1 @@
+//! Dev only: conformance suite, exact reference models, generators.
