@@ -1,1 +1,14 @@
 //! The discipline library: no I/O, no clock, no threads, no floats, no unsafe, no dependencies.
+//!
+//! Read `queue/contract.rs` first: it is what every discipline promises. A packet walks
+//! `packet` (its handle and its header fields) -> `classify` (which class) -> `queue::leaf`
+//! with its `aqm` (does it live) -> `sched` (when does it go) -> `port::wire` (the link).
+//! `port` is the egress of one interface as one object, and the only thing that hosts drive.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod units;
