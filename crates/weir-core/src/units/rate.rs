@@ -37,7 +37,7 @@ impl Rate {
         // bytes <= 2^64 and 8e9 < 2^33: the product is below 2^97, so shifting by 32 would
         // overflow only past 2^96; split the division to stay exact.
         let (q, r) = (bits / u128::from(self.0), bits % u128::from(self.0));
-        let part = ((r << 32) + u128::from(self.0) - 1) / u128::from(self.0);
+        let part = (r << 32).div_ceil(u128::from(self.0));
         Fine::from_raw((q.min(u128::from(u64::MAX)) << 32) + part)
     }
     /// Whole bytes that pass in `ns` nanoseconds, rounded down.
