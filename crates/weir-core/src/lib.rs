@@ -11,4 +11,11 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod aqm;
+pub mod packet;
+pub mod queue;
+mod random;
+pub mod sched;
 pub mod units;
+
+pub use random::Random;

@@ -1,0 +1,29 @@
+//! Tail drop: a queue that is full refuses what comes.
+//!
+//! Principle: no packet dies while there is room. With `head`, room is made by dropping the
+//! oldest packet instead: losses are seen a queueing delay earlier (Lakshman, Neidhardt and Ott,
+//! "The drop from front strategy in TCP and in TCP over ATM", INFOCOM 1996).
+//! Cost: a comparison.
+
+use super::{Aqm, Decision};
+use crate::packet::{List, PacketId};
+use crate::queue::{Cx, DropReason};
+
+/// The AQM that manages nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TailDrop {
+    /// Drop the oldest packet instead of the arriving one.
+    pub head: bool,
+}
+
+impl Aqm for TailDrop {
+    fn arrive(&mut self, cx: &mut Cx, queue: &List, limit: u32, _id: &PacketId) -> Decision {
+        if queue.packets() < limit || cx.adopting() {
+            Decision::Accept
+        } else if self.head {
+            Decision::PushOut(0, DropReason::Head)
+        } else {
+            Decision::Drop(DropReason::Tail)
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! A queue of packets, linked through the packet table: 24 bytes, no allocation.
+
+use super::{Meta, NIL, PacketId, PacketTable};
+
+/// A doubly linked list of packets of one `PacketTable`.
+///
+/// Every list of a port must be used with that port's table. Dropping a list that is not empty
+/// loses its packets (they stay live in the table).
+#[derive(Debug)]
+pub struct List {
+    head: u32,
+    tail: u32,
+    packets: u32,
+    bytes: u64,
+}
+
+impl Default for List {
+    fn default() -> Self {
+        List::new()
+    }
+}
+
+impl List {
+    /// An empty list.
+    pub const fn new() -> Self {
+        List { head: NIL, tail: NIL, packets: 0, bytes: 0 }
+    }
+    /// Packets in the list.
+    pub fn packets(&self) -> u32 {
+        self.packets
+    }
+    /// Their bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.head == NIL
+    }
+    /// Appends.
+    pub fn push_back(&mut self, table: &mut PacketTable, id: PacketId) {
+        let row = table.row_mut(id.0);
+        (row.next, row.prev) = (NIL, self.tail);
+        self.packets += 1;
+        self.bytes += u64::from(row.len);
+        match self.tail {
+            NIL => self.head = id.0,
+            tail => table.row_mut(tail).next = id.0,
+        }
+        self.tail = id.0;
+    }
+    /// Takes the first.
+    pub fn pop_front(&mut self, table: &mut PacketTable) -> Option<PacketId> {
+        if self.head == NIL {
+            return None;
+        }
+        let id = self.head;
+        let row = table.row(id);
+        (self.packets, self.bytes) = (self.packets - 1, self.bytes - u64::from(row.len));
+        self.head = row.next;
+        match self.head {
+            NIL => self.tail = NIL,
+            head => table.row_mut(head).prev = NIL,
+        }
+        Some(PacketId(id))
+    }
+    /// Takes the last.
+    pub fn pop_back(&mut self, table: &mut PacketTable) -> Option<PacketId> {
+        if self.tail == NIL {
+            return None;
+        }
+        Some(self.unlink(table, self.tail))
+    }
+    /// Takes the packet at `position` from the front, walking from the nearer end.
+    pub fn remove_at(&mut self, table: &mut PacketTable, position: u32) -> Option<PacketId> {
+        if position >= self.packets {
+            return None;
+        }
+        let mut row;
+        if position <= self.packets / 2 {
+            row = self.head;
+            for _ in 0..position {
+                row = table.row(row).next;
+            }
+        } else {
+            row = self.tail;
+            for _ in position + 1..self.packets {
+                row = table.row(row).prev;
+            }
+        }
+        Some(self.unlink(table, row))
+    }
+    /// The first packet's row.
+    pub fn front<'t>(&self, table: &'t PacketTable) -> Option<&'t Meta> {
+        (self.head != NIL).then(|| table.row(self.head))
+    }
+    /// The last packet's row.
+    pub fn back<'t>(&self, table: &'t PacketTable) -> Option<&'t Meta> {
+        (self.tail != NIL).then(|| table.row(self.tail))
+    }
+    /// The rows from first to last.
+    pub fn iter<'t>(&self, table: &'t PacketTable) -> impl Iterator<Item = &'t Meta> {
+        let mut at = self.head;
+        core::iter::from_fn(move || {
+            let row = (at != NIL).then(|| table.row(at))?;
+            at = row.next;
+            Some(row)
+        })
+    }
+    /// True if counters and links agree both ways: for tests.
+    pub fn is_sound(&self, table: &PacketTable) -> bool {
+        let (mut at, mut before, mut packets, mut bytes) = (self.head, NIL, 0u32, 0u64);
+        while at != NIL {
+            let row = table.row(at);
+            if row.prev != before || packets == self.packets {
+                return false;
+            }
+            (before, at) = (at, row.next);
+            packets += 1;
+            bytes += u64::from(row.len);
+        }
+        before == self.tail && packets == self.packets && bytes == self.bytes
+    }
+    fn unlink(&mut self, table: &mut PacketTable, id: u32) -> PacketId {
+        let (next, prev, len) = {
+            let row = table.row(id);
+            (row.next, row.prev, row.len)
+        };
+        match prev {
+            NIL => self.head = next,
+            prev => table.row_mut(prev).next = next,
+        }
+        match next {
+            NIL => self.tail = prev,
+            next => table.row_mut(next).prev = prev,
+        }
+        self.packets -= 1;
+        self.bytes -= u64::from(len);
+        PacketId(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Random;
+    use crate::packet::FrameRef;
+    use crate::units::Instant;
+    use std::collections::VecDeque;
+
+    #[test]
+    fn behaves_as_a_deque_under_random_operations() {
+        let mut random = Random::new(7);
+        let mut table = PacketTable::new(64);
+        let (mut list, mut model) = (List::new(), VecDeque::new());
+        for step in 0..20_000u32 {
+            let len = 20 + step % 1500;
+            match random.below(5) {
+                0 | 1 => {
+                    if let Ok(id) = table.insert(Meta::new(len, Instant::ZERO, FrameRef(step))) {
+                        list.push_back(&mut table, id);
+                        model.push_back((step, len));
+                    }
+                }
+                op => {
+                    let position = random.below(66) as u32;
+                    let (id, expected) = match op {
+                        2 => (list.pop_front(&mut table), model.pop_front()),
+                        3 => (list.pop_back(&mut table), model.pop_back()),
+                        _ => (list.remove_at(&mut table, position), model.remove(position as usize)),
+                    };
+                    assert_eq!(id.as_ref().map(|id| (table.get(id).frame.0, table.get(id).len)), expected);
+                    if let Some(id) = id {
+                        table.remove(id);
+                    }
+                }
+            }
+            assert!(list.is_sound(&table));
+            assert_eq!(list.packets() as usize, model.len());
+        }
+    }
+}

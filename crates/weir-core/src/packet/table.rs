@@ -1,0 +1,260 @@
+//! The packet table: every packet of a port as 64 bytes in one array, named by move-only handles.
+//!
+//! Nothing is allocated per packet and memory is bounded by the capacity given at the start.
+//! A handle cannot be copied, so one packet cannot stand in two queues; a handle that is lost
+//! leaves its packet live in the table, where the port's ledger and `Port::check` see it.
+
+use crate::units::Instant;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// "No packet" in the `next` and `prev` of `Meta`.
+pub const NIL: u32 = u32::MAX;
+
+/// The name of one live packet of a `PacketTable`. Move-only: whoever holds it owns the packet.
+#[must_use = "a packet that is neither queued nor dropped is lost"]
+#[derive(PartialEq, Eq)]
+pub struct PacketId(pub(super) u32);
+
+impl PacketId {
+    /// The row in the table, for logs and for arrays kept beside the table.
+    pub fn index(&self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Debug for PacketId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+/// The bytes of a packet, as their owner (simulator, engine, replay) names them. Weir's core
+/// never follows it: the bytes may be in shared memory, in the kernel, or nowhere.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub struct FrameRef(pub u32);
+
+/// A meter's judgement (RFC 2697, section 1).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+#[repr(u8)]
+pub enum Colour {
+    /// In profile.
+    #[default]
+    Green,
+    /// Between the profiles.
+    Yellow,
+    /// Out of profile.
+    Red,
+}
+
+/// Where a packet is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+#[repr(u8)]
+pub enum State {
+    /// The row is free.
+    #[default]
+    Free,
+    /// The port has the handle: just arrived, or just taken from the tree.
+    Held,
+    /// Handed to the tree of disciplines.
+    Queued,
+    /// In the device ring or on the wire.
+    Ring,
+    /// Dropped, waiting for the host to take the frame back.
+    Dropped,
+}
+
+/// What disciplines know of a packet: one cache line.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub struct Meta {
+    pub(super) next: u32,
+    pub(super) prev: u32,
+    /// Bytes: the frame as handed to the port, layer-2 header included, without checksum,
+    /// preamble or gap.
+    pub len: u32,
+    /// Index of the leaf class, depth first over the port's tree.
+    pub leaf: u32,
+    /// When the port got the packet.
+    pub arrival: Instant,
+    /// When the present queue got it: sojourn times count from here.
+    pub enqueued: Instant,
+    /// Hash of the 5-tuple.
+    pub flow: u32,
+    /// Hash of the source address.
+    pub src_hash: u32,
+    /// Hash of the destination address.
+    pub dst_hash: u32,
+    /// The owner's name for the bytes.
+    pub frame: FrameRef,
+    /// Order of arrival at the port, wrapping: what a fall back to FIFO sorts by.
+    pub order: u32,
+    /// TCP or UDP source port, else 0.
+    pub src_port: u16,
+    /// TCP or UDP destination port, else 0.
+    pub dst_port: u16,
+    /// IP protocol.
+    pub protocol: u8,
+    /// DSCP, 0 to 63; written to the header at egress.
+    pub dscp: u8,
+    /// The two ECN bits (RFC 3168): 0 not ECN-capable, 1 ECT(1), 2 ECT(0), 3 CE; written at egress.
+    pub ecn: u8,
+    /// Verdict of the meters.
+    pub colour: Colour,
+    /// Where the packet is.
+    pub state: State,
+    /// Why it died, as `DropReason as u8`, if `state` is `Dropped`.
+    pub(crate) reason: u8,
+}
+
+const _: () = assert!(size_of::<Meta>() == 64, "Meta is one cache line");
+
+impl Meta {
+    /// A row of `len` bytes that arrived at `arrival`; every other field zero.
+    pub const fn new(len: u32, arrival: Instant, frame: FrameRef) -> Self {
+        Meta {
+            next: NIL,
+            prev: NIL,
+            len,
+            leaf: 0,
+            arrival,
+            enqueued: arrival,
+            flow: 0,
+            src_hash: 0,
+            dst_hash: 0,
+            frame,
+            order: 0,
+            src_port: 0,
+            dst_port: 0,
+            protocol: 0,
+            dscp: 0,
+            ecn: 0,
+            colour: Colour::Green,
+            state: State::Held,
+            reason: 0,
+        }
+    }
+    /// True if the sender understands marks (ECT or CE).
+    pub fn ecn_capable(&self) -> bool {
+        self.ecn != 0
+    }
+}
+
+/// All packets of one port.
+pub struct PacketTable {
+    rows: Vec<Meta>,
+    free: u32,
+    live: u32,
+    capacity: u32,
+}
+
+impl PacketTable {
+    /// A table for at most `capacity` packets, all memory taken now.
+    pub fn new(capacity: u32) -> Self {
+        let capacity = capacity.min(NIL - 1);
+        PacketTable { rows: Vec::with_capacity(capacity as usize), free: NIL, live: 0, capacity }
+    }
+    /// Takes a row for `meta`; gives `meta` back when the table is full.
+    // The error is the argument itself, as large as it is.
+    #[allow(clippy::result_large_err)]
+    pub fn insert(&mut self, meta: Meta) -> Result<PacketId, Meta> {
+        let index = if self.free != NIL {
+            let index = self.free;
+            self.free = self.rows[index as usize].next;
+            self.rows[index as usize] = meta;
+            index
+        } else if self.rows.len() < self.capacity as usize {
+            self.rows.push(meta);
+            (self.rows.len() - 1) as u32
+        } else {
+            return Err(meta);
+        };
+        self.live += 1;
+        Ok(PacketId(index))
+    }
+    /// Gives the row back.
+    pub fn remove(&mut self, id: PacketId) {
+        let row = &mut self.rows[id.0 as usize];
+        row.state = State::Free;
+        row.next = self.free;
+        self.free = id.0;
+        self.live -= 1;
+    }
+    /// The row of a packet.
+    pub fn get(&self, id: &PacketId) -> &Meta {
+        &self.rows[id.0 as usize]
+    }
+    /// The row of a packet, to change.
+    pub fn get_mut(&mut self, id: &PacketId) -> &mut Meta {
+        &mut self.rows[id.0 as usize]
+    }
+    /// Packets alive, wherever they are.
+    pub fn live(&self) -> u32 {
+        self.live
+    }
+    /// Most packets that can be alive at once.
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+    pub(super) fn row(&self, index: u32) -> &Meta {
+        &self.rows[index as usize]
+    }
+    pub(super) fn row_mut(&mut self, index: u32) -> &mut Meta {
+        &mut self.rows[index as usize]
+    }
+    /// Every packet that the tree of disciplines should have, in order of arrival, taken out of
+    /// the table's own books and not out of the tree: what survives a broken or replaced tree.
+    /// The old tree must never be called again. Allocates.
+    pub(crate) fn reclaim_queued(&mut self) -> Vec<PacketId> {
+        let mut found: Vec<PacketId> = Vec::with_capacity(self.live as usize);
+        for (index, row) in self.rows.iter_mut().enumerate() {
+            if row.state == State::Queued {
+                row.state = State::Held;
+                (row.next, row.prev) = (NIL, NIL);
+                found.push(PacketId(index as u32));
+            }
+        }
+        // Live packets span fewer than 2^31 orders, so the wrapping difference to the newest sorts.
+        let newest = found.iter().fold(None, |newest: Option<u32>, id| {
+            let order = self.rows[id.index()].order;
+            Some(newest.map_or(order, |n| if order.wrapping_sub(n) < 1 << 31 { order } else { n }))
+        });
+        if let Some(newest) = newest {
+            found.sort_unstable_by_key(|id| {
+                core::cmp::Reverse(newest.wrapping_sub(self.rows[id.index()].order))
+            });
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_bounded_and_reuses_rows() {
+        let mut table = PacketTable::new(2);
+        let meta = |len| Meta::new(len, Instant::ZERO, FrameRef(len));
+        let a = table.insert(meta(1)).unwrap();
+        let b = table.insert(meta(2)).unwrap();
+        assert_eq!(table.insert(meta(3)).unwrap_err().len, 3);
+        let row = a.index();
+        table.remove(a);
+        let c = table.insert(meta(4)).unwrap();
+        assert_eq!((c.index(), table.get(&c).len, table.get(&b).len, table.live()), (row, 4, 2, 2));
+    }
+
+    #[test]
+    fn reclaims_in_order_across_the_wrap() {
+        let mut table = PacketTable::new(4);
+        for (order, state) in
+            [(1, State::Queued), (u32::MAX, State::Queued), (0, State::Ring), (u32::MAX - 1, State::Queued)]
+        {
+            let id = table.insert(Meta::new(order, Instant::ZERO, FrameRef(0))).unwrap();
+            (table.get_mut(&id).order, table.get_mut(&id).state) = (order, state);
+        }
+        let order: Vec<u32> = table.reclaim_queued().iter().map(|id| table.get(id).order).collect();
+        assert_eq!(order, [u32::MAX - 1, u32::MAX, 1]);
+    }
+}

@@ -1,0 +1,207 @@
+//! A parent's child: a leaf, or another discipline, with the packet that it has shown.
+//!
+//! `head` shows what goes next and `take` gives exactly that, whatever arrives or how time moves
+//! in between (A06: ALTQ's peek guarantee, proved once here for every discipline). For an inner
+//! discipline `head` is a dequeue whose packet is held; a leaf whose AQM decides at arrival is
+//! only looked at. Backlog, flush and statistics include the held packet, and pushing out never
+//! takes it. The price is one packet of inversion per level that uses `head`.
+
+use super::{Backlog, Broken, Cx, Discipline, DropReason, Leaf, Next, ParamError, Params, Verdict, Visit};
+use crate::packet::PacketId;
+use crate::units::Instant;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+/// What a child would give next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Head {
+    /// A packet of `len` bytes, as soon as it is taken.
+    Packet {
+        /// Its length.
+        len: u32,
+    },
+    /// Nothing before that time.
+    At(Instant),
+    /// Nothing.
+    Idle,
+}
+
+enum Queue {
+    Leaf(Leaf),
+    Inner(Box<dyn Discipline>),
+}
+
+/// A child of a discipline.
+pub struct Child {
+    queue: Queue,
+    held: Option<PacketId>,
+    held_bytes: u32,
+}
+
+impl Child {
+    /// A leaf as a child.
+    pub fn leaf(leaf: Leaf) -> Self {
+        Child { queue: Queue::Leaf(leaf), held: None, held_bytes: 0 }
+    }
+    /// A discipline as a child.
+    pub fn inner(discipline: Box<dyn Discipline>) -> Self {
+        Child { queue: Queue::Inner(discipline), held: None, held_bytes: 0 }
+    }
+    /// Offers a packet.
+    pub fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
+        match &mut self.queue {
+            Queue::Leaf(leaf) => leaf.enqueue(cx, id),
+            Queue::Inner(inner) => inner.enqueue(cx, id),
+        }
+    }
+    /// What goes next. Asked again it says the same, until `take`, or for `At` and `Idle` until
+    /// an arrival or the passing of time.
+    pub fn head(&mut self, cx: &mut Cx) -> Head {
+        if self.held.is_some() {
+            return Head::Packet { len: self.held_bytes };
+        }
+        if let Queue::Leaf(leaf) = &self.queue
+            && !leaf.decides_at_departure()
+        {
+            return leaf.list().front(&cx.packets).map_or(Head::Idle, |row| Head::Packet { len: row.len });
+        }
+        match self.pull(cx) {
+            Next::Packet(id) => {
+                self.held_bytes = cx.packets.get(&id).len;
+                self.held = Some(id);
+                Head::Packet { len: self.held_bytes }
+            }
+            Next::At(at) => Head::At(at),
+            Next::Idle => Head::Idle,
+        }
+    }
+    /// Takes what `head` showed; without a `head` before it, a plain dequeue.
+    pub fn take(&mut self, cx: &mut Cx) -> Next {
+        match self.held.take() {
+            Some(id) => Next::Packet(id),
+            None => self.pull(cx),
+        }
+    }
+    fn pull(&mut self, cx: &mut Cx) -> Next {
+        match &mut self.queue {
+            Queue::Leaf(leaf) => leaf.dequeue(cx).map_or(Next::Idle, Next::Packet),
+            Queue::Inner(inner) => inner.dequeue(cx),
+        }
+    }
+    /// What is waiting, the held packet included.
+    pub fn backlog(&self) -> Backlog {
+        let queued = match &self.queue {
+            Queue::Leaf(leaf) => leaf.backlog(),
+            Queue::Inner(inner) => inner.backlog(),
+        };
+        match self.held {
+            Some(_) => queued + Backlog { packets: 1, bytes: u64::from(self.held_bytes) },
+            None => queued,
+        }
+    }
+    /// True if nothing is waiting.
+    pub fn is_empty(&self) -> bool {
+        self.held.is_none()
+            && match &self.queue {
+                Queue::Leaf(leaf) => leaf.is_empty(),
+                Queue::Inner(inner) => inner.is_empty(),
+            }
+    }
+    /// Drops everything.
+    pub fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
+        if let Some(id) = self.held.take() {
+            cx.drop(id, reason);
+        }
+        match &mut self.queue {
+            Queue::Leaf(leaf) => leaf.flush(cx, reason),
+            Queue::Inner(inner) => inner.flush(cx, reason),
+        }
+    }
+    /// The leaf, if this child is one.
+    pub fn as_leaf(&self) -> Option<&Leaf> {
+        match &self.queue {
+            Queue::Leaf(leaf) => Some(leaf),
+            Queue::Inner(_) => None,
+        }
+    }
+    /// The leaf, if this child is one, to choose a victim from.
+    pub fn as_leaf_mut(&mut self) -> Option<&mut Leaf> {
+        match &mut self.queue {
+            Queue::Leaf(leaf) => Some(leaf),
+            Queue::Inner(_) => None,
+        }
+    }
+    /// Hands `reconfigure` for `class` on to an inner discipline.
+    ///
+    /// # Errors
+    /// As the inner discipline; for a leaf always, since it has no classes below.
+    pub fn reconfigure_below(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
+        match &mut self.queue {
+            Queue::Inner(inner) => inner.reconfigure(cx, class, params),
+            Queue::Leaf(_) => Err(ParamError::new(class, "class", class, "a class of this interface")),
+        }
+    }
+    /// Changes the queue of this very class: a leaf's limit and AQM, or an inner discipline's own
+    /// parameters.
+    ///
+    /// # Errors
+    /// What the AQM or the inner discipline refuses.
+    pub fn reconfigure_queue(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
+        match &mut self.queue {
+            Queue::Leaf(leaf) => leaf.reconfigure(class, params, &cx.link),
+            Queue::Inner(inner) => inner.reconfigure(cx, "", params),
+        }
+    }
+    /// Shows the queue; an inner discipline shows its classes too.
+    pub fn visit_stats(&self, visit: &mut dyn Visit) {
+        match &self.queue {
+            Queue::Leaf(leaf) => leaf.visit_stats(visit),
+            Queue::Inner(inner) => inner.visit_stats(visit),
+        }
+    }
+    /// Verifies the invariants below.
+    ///
+    /// # Errors
+    /// The first that does not hold.
+    pub fn check(&self, cx: &Cx) -> Result<(), Broken> {
+        match &self.queue {
+            Queue::Leaf(leaf) if leaf.is_sound(&cx.packets) => Ok(()),
+            Queue::Leaf(_) => Err(Broken { discipline: "leaf", what: "list and counters disagree" }),
+            Queue::Inner(inner) => inner.check(cx),
+        }
+    }
+    /// Tells an inner discipline that a packet which it gave has left.
+    pub fn on_sent(&mut self, cx: &mut Cx, id: &PacketId, at: Instant) {
+        if let Queue::Inner(inner) = &mut self.queue {
+            inner.on_sent(cx, id, at);
+        }
+    }
+}
+
+/// Which child a leaf lies below: one look-up.
+#[derive(Clone, Debug, Default)]
+pub struct Routes {
+    first: u32,
+    child: Vec<u32>,
+}
+
+impl Routes {
+    /// For children whose leaves are those ranges, side by side in any order.
+    pub fn new(ranges: &[Range<u32>]) -> Self {
+        let first = ranges.iter().map(|r| r.start).min().unwrap_or(0);
+        let end = ranges.iter().map(|r| r.end).max().unwrap_or(first);
+        let mut child = alloc::vec![0; (end - first) as usize];
+        for (index, range) in ranges.iter().enumerate() {
+            for leaf in range.clone() {
+                child[(leaf - first) as usize] = index as u32;
+            }
+        }
+        Routes { first, child }
+    }
+    /// The child of that leaf; `None` for a leaf that is not below this node, which the port
+    /// never sends.
+    pub fn child(&self, leaf: u32) -> Option<usize> {
+        self.child.get(leaf.wrapping_sub(self.first) as usize).map(|&c| c as usize)
+    }
+}

@@ -1,0 +1,208 @@
+//! The contract of a queueing discipline. READ FIRST.
+//!
+//! A discipline is a **pure function of (configuration, seed, sequence of calls)**: no clock, no
+//! hidden state outside itself and `Cx`. That is why one implementation runs in the simulator,
+//! on a live link and inside other programs, and why a recording replays bit for bit.
+//!
+//! The laws, each proved for every registered discipline by the conformance suite:
+//!
+//! 1. *Conservation.* A packet that was enqueued is returned by `dequeue` once, or given to
+//!    `Cx::drop` once. No discipline frees a packet by itself.
+//! 2. *`Next`, with no other call in between.* `At(t)` implies t > now and backlog > 0; asked
+//!    again before t it repeats t; asked at or after t it answers `Packet`, or has dropped at
+//!    least one packet. `At(Instant::NEVER)` where only another call can help. `Idle` if and
+//!    only if the backlog is 0 *after* the call. Any other call may move t either way.
+//! 3. *Order.* Packets of one flow in one leaf leave in the order in which they came.
+//! 4. *Time* never runs backwards between calls, but it may stand still or jump.
+//! 5. *Adoption.* While `cx.adopting()`, enqueue accepts every packet: a swap loses nothing.
+//!
+//! The timer tick belongs to the port, not to disciplines: they answer exact times.
+
+use super::{DropReason, ParamError, Params, Visit};
+use crate::Random;
+use crate::packet::{List, PacketId, PacketTable, State};
+use crate::units::{Fine, Instant, PerByte, Rate};
+
+/// What became of the packet offered. Others may have died in the same call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It is in the queue.
+    Queued,
+    /// It was given to `Cx::drop`.
+    Dropped,
+}
+
+/// The answer of `dequeue`.
+#[must_use]
+#[derive(PartialEq, Eq, Debug)]
+pub enum Next {
+    /// This packet goes now.
+    Packet(PacketId),
+    /// Nothing may go before that time, though packets are waiting.
+    At(Instant),
+    /// Nothing is waiting.
+    Idle,
+}
+
+/// Packets waiting.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Backlog {
+    /// How many.
+    pub packets: u64,
+    /// Their bytes (`Meta::len`).
+    pub bytes: u64,
+}
+
+impl core::ops::Add for Backlog {
+    type Output = Backlog;
+    fn add(self, o: Backlog) -> Backlog {
+        Backlog { packets: self.packets + o.packets, bytes: self.bytes + o.bytes }
+    }
+}
+
+/// A discipline found its own invariant broken: our bug. The port falls back to FIFO.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Broken {
+    /// The discipline.
+    pub discipline: &'static str,
+    /// The invariant that does not hold.
+    pub what: &'static str,
+}
+
+/// The link below the tree, as disciplines know it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// Bit rate.
+    pub rate: Rate,
+    /// Bytes that each packet costs on the wire beyond `Meta::len` (Ethernet: 24).
+    pub overhead: u32,
+    /// Largest packet, bytes, layer-2 header included.
+    pub mtu: u32,
+    per_byte: PerByte,
+}
+
+impl Link {
+    /// A link of `rate` with `overhead` bytes a packet and packets up to `mtu` bytes.
+    pub fn new(rate: Rate, overhead: u32, mtu: u32) -> Self {
+        Link { rate, overhead, mtu, per_byte: PerByte::of(rate) }
+    }
+    /// Transmission time of a packet of `len` bytes: (len + overhead) * 8 / rate.
+    pub fn time_for(&self, len: u32) -> Fine {
+        self.per_byte.time_for(u64::from(len) + u64::from(self.overhead))
+    }
+    /// Time a byte takes, in units of 2^-32 ns.
+    pub fn per_byte(&self) -> PerByte {
+        self.per_byte
+    }
+}
+
+/// All that a discipline can reach.
+pub struct Cx {
+    /// The time of this call.
+    pub now: Instant,
+    /// The port's packets.
+    pub packets: PacketTable,
+    /// The link below.
+    pub link: Link,
+    /// The port's random stream.
+    pub random: Random,
+    pub(crate) dropped: List,
+    pub(crate) adopting: bool,
+    broken: Option<Broken>,
+}
+
+impl Cx {
+    /// A context for a table of `capacity` packets.
+    pub fn new(capacity: u32, link: Link, seed: u64) -> Self {
+        Cx {
+            now: Instant::ZERO,
+            packets: PacketTable::new(capacity),
+            link,
+            random: Random::new(seed),
+            dropped: List::new(),
+            adopting: false,
+            broken: None,
+        }
+    }
+    /// Ends a packet's life. The port counts it and hands the frame back to the host.
+    pub fn drop(&mut self, id: PacketId, reason: DropReason) {
+        let row = self.packets.get_mut(&id);
+        row.state = State::Dropped;
+        row.reason = reason as u8;
+        self.dropped.push_back(&mut self.packets, id);
+    }
+    /// Says that an invariant is broken. The first report stays until the port has acted.
+    #[cold]
+    pub fn broken(&mut self, discipline: &'static str, what: &'static str) {
+        self.broken.get_or_insert(Broken { discipline, what });
+    }
+    /// What is broken, if anything is.
+    pub fn is_broken(&self) -> Option<Broken> {
+        self.broken
+    }
+    /// True while a new tree takes over the packets of an old one: nothing may be dropped then.
+    pub fn adopting(&self) -> bool {
+        self.adopting
+    }
+    pub(crate) fn mend(&mut self) {
+        self.broken = None;
+    }
+    /// Takes the oldest packet that was dropped and not yet taken, with its reason: for hosts
+    /// that drive a discipline without a port. The caller removes it from `packets`.
+    pub fn next_dropped(&mut self) -> Option<(PacketId, DropReason)> {
+        let id = self.dropped.pop_front(&mut self.packets)?;
+        let reason = DropReason::from_u8(self.packets.get(&id).reason);
+        Some((id, reason))
+    }
+}
+
+/// A queueing discipline: a node that decides.
+pub trait Discipline: Send {
+    /// Takes a packet whose `leaf` lies below this node.
+    fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict;
+
+    /// Chooses what goes next, or says when to come back.
+    fn dequeue(&mut self, cx: &mut Cx) -> Next;
+
+    /// What is waiting, held packets included.
+    fn backlog(&self) -> Backlog;
+
+    /// True if nothing is waiting; cheaper than `backlog`.
+    fn is_empty(&self) -> bool {
+        self.backlog().packets == 0
+    }
+
+    /// Drops everything, also what dequeue would not give yet.
+    fn flush(&mut self, cx: &mut Cx, reason: DropReason);
+
+    /// Changes parameters of the class of that name, or of the discipline itself for "".
+    /// Whole or not at all.
+    ///
+    /// # Errors
+    /// `ParamError` for a class that is not below this node, or a value out of range.
+    fn reconfigure(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError>;
+
+    /// Shows every class with its counters.
+    fn visit_stats(&self, visit: &mut dyn Visit);
+
+    /// Verifies every invariant, at any cost: for tests.
+    ///
+    /// # Errors
+    /// `Broken` names the invariant that does not hold.
+    fn check(&self, cx: &Cx) -> Result<(), Broken>;
+
+    /// The last bit of a packet that this node dequeued left at `at`.
+    fn on_sent(&mut self, _cx: &mut Cx, _id: &PacketId, _at: Instant) {}
+
+    /// At most `max` packets onto `out`, as that many single calls at one instant would give
+    /// them. Answers what stopped it: `At` or `Idle`; `None` if `max` did.
+    fn dequeue_batch(&mut self, cx: &mut Cx, max: usize, out: &mut List) -> Option<Next> {
+        for _ in 0..max {
+            match self.dequeue(cx) {
+                Next::Packet(id) => out.push_back(&mut cx.packets, id),
+                stop => return Some(stop),
+            }
+        }
+        None
+    }
+}

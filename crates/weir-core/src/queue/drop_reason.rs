@@ -1,0 +1,63 @@
+//! Why a packet died. The names are stable: reports, traces and counters carry them.
+
+/// The reason of a packet's death.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum DropReason {
+    /// The queue was full and the arriving packet died.
+    Tail,
+    /// An AQM dropped it before the queue was full.
+    Early,
+    /// It was queued, and made room for another.
+    Pushout,
+    /// The queue was full and the oldest packet died; or an AQM dropped at departure.
+    Head,
+    /// The queue was flushed.
+    Flush,
+    /// Its class went away and nothing could take it.
+    Reconfigure,
+    /// It could no longer meet its delay bound.
+    Deadline,
+    /// A policer found it out of profile.
+    Policed,
+    /// The packet table was full.
+    Nobuf,
+    /// The port went down.
+    Portdown,
+}
+
+impl DropReason {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [DropReason; 10] = [
+        DropReason::Tail,
+        DropReason::Early,
+        DropReason::Pushout,
+        DropReason::Head,
+        DropReason::Flush,
+        DropReason::Reconfigure,
+        DropReason::Deadline,
+        DropReason::Policed,
+        DropReason::Nobuf,
+        DropReason::Portdown,
+    ];
+
+    /// The stable name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DropReason::Tail => "tail",
+            DropReason::Early => "early",
+            DropReason::Pushout => "pushout",
+            DropReason::Head => "head",
+            DropReason::Flush => "flush",
+            DropReason::Reconfigure => "reconfigure",
+            DropReason::Deadline => "deadline",
+            DropReason::Policed => "policed",
+            DropReason::Nobuf => "nobuf",
+            DropReason::Portdown => "portdown",
+        }
+    }
+    /// The reason with that number (`reason as u8`).
+    pub(crate) fn from_u8(n: u8) -> DropReason {
+        Self::ALL.get(usize::from(n)).copied().unwrap_or(DropReason::Flush)
+    }
+}

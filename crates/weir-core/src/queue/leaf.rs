@@ -1,0 +1,151 @@
+//! A leaf: one list of packets with the AQM that decides which of them dies.
+
+use super::{Backlog, Cx, DropReason, Link, ParamError, Params, Verdict, Visit};
+use crate::aqm::{AnyAqm, Aqm, Decision, TailDrop};
+use crate::packet::{List, PacketId, PacketTable};
+use alloc::boxed::Box;
+
+/// The ECN codepoint "congestion experienced" (RFC 3168, section 5).
+const CE: u8 = 3;
+
+/// A queue of packets, in order of arrival.
+pub struct Leaf {
+    list: List,
+    limit: u32,
+    aqm: AnyAqm,
+    marked: u64,
+    longest: u32,
+}
+
+impl Leaf {
+    pub(crate) fn new(limit: u32, aqm: AnyAqm) -> Self {
+        Leaf { list: List::new(), limit, aqm, marked: 0, longest: 0 }
+    }
+    /// A queue of at most `limit` packets that refuses what comes when it is full.
+    pub fn tail_drop(limit: u32) -> Self {
+        Leaf::new(limit, AnyAqm::Tail(TailDrop { head: false }))
+    }
+    /// A queue with somebody's own AQM.
+    pub fn custom(limit: u32, aqm: Box<dyn Aqm>) -> Self {
+        Leaf::new(limit, AnyAqm::Custom(aqm))
+    }
+    /// Takes a packet, unless the AQM refuses it.
+    pub fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
+        let decision = self.aqm.arrive(cx, &self.list, self.limit, &id);
+        match decision {
+            Decision::Drop(reason) => {
+                cx.drop(id, reason);
+                return Verdict::Dropped;
+            }
+            Decision::Mark(reason) => {
+                if !self.mark(&mut cx.packets, &id) {
+                    cx.drop(id, reason);
+                    return Verdict::Dropped;
+                }
+            }
+            Decision::Accept | Decision::PushOut(..) => {}
+        }
+        let Decision::PushOut(position, reason) = decision else {
+            self.list.push_back(&mut cx.packets, id);
+            self.longest = self.longest.max(self.list.packets());
+            return Verdict::Queued;
+        };
+        // The newcomer itself may be the victim (A04): with n queued, that is position n.
+        if position >= self.list.packets() {
+            cx.drop(id, reason);
+            return Verdict::Dropped;
+        }
+        self.list.push_back(&mut cx.packets, id);
+        if let Some(victim) = self.list.remove_at(&mut cx.packets, position) {
+            cx.drop(victim, reason);
+        }
+        Verdict::Queued
+    }
+    /// Takes the next packet that survives its departure.
+    pub fn dequeue(&mut self, cx: &mut Cx) -> Option<PacketId> {
+        loop {
+            let id = self.list.pop_front(&mut cx.packets)?;
+            match self.aqm.depart(cx, &self.list, &id) {
+                Decision::Drop(reason) => cx.drop(id, reason),
+                Decision::Mark(reason) => {
+                    if self.mark(&mut cx.packets, &id) {
+                        return Some(id);
+                    }
+                    cx.drop(id, reason);
+                }
+                Decision::Accept | Decision::PushOut(..) => return Some(id),
+            }
+        }
+    }
+    /// Takes the newest packet: for a parent that chooses its own victims.
+    pub fn pop_back(&mut self, cx: &mut Cx) -> Option<PacketId> {
+        self.list.pop_back(&mut cx.packets)
+    }
+    /// Takes the oldest packet without asking the AQM: for a parent that chooses its own victims.
+    pub fn pop_front(&mut self, cx: &mut Cx) -> Option<PacketId> {
+        self.list.pop_front(&mut cx.packets)
+    }
+    /// The packets, to look at.
+    pub fn list(&self) -> &List {
+        &self.list
+    }
+    /// Most packets it takes.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+    /// Changes the most packets it takes; what is queued beyond it stays.
+    pub fn set_limit(&mut self, limit: u32) {
+        self.limit = limit;
+    }
+    /// True if the AQM may drop at departure, so that the list's head is not yet what goes next.
+    pub fn decides_at_departure(&self) -> bool {
+        self.aqm.decides_at_departure()
+    }
+    /// What is waiting.
+    pub fn backlog(&self) -> Backlog {
+        Backlog { packets: u64::from(self.list.packets()), bytes: self.list.bytes() }
+    }
+    /// True if nothing is.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+    /// Drops everything.
+    pub fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
+        while let Some(id) = self.list.pop_front(&mut cx.packets) {
+            cx.drop(id, reason);
+        }
+    }
+    /// Changes `qlimit` and the AQM's parameters, whole or not at all.
+    ///
+    /// # Errors
+    /// What the AQM refuses.
+    pub fn reconfigure(&mut self, class: &str, params: &Params, link: &Link) -> Result<(), ParamError> {
+        self.aqm.get_mut().reconfigure(class, params, link)?;
+        if let Some(limit) = params.count("qlimit") {
+            self.limit = limit as u32;
+        }
+        Ok(())
+    }
+    /// Shows the queue and its AQM.
+    pub fn visit_stats(&self, visit: &mut dyn Visit) {
+        visit.value("backlog", "packets", i64::from(self.list.packets()));
+        visit.value("backlog_bytes", "bytes", self.list.bytes() as i64);
+        visit.value("longest", "packets", i64::from(self.longest));
+        visit.value("limit", "packets", i64::from(self.limit));
+        visit.value("marked", "packets", self.marked as i64);
+        self.aqm.get().visit_stats(visit);
+    }
+    /// True if the list is sound: for tests.
+    pub fn is_sound(&self, table: &PacketTable) -> bool {
+        self.list.is_sound(table)
+    }
+    fn mark(&mut self, packets: &mut PacketTable, id: &PacketId) -> bool {
+        let row = packets.get_mut(id);
+        let capable = row.ecn_capable();
+        if capable {
+            row.ecn = CE;
+            self.marked += 1;
+        }
+        capable
+    }
+}

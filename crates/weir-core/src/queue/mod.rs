@@ -1,0 +1,15 @@
+//! What a queueing discipline is: read `contract` first, then `child`, then `leaf`.
+
+mod child;
+mod contract;
+mod drop_reason;
+mod leaf;
+mod params;
+mod stats;
+
+pub use child::{Child, Head, Routes};
+pub use contract::{Backlog, Broken, Cx, Discipline, Link, Next, Verdict};
+pub use drop_reason::DropReason;
+pub use leaf::Leaf;
+pub use params::{Curve, Kind, ParamError, ParamSpec, Params, Scope, TimeUnit, Value};
+pub use stats::Visit;

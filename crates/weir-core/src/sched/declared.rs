@@ -1,0 +1,278 @@
+//! Names and parameters of disciplines that are known to altq.conf and not built yet.
+//!
+//! A configuration that uses them is read, checked and printed; building its tree is refused by
+//! name. Each entry moves to its discipline's own file when that is written.
+
+use super::registry::{Alias, Classes, Entry};
+use crate::aqm::{CLASS_PARAMS, QLIMIT_50};
+use crate::queue::ParamSpec as P;
+use crate::queue::{Kind, ParamSpec, TimeUnit};
+
+const SOURCE: &str = "//! Known by name; not built yet.";
+const ADMISSION: &[&str] = &["guaranteed", "predictive", "cntlload", "cntldelay", "none"];
+const fn count(min: u64, max: u64) -> Kind {
+    Kind::Count { min, max }
+}
+
+const CBQ_PARAMS: &[ParamSpec] = &[
+    P::discipline(
+        "efficient",
+        Kind::Flag,
+        "",
+        "Never idle: when every class is overlimit, the first that may borrow sends.",
+    ),
+    P::discipline(
+        "link-sharing",
+        Kind::Word(&["top-level", "formal", "ancestor-only"]),
+        "top-level",
+        "Which ancestors may lend (Floyd and Jacobson 1995, section III).",
+    ),
+    P::discipline(
+        "gain",
+        count(2, 1024),
+        "32",
+        "Weight of the past in the estimator: a packet counts 1/gain; a power of two.",
+    ),
+    P::discipline(
+        "minidle",
+        Kind::Word(&["on", "off"]),
+        "on",
+        "Whether the debt of a class is bounded below.",
+    ),
+    P::discipline("prr", Kind::Flag, "", "Packet by packet round robin instead of weighted round robin."),
+    P::class("priority", count(0, 7), "1", "Higher goes first."),
+    P::class("pbandwidth", Kind::Percent, "0", "Share of the interface's bandwidth, percent."),
+    P::class("exactbandwidth", Kind::Rate, "", "Share as a rate, bit/s."),
+    P::class("borrow", Kind::Flag, "", "May use what its parent has left over."),
+    P::class("default", Kind::Flag, "", "Takes what no filter matches."),
+    P::class("control", Kind::Flag, "", "Takes control traffic: ICMP, IGMP, RSVP."),
+    P::class("admission", Kind::Word(ADMISSION), "none", "Kept for RSVP; no effect of its own."),
+    P::class(
+        "maxdelay",
+        Kind::Time { bare: TimeUnit::Millis },
+        "0",
+        "Queue length as the time that it takes to drain, ms.",
+    ),
+    P::class("maxburst", count(1, 10_000), "16", "Packets that an idle class may send back to back."),
+    P::class("minburst", count(1, 10_000), "2", "Packets that a class sends back to back in steady state."),
+    P::class("packetsize", Kind::Bytes { min: 1, max: 65_535 }, "MTU", "Average packet size, bytes."),
+    P::class("maxpacketsize", Kind::Bytes { min: 1, max: 65_535 }, "MTU", "Largest packet, bytes."),
+    P::class("qlimit", count(1, 1_000_000), "30", "Queue length, packets."),
+];
+
+pub(super) const CBQ: Entry = Entry {
+    name: "cbq",
+    aliases: &[Alias { name: "cbq-wrr", implies: None }, Alias { name: "cbq-prr", implies: Some("prr") }],
+    source: SOURCE,
+    params: &[CBQ_PARAMS, CLASS_PARAMS],
+    classes: Classes::RootedTree,
+    build: None,
+};
+
+const HFSC_PARAMS: &[ParamSpec] = &[
+    P::class("sc", Kind::Curve, "", "Real-time and link-share curve: m1 (bit/s), d (ms), m2 (bit/s)."),
+    P::class("rt", Kind::Curve, "", "Real-time curve."),
+    P::class("ls", Kind::Curve, "", "Link-share curve."),
+    P::class("ul", Kind::Curve, "", "Upper-limit curve."),
+    P::class("pshare", Kind::Percent, "", "Link-share rate as a share of the interface, percent."),
+    P::class("grate", Kind::Rate, "", "Real-time rate, bit/s."),
+    P::class("bandwidth", Kind::Rate, "", "Real-time and link-share rate, bit/s."),
+    P::class("ulimit", Kind::Rate, "", "Upper limit, bit/s."),
+    P::class("default", Kind::Flag, "", "Takes what no filter matches."),
+    P::class(
+        "admission",
+        Kind::Word(&["guaranteed", "cntlload", "none"]),
+        "none",
+        "Kept for RSVP; no effect of its own.",
+    ),
+];
+
+pub(super) const HFSC: Entry = Entry {
+    name: "hfsc",
+    aliases: &[],
+    source: SOURCE,
+    params: &[HFSC_PARAMS, QLIMIT_50, CLASS_PARAMS],
+    classes: Classes::Tree,
+    build: None,
+};
+
+const PRIQ_PARAMS: &[ParamSpec] = &[
+    P::class("priority", count(0, 15), "0", "Higher goes first; each class its own."),
+    P::class("default", Kind::Flag, "", "Takes what no filter matches."),
+];
+
+pub(super) const PRIQ: Entry = Entry {
+    name: "priq",
+    aliases: &[],
+    source: SOURCE,
+    params: &[PRIQ_PARAMS, QLIMIT_50, CLASS_PARAMS],
+    classes: Classes::Flat,
+    build: None,
+};
+
+const JOBS_PARAMS: &[ParamSpec] = &[
+    P::discipline(
+        "qlimit",
+        count(1, 1_000_000),
+        "200",
+        "Packets in the shared buffer, or in each separate one.",
+    ),
+    P::discipline("separate", Kind::Flag, "", "A buffer for each class instead of one for all."),
+    P::discipline(
+        "relax",
+        Kind::Word(&["delay-first", "loss-first"]),
+        "delay-first",
+        "Which bounds give way when not all can hold.",
+    ),
+    P::discipline("sample", count(1, 1_000_000), "1", "Arrivals between two adjustments of the rates."),
+    P::class("priority", count(0, 15), "0", "Index of the class; no order of service."),
+    P::class("default", Kind::Flag, "", "Takes what no filter matches."),
+    P::class("adc", Kind::Time { bare: TimeUnit::Micros }, "-1", "Delay bound, us.").or_none(),
+    P::class("alc", Kind::Fraction, "-1", "Loss bound, 0 to 1.").or_none(),
+    P::class("arc", Kind::Rate, "-1", "Least rate, bit/s.").or_none(),
+    P::class("rdc", Kind::Real, "-1", "Delay of the next class divided by this one's.").or_none(),
+    P::class("rlc", Kind::Real, "-1", "Loss of the next class divided by this one's.").or_none(),
+];
+
+pub(super) const JOBS: Entry = Entry {
+    name: "jobs",
+    aliases: &[],
+    source: SOURCE,
+    params: &[JOBS_PARAMS],
+    classes: Classes::Flat,
+    build: None,
+};
+
+const WFQ_PARAMS: &[ParamSpec] = &[
+    P::discipline("nqueues", count(1, 65_536), "256", "Queues that flows are hashed to."),
+    P::discipline(
+        "qsize",
+        Kind::Bytes { min: 1_500, max: 1 << 32 },
+        "64K",
+        "Bytes that all queues hold together.",
+    ),
+    P::discipline(
+        "hash",
+        Kind::Word(&["dstaddr", "full", "srcport", "srcaddr"]),
+        "dstaddr",
+        "What makes a flow.",
+    ),
+];
+
+pub(super) const WFQ: Entry = Entry {
+    name: "wfq",
+    aliases: &[],
+    source: SOURCE,
+    params: &[WFQ_PARAMS],
+    classes: Classes::None,
+    build: None,
+};
+
+pub(super) const RED: Entry = Entry {
+    name: "red",
+    aliases: &[],
+    source: SOURCE,
+    params: &[crate::aqm::RED_PARAMS],
+    classes: Classes::None,
+    build: None,
+};
+
+const RIO_PARAMS: &[ParamSpec] = &[
+    P::discipline("qlimit", count(1, 1_000_000), "60", "Queue length, packets."),
+    P::discipline("packetsize", Kind::Bytes { min: 1, max: 65_535 }, "1000", "Average packet size, bytes."),
+    P::discipline(
+        "weight",
+        count(0, 65_536),
+        "0",
+        "Inverse of the weight of a new sample, a power of two; 0 chooses by the rate.",
+    ),
+    P::discipline(
+        "lo_thmin",
+        count(0, 1_000_000),
+        "35",
+        "Least average queue at which this precedence is dropped, packets.",
+    ),
+    P::discipline(
+        "lo_thmax",
+        count(0, 1_000_000),
+        "45",
+        "Average queue from which all of it is dropped, packets.",
+    ),
+    P::discipline(
+        "lo_invpmax",
+        count(1, 1_000_000),
+        "10",
+        "Inverse of the drop probability just below thmax.",
+    ),
+    P::discipline(
+        "med_thmin",
+        count(0, 1_000_000),
+        "20",
+        "Least average queue at which this precedence is dropped, packets.",
+    ),
+    P::discipline(
+        "med_thmax",
+        count(0, 1_000_000),
+        "30",
+        "Average queue from which all of it is dropped, packets.",
+    ),
+    P::discipline(
+        "med_invpmax",
+        count(1, 1_000_000),
+        "10",
+        "Inverse of the drop probability just below thmax.",
+    ),
+    P::discipline(
+        "hi_thmin",
+        count(0, 1_000_000),
+        "5",
+        "Least average queue at which this precedence is dropped, packets.",
+    ),
+    P::discipline(
+        "hi_thmax",
+        count(0, 1_000_000),
+        "15",
+        "Average queue from which all of it is dropped, packets.",
+    ),
+    P::discipline(
+        "hi_invpmax",
+        count(1, 1_000_000),
+        "10",
+        "Inverse of the drop probability just below thmax.",
+    ),
+    P::discipline("ecn", Kind::Flag, "", "Mark ECN-capable packets instead of dropping them early."),
+];
+
+pub(super) const RIO: Entry = Entry {
+    name: "rio",
+    aliases: &[],
+    source: SOURCE,
+    params: &[RIO_PARAMS],
+    classes: Classes::None,
+    build: None,
+};
+
+const BLUE_PARAMS: &[ParamSpec] = &[
+    P::discipline("qlimit", count(1, 1_000_000), "60", "Queue length, packets."),
+    P::discipline("packetsize", Kind::Bytes { min: 1, max: 65_535 }, "1000", "Average packet size, bytes."),
+    P::discipline("maxpmark", count(1, 1_000_000), "4000", "What a marking probability of 1 is counted as."),
+    P::discipline(
+        "holdtime",
+        Kind::Time { bare: TimeUnit::Micros },
+        "1000",
+        "Least time between two changes of the probability, us.",
+    ),
+    P::discipline("ecn", Kind::Flag, "", "Mark ECN-capable packets instead of dropping them early."),
+];
+
+pub(super) const BLUE: Entry = Entry {
+    name: "blue",
+    aliases: &[],
+    source: SOURCE,
+    params: &[BLUE_PARAMS],
+    classes: Classes::None,
+    build: None,
+};
+
+pub(super) const CDNR: Entry =
+    Entry { name: "cdnr", aliases: &[], source: SOURCE, params: &[], classes: Classes::None, build: None };

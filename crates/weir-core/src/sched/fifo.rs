@@ -1,0 +1,109 @@
+//! FIFO: packets leave in the order in which they came.
+//!
+//! Principle: one queue. When it is full, what comes dies.
+//! Paper: ALTQ (Cho, USENIX 1998, section 3.1) ships it as FIFOQ, the template for disciplines
+//! (A33); the same file serves every discipline that is one queue with an AQM.
+//! Cost: a list operation a packet; no memory beyond the packets.
+//! Guarantees: drops only when full (`a33_drops_only_when_full`).
+
+use super::registry::{Alias, Builder, Classes, Entry, Node};
+use crate::packet::PacketId;
+use crate::queue::{
+    Backlog, Broken, Child, Cx, Discipline, DropReason, Kind, Leaf, Next, ParamError, ParamSpec, Params,
+    Verdict, Visit,
+};
+use crate::units::Instant;
+use alloc::boxed::Box;
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "fifoq",
+    aliases: &[Alias { name: "fifo", implies: None }],
+    source: include_str!("fifo.rs"),
+    params: &[&[
+        ParamSpec::discipline(
+            "qlimit",
+            Kind::Count { min: 1, max: 1_000_000 },
+            "50",
+            "Queue length, packets.",
+        ),
+        ParamSpec::discipline("drop-head", Kind::Flag, "", "When the queue is full the oldest packet dies."),
+    ]],
+    classes: Classes::None,
+    build: Some(build),
+};
+
+fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
+    let leaf = crate::aqm::leaf("", &node.params, builder.link.rate, 50, &builder.link)?;
+    Ok(Box::new(Fifo::new(leaf)))
+}
+
+/// One queue.
+pub struct Fifo {
+    queue: Child,
+}
+
+impl Fifo {
+    /// The queue `leaf` as a discipline.
+    pub fn new(leaf: Leaf) -> Self {
+        Fifo { queue: Child::leaf(leaf) }
+    }
+}
+
+impl Discipline for Fifo {
+    fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
+        self.queue.enqueue(cx, id)
+    }
+    fn dequeue(&mut self, cx: &mut Cx) -> Next {
+        self.queue.take(cx)
+    }
+    fn backlog(&self) -> Backlog {
+        self.queue.backlog()
+    }
+    fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+    fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
+        self.queue.flush(cx, reason);
+    }
+    fn reconfigure(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
+        if class.is_empty() {
+            self.queue.reconfigure_queue(cx, class, params)
+        } else {
+            self.queue.reconfigure_below(cx, class, params)
+        }
+    }
+    fn visit_stats(&self, visit: &mut dyn Visit) {
+        self.queue.visit_stats(visit);
+    }
+    fn check(&self, cx: &Cx) -> Result<(), Broken> {
+        self.queue.check(cx)
+    }
+    fn on_sent(&mut self, cx: &mut Cx, id: &PacketId, at: Instant) {
+        self.queue.on_sent(cx, id, at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::{FrameRef, Meta};
+    use crate::queue::Link;
+    use crate::units::Rate;
+
+    #[test]
+    fn a33_drops_only_when_full() {
+        let mut cx = Cx::new(8, Link::new(Rate::from_mbps(10), 24, 1514), 1);
+        let mut fifo = Fifo::new(Leaf::tail_drop(2));
+        for n in 0..3 {
+            let id = cx.packets.insert(Meta::new(100 + n, Instant::ZERO, FrameRef(n))).unwrap();
+            assert_eq!(fifo.enqueue(&mut cx, id) == Verdict::Queued, n < 2, "packet {n}");
+        }
+        let (dropped, reason) = cx.next_dropped().unwrap();
+        assert_eq!((cx.packets.get(&dropped).len, reason), (102, DropReason::Tail));
+        for n in 0..2 {
+            let Next::Packet(id) = fifo.dequeue(&mut cx) else { panic!("two packets wait") };
+            assert_eq!(cx.packets.get(&id).len, 100 + n);
+        }
+        assert_eq!(fifo.dequeue(&mut cx), Next::Idle);
+    }
+}

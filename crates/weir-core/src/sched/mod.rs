@@ -1,0 +1,8 @@
+//! Schedulers: who goes next, and when. One file or folder each; `registry` lists them all.
+
+mod declared;
+mod fifo;
+mod registry;
+
+pub use fifo::Fifo;
+pub use registry::{Alias, Build, Builder, Class, Classes, Entry, LeafInfo, Node, Registry, Tree};
