@@ -1,0 +1,196 @@
+//! What an expectation can measure.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+
+/// What is measured, over an interval, for a set of classes of one port or a set of flows.
+///
+/// | word | subject | value | unit |
+/// |---|---|---|---|
+/// | `rate` | classes | bytes of frames that left the discipline | bit/s |
+/// | `offered` | classes | bytes of frames that arrived | bit/s |
+/// | `share` | classes | time on the wire, overhead included, of the link's | share |
+/// | `utilisation` | a direction of a link | time on the wire that was used | share |
+/// | `drops` | classes | packets that died | count |
+/// | `loss` | classes | packets that died of those that arrived | share |
+/// | `marks` | classes | packets marked by ECN | count |
+/// | `delay-mean`, `delay-max`, `delay-p99` … | classes | time in the queue of packets that left | time |
+/// | `backlog-mean`, `backlog-max` | classes | packets waiting, over time | count |
+/// | `goodput` | flows | payload delivered in order | bit/s |
+/// | `jain` | flows | Jain's fairness index of their goodputs | number |
+/// | `retransmits` | flows, whole run | segments sent again | count |
+/// | `transactions` | flows, whole run | responses received | per second |
+/// | `rtt-mean`, `rtt-max`, `rtt-p99` … | flows, whole run | round-trip times (TCP samples, transactions) | time |
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Measure {
+    /// `rate`.
+    Rate,
+    /// `offered`.
+    Offered,
+    /// `share`.
+    Share,
+    /// `utilisation`.
+    Utilisation,
+    /// `drops`.
+    Drops,
+    /// `loss`.
+    Loss,
+    /// `marks`.
+    Marks,
+    /// `delay-…`.
+    Delay(Statistic),
+    /// `backlog-mean`.
+    BacklogMean,
+    /// `backlog-max`.
+    BacklogMax,
+    /// `goodput`.
+    Goodput,
+    /// `jain`.
+    Jain,
+    /// `retransmits`.
+    Retransmits,
+    /// `transactions`.
+    Transactions,
+    /// `rtt-…`.
+    Rtt(Statistic),
+}
+
+/// One number of a distribution.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Statistic {
+    /// The mean.
+    Mean,
+    /// The greatest.
+    Max,
+    /// `pN`: the value that N per cent do not exceed; 0 < N < 100, decimals allowed.
+    Percentile(f64),
+}
+
+/// The unit of a measured value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Bits per second.
+    Rate,
+    /// Nanoseconds.
+    Time,
+    /// Parts of one.
+    Share,
+    /// A plain number.
+    Number,
+}
+
+impl Unit {
+    /// As it stands behind a number in a report.
+    pub const fn suffix(self) -> &'static str {
+        match self {
+            Unit::Rate => ", bit/s",
+            Unit::Time => ", ns",
+            Unit::Share | Unit::Number => "",
+        }
+    }
+}
+
+const PLAIN: [(&str, Measure); 13] = [
+    ("rate", Measure::Rate),
+    ("offered", Measure::Offered),
+    ("share", Measure::Share),
+    ("utilisation", Measure::Utilisation),
+    ("drops", Measure::Drops),
+    ("loss", Measure::Loss),
+    ("marks", Measure::Marks),
+    ("backlog-mean", Measure::BacklogMean),
+    ("backlog-max", Measure::BacklogMax),
+    ("goodput", Measure::Goodput),
+    ("jain", Measure::Jain),
+    ("retransmits", Measure::Retransmits),
+    ("transactions", Measure::Transactions),
+];
+
+impl Measure {
+    /// True if it speaks of flows, false if of classes or a link.
+    pub const fn of_flows(self) -> bool {
+        matches!(
+            self,
+            Measure::Goodput | Measure::Jain | Measure::Retransmits | Measure::Transactions | Measure::Rtt(_)
+        )
+    }
+    /// True if it is only known for the whole run.
+    pub const fn whole_run_only(self) -> bool {
+        matches!(self, Measure::Retransmits | Measure::Transactions | Measure::Rtt(_))
+    }
+    /// The unit of its value.
+    pub const fn unit(self) -> Unit {
+        match self {
+            Measure::Rate | Measure::Offered | Measure::Goodput => Unit::Rate,
+            Measure::Share | Measure::Utilisation | Measure::Loss => Unit::Share,
+            Measure::Delay(_) | Measure::Rtt(_) => Unit::Time,
+            Measure::Drops
+            | Measure::Marks
+            | Measure::BacklogMean
+            | Measure::BacklogMax
+            | Measure::Jain
+            | Measure::Retransmits
+            | Measure::Transactions => Unit::Number,
+        }
+    }
+    /// From its word.
+    pub fn parse(word: &str) -> Result<Self, String> {
+        if let Some((_, measure)) = PLAIN.iter().find(|(name, _)| *name == word) {
+            return Ok(*measure);
+        }
+        let statistic = |text: &str| match (text, text.strip_prefix('p').map(str::parse::<f64>)) {
+            ("mean", _) => Some(Statistic::Mean),
+            ("max", _) => Some(Statistic::Max),
+            (_, Some(Ok(p))) if p > 0.0 && p < 100.0 => Some(Statistic::Percentile(p)),
+            _ => None,
+        };
+        let known = match word.split_once('-') {
+            Some(("delay", rest)) => statistic(rest).map(Measure::Delay),
+            Some(("rtt", rest)) => statistic(rest).map(Measure::Rtt),
+            _ => None,
+        };
+        known.ok_or_else(|| {
+            let words: Vec<&str> = PLAIN.iter().map(|(name, _)| *name).collect();
+            format!(
+                "`{word}` is nothing that can be measured\nwrite one of: {}, delay-mean, delay-max, delay-p99 (any percentile), rtt-mean, rtt-max, rtt-p99",
+                words.join(", ")
+            )
+        })
+    }
+}
+
+impl fmt::Display for Statistic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Statistic::Mean => f.write_str("mean"),
+            Statistic::Max => f.write_str("max"),
+            Statistic::Percentile(p) => write!(f, "p{p}"),
+        }
+    }
+}
+
+impl fmt::Display for Measure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Measure::Delay(statistic) => write!(f, "delay-{statistic}"),
+            Measure::Rtt(statistic) => write!(f, "rtt-{statistic}"),
+            other => {
+                let name = PLAIN.iter().find(|(_, measure)| measure == other);
+                f.write_str(name.expect("every measure without a statistic is in PLAIN").0)
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Measure {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let word = String::deserialize(deserializer)?;
+        Measure::parse(&word).map_err(serde::de::Error::custom)
+    }
+}
+
+impl Serialize for Measure {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}

@@ -1,0 +1,425 @@
+//! Quantities as people write them: `"5ms"`, `"10M"`, `"64K"`, `"5%"`, read exactly or refused.
+//!
+//! Every type reads from a TOML string (and from a bare number where the unit is beyond doubt) and
+//! prints a form that reads back as the same value. An error is two lines: what is wrong, then how
+//! to mend it; `crate::diagnostic` adds the place.
+
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use weir_core::units::{Duration, Instant, Rate};
+
+/// A time since the start of the run, or a span of time: `"45s"`, `"5ms"`, `"300us"`, `"20ns"`,
+/// `"2min"`, decimals allowed (`"1.5s"`), `"0"`. At most 584 years, resolution 1 ns.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
+pub struct Time(u64);
+
+impl Time {
+    /// The start of the run, or no time.
+    pub const ZERO: Time = Time(0);
+    /// `ns` nanoseconds.
+    pub const fn from_nanos(ns: u64) -> Self {
+        Time(ns)
+    }
+    /// `ms` milliseconds.
+    pub const fn from_millis(ms: u64) -> Self {
+        Time(ms * 1_000_000)
+    }
+    /// `s` seconds.
+    pub const fn from_secs(s: u64) -> Self {
+        Time(s * 1_000_000_000)
+    }
+    /// Nanoseconds.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+    /// Seconds, for reports.
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+    /// As a point in time, counted from the start of the run.
+    pub const fn instant(self) -> Instant {
+        Instant::from_nanos(self.0)
+    }
+    /// As a span.
+    pub const fn duration(self) -> Duration {
+        Duration::from_nanos(self.0)
+    }
+    /// From text, with the reason if it is not a time.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let bad = |why: &str| {
+            Err(format!(
+                "`{text}` is not a time: {why}\nwrite a number and a unit: \"45s\", \"5ms\", \"300us\", \"20ns\" or \"2min\""
+            ))
+        };
+        let Some((number, unit)) = Decimal::split(text) else {
+            return bad("it does not begin with a number");
+        };
+        let scale = match unit {
+            "ns" => 1,
+            "us" | "µs" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "min" => 60_000_000_000,
+            "" if number.is_zero() => 1,
+            "" => return bad("the unit is missing"),
+            other => return bad(&format!("the unit `{other}` is not known")),
+        };
+        match number.times(scale) {
+            Ok(ns) => Ok(Time(ns)),
+            Err(Inexact::Fraction) => bad("the resolution is 1 ns"),
+            Err(Inexact::TooLarge) => bad("it is longer than 584 years"),
+        }
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => f.write_str("0s"),
+            ns if ns % 1_000_000_000 == 0 => write!(f, "{}s", ns / 1_000_000_000),
+            ns if ns % 1_000_000 == 0 => write!(f, "{}ms", ns / 1_000_000),
+            ns if ns % 1_000 == 0 => write!(f, "{}us", ns / 1_000),
+            ns => write!(f, "{ns}ns"),
+        }
+    }
+}
+
+/// A rate in bits per second: `"10M"`, `"10mbit"`, `"64kbit"`, `"1.5M"`, `"9600"` or `9600`.
+/// Suffixes k, M, G are powers of 1000, in either case. `"10Mbps"` is refused: it can be read two ways.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
+pub struct BitRate(u64);
+
+impl BitRate {
+    /// `bps` bits per second.
+    pub const fn from_bps(bps: u64) -> Self {
+        BitRate(bps)
+    }
+    /// Bits per second.
+    pub const fn as_bps(self) -> u64 {
+        self.0
+    }
+    /// In the units of the disciplines.
+    pub const fn rate(self) -> Rate {
+        Rate::from_bps(self.0)
+    }
+    /// From text, with the reason if it is not a rate.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let bad = |why: &str| {
+            Err(format!(
+                "`{text}` is not a rate: {why}\nwrite bits per second with k, M or G: \"10M\", \"10mbit\", \"64kbit\" or \"9600\""
+            ))
+        };
+        let Some((number, unit)) = Decimal::split(text) else {
+            return bad("it does not begin with a number");
+        };
+        let lower = unit.to_ascii_lowercase();
+        if let Some(prefix) = lower.strip_suffix("bps").filter(|p| matches!(*p, "" | "k" | "m" | "g")) {
+            let digits = &text[..text.len() - unit.len()].trim_end();
+            let bytes = number.scaled_by_8();
+            return Err(format!(
+                "`{text}` can be read two ways\nwrite \"{digits}{prefix}bit\" for bits per second, or \"{bytes}{prefix}bit\" if bytes per second are meant"
+            ));
+        }
+        let scale = match lower.as_str() {
+            "" | "bit" => 1,
+            "k" | "kbit" => 1_000,
+            "m" | "mbit" => 1_000_000,
+            "g" | "gbit" => 1_000_000_000,
+            _ => return bad(&format!("the unit `{unit}` is not known")),
+        };
+        match number.times(scale) {
+            Ok(bps) => Ok(BitRate(bps)),
+            Err(Inexact::Fraction) => bad("it is not a whole number of bits per second"),
+            Err(Inexact::TooLarge) => bad("it is above 18 Ebit/s"),
+        }
+    }
+}
+
+impl fmt::Display for BitRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => f.write_str("0"),
+            bps if bps % 1_000_000_000 == 0 => write!(f, "{}G", bps / 1_000_000_000),
+            bps if bps % 1_000_000 == 0 => write!(f, "{}M", bps / 1_000_000),
+            bps if bps % 1_000 == 0 => write!(f, "{}k", bps / 1_000),
+            bps => write!(f, "{bps}"),
+        }
+    }
+}
+
+/// A number of bytes: `1500`, `"1500"`, `"64K"` (K and M are powers of 1024, as in altq.conf; `"64KiB"` too).
+/// `"64KB"` is refused: it can be read two ways.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
+pub struct Size(u64);
+
+impl Size {
+    /// `bytes` bytes.
+    pub const fn from_bytes(bytes: u64) -> Self {
+        Size(bytes)
+    }
+    /// Bytes.
+    pub const fn as_bytes(self) -> u64 {
+        self.0
+    }
+    /// From text, with the reason if it is not a size.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let bad = |why: &str| {
+            Err(format!(
+                "`{text}` is not a size: {why}\nwrite bytes: 1500, or \"64K\", \"1M\" in powers of 1024"
+            ))
+        };
+        let Some((number, unit)) = Decimal::split(text) else {
+            return bad("it does not begin with a number");
+        };
+        let scale = match unit {
+            "" | "B" => 1,
+            "K" | "k" | "KiB" => 1 << 10,
+            "M" | "m" | "MiB" => 1 << 20,
+            "KB" | "kB" | "MB" => {
+                let (small, large) = if unit == "MB" { (1_000_000, 1 << 20) } else { (1_000, 1 << 10) };
+                return Err(match (number.times(small), number.times(large)) {
+                    (Ok(small), Ok(large)) => {
+                        format!("`{text}` can be read two ways\nwrite {small} or {large}")
+                    }
+                    _ => format!("`{text}` can be read two ways\nwrite the number of bytes"),
+                });
+            }
+            other => return bad(&format!("the unit `{other}` is not known")),
+        };
+        match number.times(scale) {
+            Ok(bytes) => Ok(Size(bytes)),
+            Err(Inexact::Fraction) => bad("it is not a whole number of bytes"),
+            Err(Inexact::TooLarge) => bad("it is above 16 EiB"),
+        }
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A value of an expectation; which kinds fit depends on what is expected.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Amount {
+    /// A bare number: a count, a ratio, bytes, or bits per second.
+    Number(f64),
+    /// `"58%"`: a share; as a tolerance, of the expected value. In parts of one.
+    Percent(f64),
+    /// `"5pt"`: percentage points, for tolerances of shares. In parts of one.
+    Points(f64),
+    /// `"8ms"`.
+    Time(Time),
+    /// `"10M"`.
+    Rate(BitRate),
+}
+
+impl Amount {
+    /// From text, with the reason if it is no quantity.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let bad = || {
+            format!(
+                "`{text}` is not a quantity\nwrite a number, a rate \"10M\", a time \"8ms\", a share \"58%\" or points \"5pt\""
+            )
+        };
+        let (_, unit) = Decimal::split(text).ok_or_else(bad)?;
+        let number = || text[..text.len() - unit.len()].trim().parse::<f64>().map_err(|_| bad());
+        match unit {
+            "" => Ok(Amount::Number(number()?)),
+            "%" => Ok(Amount::Percent(number()? / 100.0)),
+            "pt" => Ok(Amount::Points(number()? / 100.0)),
+            "ns" | "us" | "µs" | "ms" | "s" | "min" => Time::parse(text).map(Amount::Time),
+            _ => match BitRate::parse(text) {
+                Ok(rate) => Ok(Amount::Rate(rate)),
+                Err(why) if why.contains("two ways") => Err(why),
+                Err(_) => Err(bad()),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Amount::Number(n) => write!(f, "{n}"),
+            Amount::Percent(p) => write!(f, "{}%", hundred_times(*p)),
+            Amount::Points(p) => write!(f, "{}pt", hundred_times(*p)),
+            Amount::Time(t) => t.fmt(f),
+            Amount::Rate(r) => r.fmt(f),
+        }
+    }
+}
+
+/// `p * 100` without the last digits that binary fractions add, so that 0.07 prints as 7.
+fn hundred_times(p: f64) -> f64 {
+    (p * 1e11).round() / 1e9
+}
+
+/// A DiffServ code point: a number from 0 to 63 or a name: `"EF"`, `"AF11"` to `"AF43"`, `"CS0"` to `"CS7"`, `"BE"`, `"LE"`.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Hash)]
+pub struct Dscp(u8);
+
+impl Dscp {
+    /// The code point, 0 to 63.
+    pub const fn code(self) -> u8 {
+        self.0
+    }
+    /// From text, with the reason if it is no code point.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let upper = text.to_ascii_uppercase();
+        let digits: Vec<u8> = upper.bytes().skip(2).map(|b| b.wrapping_sub(b'0')).collect();
+        match (upper.get(..2), digits.as_slice()) {
+            (Some("EF"), []) => return Ok(Dscp(46)),
+            (Some("BE"), []) => return Ok(Dscp(0)),
+            (Some("LE"), []) => return Ok(Dscp(1)),
+            (Some("AF"), [class @ 1..=4, drop @ 1..=3]) => return Ok(Dscp(class * 8 + drop * 2)),
+            (Some("CS"), [class @ 0..=7]) => return Ok(Dscp(class * 8)),
+            _ => {}
+        }
+        match text.parse::<u8>() {
+            Ok(code @ 0..=63) => Ok(Dscp(code)),
+            _ => Err(format!(
+                "`{text}` is not a DiffServ code point\nwrite 0 to 63, or EF, AF11 to AF43, CS0 to CS7, BE, LE"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Dscp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A non-negative decimal number, kept exactly.
+struct Decimal {
+    digits: u128,
+    places: u32,
+}
+
+enum Inexact {
+    Fraction,
+    TooLarge,
+}
+
+impl Decimal {
+    /// Splits text into its leading number and the unit behind it.
+    fn split(text: &str) -> Option<(Decimal, &str)> {
+        let text = text.trim();
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, unit) = text.split_at(end);
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        // 30 digits keep every product below 2^128 after `times`; nobody writes more.
+        if whole.is_empty() || whole.len() + fraction.len() > 28 || fraction.contains('.') {
+            return None;
+        }
+        if number.ends_with('.') {
+            return None;
+        }
+        let digits = format!("{whole}{fraction}").parse().ok()?;
+        Some((Decimal { digits, places: fraction.len() as u32 }, unit.trim_start()))
+    }
+    fn is_zero(&self) -> bool {
+        self.digits == 0
+    }
+    fn times(&self, scale: u64) -> Result<u64, Inexact> {
+        let product = self.digits.checked_mul(u128::from(scale)).ok_or(Inexact::TooLarge)?;
+        let unit = 10_u128.pow(self.places);
+        if product % unit != 0 {
+            return Err(Inexact::Fraction);
+        }
+        u64::try_from(product / unit).map_err(|_| Inexact::TooLarge)
+    }
+    /// Eight times the number, as text.
+    fn scaled_by_8(&self) -> String {
+        let (unit, product) = (10_u128.pow(self.places), self.digits * 8);
+        let fraction = format!("{:0width$}", product % unit, width = self.places as usize);
+        match fraction.trim_end_matches('0') {
+            "" => (product / unit).to_string(),
+            rest => format!("{}.{rest}", product / unit),
+        }
+    }
+}
+
+/// Serde for a quantity: text through `parse`, whole numbers where `bare` allows them.
+macro_rules! quantity_serde {
+    ($type:ty, $expecting:literal, $number:expr, $write:expr) => {
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Reader;
+                impl Visitor<'_> for Reader {
+                    type Value = $type;
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str($expecting)
+                    }
+                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$type, E> {
+                        <$type>::parse(text).map_err(E::custom)
+                    }
+                    fn visit_i64<E: de::Error>(self, n: i64) -> Result<$type, E> {
+                        let read: fn(f64, String) -> Result<$type, String> = $number;
+                        read(n as f64, n.to_string()).map_err(E::custom)
+                    }
+                    fn visit_u64<E: de::Error>(self, n: u64) -> Result<$type, E> {
+                        let read: fn(f64, String) -> Result<$type, String> = $number;
+                        read(n as f64, n.to_string()).map_err(E::custom)
+                    }
+                    fn visit_f64<E: de::Error>(self, n: f64) -> Result<$type, E> {
+                        let read: fn(f64, String) -> Result<$type, String> = $number;
+                        read(n, n.to_string()).map_err(E::custom)
+                    }
+                }
+                deserializer.deserialize_any(Reader)
+            }
+        }
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let write: fn(&Self, S) -> Result<S::Ok, S::Error> = $write;
+                write(self, serializer)
+            }
+        }
+    };
+}
+
+quantity_serde!(Time, "a time such as \"5ms\"", |_, text| Time::parse(&text), |time, s| s
+    .serialize_str(&time.to_string()));
+quantity_serde!(BitRate, "a rate such as \"10M\"", |_, text| BitRate::parse(&text), |rate, s| s
+    .serialize_str(&rate.to_string()));
+quantity_serde!(Size, "a size such as 1500 or \"64K\"", |_, text| Size::parse(&text), |size, s| s
+    .serialize_str(&size.to_string()));
+quantity_serde!(
+    Dscp,
+    "a DiffServ code point such as \"EF\" or 46",
+    |_, text| Dscp::parse(&text),
+    |dscp, s| s.serialize_u8(dscp.0)
+);
+quantity_serde!(
+    Amount,
+    "a number or a quantity such as \"10M\", \"8ms\", \"58%\"",
+    |n, text| if n.is_finite() && n >= 0.0 {
+        Ok(Amount::Number(n))
+    } else {
+        Err(format!("`{text}` is not a quantity\nwrite a number from 0 up"))
+    },
+    |amount, s| match amount {
+        Amount::Number(n) => s.serialize_f64(*n),
+        other => s.serialize_str(&other.to_string()),
+    }
+);
+
+impl fmt::Debug for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+impl fmt::Debug for BitRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+impl fmt::Debug for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
