@@ -1,1 +1,87 @@
-//! Live ports: AF_PACKET, pcap files and a fault-injecting wrapper. The only crate with unsafe code.
+//! Live ports: AF_PACKET, recorded packets, and a fault-injecting wrapper. The only crate with
+//! `unsafe` code.
+//!
+//! A packet's way through this crate: [`Io::receive`] takes frames of the [`pool`] and fills them,
+//! the engine hands their [`FrameRef`]s to a port, and [`Io::send`] writes those that leave.
+//! No frame is copied in between.
+//!
+//! - [`pool`]: the fixed store of frame buffers, bounded when it is made.
+//! - [`af_packet`]: a raw socket on an interface, with checksum and segmentation offload headers.
+//! - [`memory`]: the same interface over queues in memory, for tests and programs.
+//! - [`fault`]: a wrapper that drops, repeats, damages and withholds frames, seeded.
+//! - [`trace`]: recorded packets: pcap, pcapng and Weir's own CSV.
+//! - [`sys`], [`socket`], [`icmp`]: what the engine and the lab need of the system, made safe here: clocks,
+//!   waiting, namespaces, socket options.
+//!
+//! Every `unsafe` block says why it is sound, and a test walks over it. The modules that need
+//! none forbid it.
+
+pub mod af_packet;
+pub mod fault;
+pub mod icmp;
+pub mod memory;
+pub mod pool;
+pub mod socket;
+pub mod sys;
+pub mod trace;
+
+use std::os::fd::BorrowedFd;
+
+pub use pool::{FrameRef, Pool, PoolSize};
+
+/// Frames that one call of [`Io::receive`] or [`Io::send`] moves at most.
+pub const BATCH: usize = 32;
+
+/// What an interface has moved and lost since it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct IoStats {
+    /// Frames received.
+    pub rx_frames: u64,
+    /// Bytes received, layer-2 header included.
+    pub rx_bytes: u64,
+    /// Frames that the system dropped because nobody fetched them in time.
+    pub rx_overrun: u64,
+    /// Frames dropped on receipt because the pool had no buffer for them.
+    pub rx_nobuf: u64,
+    /// Frames sent.
+    pub tx_frames: u64,
+    /// Bytes sent.
+    pub tx_bytes: u64,
+    /// Frames that the system refused to send (device gone or full, or longer than its MTU).
+    pub tx_errors: u64,
+}
+
+/// One side of the engine: somewhere frames come from and go to.
+///
+/// Calls never block; [`sys::wait`] blocks, on the descriptors of several interfaces at once.
+pub trait Io {
+    /// Appends up to [`BATCH`] received frames to `out`. Fewer than [`BATCH`] means that nothing
+    /// more was there. The caller owns the frames and frees them.
+    fn receive(&mut self, pool: &mut Pool, out: &mut Vec<FrameRef>);
+
+    /// Sends frames in their order and answers how many of them are done with: sent, or refused
+    /// and counted in [`IoStats::tx_errors`]. The caller keeps all frames, frees those done with
+    /// and offers the rest again later.
+    fn send(&mut self, pool: &mut Pool, frames: &[FrameRef]) -> usize;
+
+    /// What to wait on until frames can be received; `None` if there is nothing to wait on.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Counters since the interface was opened.
+    fn stats(&mut self) -> IoStats;
+}
+
+impl<I: Io + ?Sized> Io for Box<I> {
+    fn receive(&mut self, pool: &mut Pool, out: &mut Vec<FrameRef>) {
+        (**self).receive(pool, out);
+    }
+    fn send(&mut self, pool: &mut Pool, frames: &[FrameRef]) -> usize {
+        (**self).send(pool, frames)
+    }
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        (**self).descriptor()
+    }
+    fn stats(&mut self) -> IoStats {
+        (**self).stats()
+    }
+}

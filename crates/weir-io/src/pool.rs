@@ -1,0 +1,312 @@
+//! The fixed store of frame buffers.
+//!
+//! A frame is a head of 2 KB and, for the packets of up to 64 KB that segmentation offload makes,
+//! a tail from a second, smaller store. Receiving scatters into both, so that nothing is copied
+//! and memory stays bounded: a queue of a thousand small packets holds 2 MB, not 64.
+//!
+//! ```text
+//! head: | spare 10 | offload header 10 | frame: Ethernet, IP, ... up to 2028 | tail: 64 KB |
+//!       0          start - 10          start (20; 16 with a VLAN tag put back)
+//! ```
+//!
+//! Buffers are zeroed by the system on first touch, so a large pool costs address space only.
+#![forbid(unsafe_code)]
+
+/// A frame in a [`Pool`]: a number that means nothing to anybody else.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FrameRef(pub u32);
+
+/// Bytes of a head buffer.
+pub const HEAD_BYTES: usize = 2048;
+/// Bytes of a tail buffer.
+pub const TAIL_BYTES: usize = 64 * 1024;
+/// Bytes of the offload header that stands before each frame (`struct virtio_net_hdr`).
+pub const OFFLOAD_BYTES: usize = 10;
+/// Where a frame starts in its head buffer when no VLAN tag was put back.
+pub const START: usize = 20;
+/// Bytes of a frame that lie in its head buffer.
+pub const HEAD_ROOM: usize = HEAD_BYTES - START;
+const NO_TAIL: u32 = u32::MAX;
+
+/// How many buffers a pool has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PoolSize {
+    /// Frames, 2 KB each.
+    pub frames: u32,
+    /// Of those, how many may be longer than 2 KB at the same time: 64 KB more each.
+    pub tails: u32,
+}
+
+impl Default for PoolSize {
+    /// 16 MB of heads and 32 MB of tails, touched only when used.
+    fn default() -> Self {
+        PoolSize { frames: 8192, tails: 512 }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Frame {
+    start: u16,
+    in_use: bool,
+    tail: u32,
+    len: u32,
+}
+
+/// The store. Every frame is either free or held by exactly one owner, by its [`FrameRef`].
+pub struct Pool {
+    heads: Box<[u8]>,
+    tails: Box<[u8]>,
+    frames: Vec<Frame>,
+    free: Vec<u32>,
+    free_tails: Vec<u32>,
+}
+
+impl Pool {
+    /// A pool of `size`.
+    pub fn new(size: PoolSize) -> Self {
+        Pool {
+            heads: vec![0; size.frames as usize * HEAD_BYTES].into_boxed_slice(),
+            tails: vec![0; size.tails as usize * TAIL_BYTES].into_boxed_slice(),
+            frames: vec![
+                Frame { start: START as u16, in_use: false, tail: NO_TAIL, len: 0 };
+                size.frames as usize
+            ],
+            free: (0..size.frames).rev().collect(),
+            free_tails: (0..size.tails).rev().collect(),
+        }
+    }
+
+    /// Takes a free frame, empty and without tail.
+    pub fn alloc(&mut self) -> Option<FrameRef> {
+        let index = self.free.pop()?;
+        self.frames[index as usize] = Frame { start: START as u16, in_use: true, tail: NO_TAIL, len: 0 };
+        Some(FrameRef(index))
+    }
+
+    /// Gives a frame back, with its tail. A frame that is free already stays free.
+    pub fn free(&mut self, frame: FrameRef) {
+        let Some(f) = self.frames.get_mut(frame.0 as usize) else { return };
+        debug_assert!(f.in_use, "frame {} freed twice", frame.0);
+        if !f.in_use {
+            return;
+        }
+        f.in_use = false;
+        if f.tail != NO_TAIL {
+            self.free_tails.push(f.tail);
+            f.tail = NO_TAIL;
+        }
+        self.free.push(frame.0);
+    }
+
+    /// Frames that nobody holds.
+    pub fn available(&self) -> usize {
+        self.free.len()
+    }
+    /// Tails that nobody holds.
+    pub fn tails_available(&self) -> usize {
+        self.free_tails.len()
+    }
+    /// Frames in all.
+    pub fn capacity(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Length of the frame in bytes, layer-2 header included.
+    pub fn len_bytes(&self, frame: FrameRef) -> u32 {
+        self.frames[frame.0 as usize].len
+    }
+
+    /// The first bytes of the frame: all of it, or the first 2028 bytes of a longer one.
+    pub fn head(&self, frame: FrameRef) -> &[u8] {
+        let (at, f) = (frame.0 as usize * HEAD_BYTES, self.frames[frame.0 as usize]);
+        let end = HEAD_BYTES.min(usize::from(f.start) + f.len as usize);
+        &self.heads[at + usize::from(f.start)..at + end]
+    }
+
+    /// The same bytes, to be changed in place.
+    pub fn head_mut(&mut self, frame: FrameRef) -> &mut [u8] {
+        let (at, f) = (frame.0 as usize * HEAD_BYTES, self.frames[frame.0 as usize]);
+        let end = HEAD_BYTES.min(usize::from(f.start) + f.len as usize);
+        &mut self.heads[at + usize::from(f.start)..at + end]
+    }
+
+    /// What of the frame lies in its tail.
+    pub fn tail(&self, frame: FrameRef) -> &[u8] {
+        let f = self.frames[frame.0 as usize];
+        let in_tail = (usize::from(f.start) + f.len as usize).saturating_sub(HEAD_BYTES);
+        if f.tail == NO_TAIL {
+            return &[];
+        }
+        let at = f.tail as usize * TAIL_BYTES;
+        &self.tails[at..at + in_tail]
+    }
+
+    /// Makes `bytes` the contents of the frame; false if it is longer than there is room for.
+    pub fn fill(&mut self, frame: FrameRef, bytes: &[u8]) -> bool {
+        let (head, tail) = bytes.split_at(bytes.len().min(HEAD_ROOM));
+        if tail.len() > TAIL_BYTES || (!tail.is_empty() && !self.attach_tail(frame)) {
+            return false;
+        }
+        let at = frame.0 as usize * HEAD_BYTES;
+        self.heads[at + START - OFFLOAD_BYTES..at + START].fill(0);
+        self.heads[at + START..at + START + head.len()].copy_from_slice(head);
+        let f = &mut self.frames[frame.0 as usize];
+        (f.start, f.len) = (START as u16, bytes.len() as u32);
+        if !tail.is_empty() {
+            let at = f.tail as usize * TAIL_BYTES;
+            self.tails[at..at + tail.len()].copy_from_slice(tail);
+        }
+        true
+    }
+
+    /// Appends the whole frame to `out`.
+    pub fn copy_to(&self, frame: FrameRef, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.head(frame));
+        out.extend_from_slice(self.tail(frame));
+    }
+
+    /// Gives the frame a tail if it has none; false if no tail is left.
+    pub(crate) fn attach_tail(&mut self, frame: FrameRef) -> bool {
+        let f = &mut self.frames[frame.0 as usize];
+        if f.tail == NO_TAIL {
+            match self.free_tails.pop() {
+                Some(tail) => f.tail = tail,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// The memory that a frame can be received into: head from the offload header on, and tail.
+    pub(crate) fn receive_room(&mut self, frame: FrameRef) -> (&mut [u8], &mut [u8]) {
+        let at = frame.0 as usize * HEAD_BYTES;
+        let tail = match self.frames[frame.0 as usize].tail {
+            NO_TAIL => &mut self.tails[0..0],
+            tail => &mut self.tails[tail as usize * TAIL_BYTES..(tail as usize + 1) * TAIL_BYTES],
+        };
+        (&mut self.heads[at + START - OFFLOAD_BYTES..at + HEAD_BYTES], tail)
+    }
+
+    /// Says that `len` bytes were received into [`Pool::receive_room`], without the offload
+    /// header, and that the VLAN tag `tag`, which the system had taken out, belongs back in.
+    /// A tail that holds nothing is given back.
+    pub(crate) fn received(&mut self, frame: FrameRef, len: usize, tag: Option<[u8; 4]>) {
+        let at = frame.0 as usize * HEAD_BYTES;
+        let f = &mut self.frames[frame.0 as usize];
+        (f.start, f.len) = (START as u16, len as u32);
+        if len <= HEAD_ROOM && f.tail != NO_TAIL {
+            self.free_tails.push(f.tail);
+            f.tail = NO_TAIL;
+        }
+        if let Some(tag) = tag.filter(|_| len >= 14) {
+            // Offload header and addresses move four bytes forward; the tag fills the gap.
+            let from = at + START - OFFLOAD_BYTES;
+            self.heads.copy_within(from..at + START + 12, from - 4);
+            self.heads[at + START + 8..at + START + 12].copy_from_slice(&tag);
+            (f.start, f.len) = (START as u16 - 4, len as u32 + 4);
+            shift_offload(&mut self.heads[from - 4..from - 4 + OFFLOAD_BYTES], 4);
+        }
+    }
+
+    /// The frame as it is sent: offload header and head, and tail.
+    pub(crate) fn send_parts(&self, frame: FrameRef) -> (&[u8], &[u8]) {
+        let (at, f) = (frame.0 as usize * HEAD_BYTES, self.frames[frame.0 as usize]);
+        let end = HEAD_BYTES.min(usize::from(f.start) + f.len as usize);
+        (&self.heads[at + usize::from(f.start) - OFFLOAD_BYTES..at + end], self.tail(frame))
+    }
+
+    /// Copies `from`, offload header included, into `to`; false if no tail is left for it.
+    pub fn copy(&mut self, from: FrameRef, to: FrameRef) -> bool {
+        let source = self.frames[from.0 as usize];
+        if source.tail != NO_TAIL && !self.attach_tail(to) {
+            return false;
+        }
+        let at = from.0 as usize * HEAD_BYTES;
+        self.heads.copy_within(at..at + HEAD_BYTES, to.0 as usize * HEAD_BYTES);
+        let target = &mut self.frames[to.0 as usize];
+        (target.start, target.len) = (source.start, source.len);
+        if source.tail != NO_TAIL {
+            let at = source.tail as usize * TAIL_BYTES;
+            self.tails.copy_within(at..at + TAIL_BYTES, target.tail as usize * TAIL_BYTES);
+        }
+        true
+    }
+}
+
+/// Tells an offload header that `by` bytes now stand before the network header: `hdr_len` (bytes
+/// 2 and 3) where segmentation is asked for, `csum_start` (6 and 7) where a checksum is.
+fn shift_offload(header: &mut [u8], by: u16) {
+    const NEEDS_CHECKSUM: u8 = 1;
+    let (flags, segmentation) = (header[0], header[1]);
+    let mut add = |at: usize| {
+        let value = u16::from_ne_bytes([header[at], header[at + 1]]).wrapping_add(by);
+        header[at..at + 2].copy_from_slice(&value.to_ne_bytes());
+    };
+    if flags & NEEDS_CHECKSUM != 0 {
+        add(6);
+    }
+    if segmentation != 0 {
+        add(2);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(len: usize) -> Vec<u8> {
+        (0..len).map(|i| (i * 7 + i / 251) as u8).collect()
+    }
+
+    #[test]
+    fn holds_frames_of_every_size_up_to_the_largest_offloaded_packet() {
+        let mut pool = Pool::new(PoolSize { frames: 4, tails: 1 });
+        for len in [0, 1, 60, 1514, HEAD_ROOM - 1, HEAD_ROOM, HEAD_ROOM + 1, 65_549] {
+            let frame = pool.alloc().unwrap();
+            assert!(pool.fill(frame, &pattern(len)), "{len}");
+            let mut back = Vec::new();
+            pool.copy_to(frame, &mut back);
+            assert_eq!(back, pattern(len));
+            assert_eq!(pool.len_bytes(frame) as usize, len);
+            pool.free(frame);
+        }
+        let frame = pool.alloc().unwrap();
+        assert!(!pool.fill(frame, &pattern(HEAD_ROOM + TAIL_BYTES + 1)));
+        pool.free(frame);
+        assert_eq!((pool.available(), pool.tails_available()), (4, 1));
+    }
+
+    #[test]
+    fn an_exhausted_pool_refuses_and_recovers() {
+        let mut pool = Pool::new(PoolSize { frames: 2, tails: 1 });
+        let (a, b) = (pool.alloc().unwrap(), pool.alloc().unwrap());
+        assert_eq!(pool.alloc(), None);
+        assert!(pool.fill(a, &pattern(9000)));
+        assert!(!pool.fill(b, &pattern(9000)), "one tail only");
+        pool.free(a);
+        assert!(pool.fill(b, &pattern(9000)));
+        let c = pool.alloc().unwrap();
+        assert!(!pool.copy(b, c));
+        pool.free(c);
+        pool.free(b);
+        assert_eq!((pool.available(), pool.tails_available()), (2, 1));
+    }
+
+    #[test]
+    fn a_vlan_tag_is_put_back_and_offload_offsets_move_with_it() {
+        let mut pool = Pool::new(PoolSize { frames: 1, tails: 0 });
+        let frame = pool.alloc().unwrap();
+        let plain = pattern(100);
+        let (head, _) = pool.receive_room(frame);
+        head[..OFFLOAD_BYTES].copy_from_slice(&[1, 1, 54, 0, 0xb4, 5, 34, 0, 16, 0]);
+        head[OFFLOAD_BYTES..OFFLOAD_BYTES + 100].copy_from_slice(&plain);
+        pool.received(frame, 100, Some([0x81, 0x00, 0x20, 0x07]));
+        let mut expected = plain.clone();
+        expected.splice(12..12, [0x81, 0x00, 0x20, 0x07]);
+        assert_eq!(pool.head(frame), &expected[..]);
+        let (sent, tail) = pool.send_parts(frame);
+        assert_eq!(&sent[..OFFLOAD_BYTES], &[1, 1, 58, 0, 0xb4, 5, 38, 0, 16, 0]);
+        assert_eq!(&sent[OFFLOAD_BYTES..], &expected[..]);
+        assert!(tail.is_empty());
+    }
+}

@@ -1,0 +1,283 @@
+//! Sockets of the test traffic: TCP with a named congestion control and a bounded window, what the
+//! kernel knows of a connection, and batches of datagrams.
+#![allow(unsafe_code, reason = "socket options and batched sends without a safe wrapper")]
+
+use crate::sys::check;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// How a TCP connection is to behave; set before it is opened, so that the handshake knows.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct TcpOptions {
+    /// Congestion control by the kernel's name; `None` leaves the machine's default.
+    pub congestion: Option<String>,
+    /// Bytes in flight at most; `None` leaves the kernel's own sizing.
+    pub window_bytes: Option<u32>,
+    /// The whole `tos` byte of outgoing packets.
+    pub tos: u8,
+    /// Send small segments at once (requests and responses).
+    pub no_delay: bool,
+}
+
+fn set(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: &[u8]) -> io::Result<()> {
+    // SAFETY: `value` is readable over its length and lives until after the call.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            value.as_ptr().cast(),
+            value.len() as libc::socklen_t,
+        )
+    })
+    .map(|_| ())
+}
+
+fn set_number(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: i32) -> io::Result<()> {
+    set(socket, level, name, &value.to_ne_bytes())
+}
+
+impl TcpOptions {
+    fn apply(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        if let Some(name) = &self.congestion {
+            set(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes()).map_err(|e| {
+                let say = format!(
+                    "congestion control {name:?}: {e}; this kernel offers those of \
+                     /proc/sys/net/ipv4/tcp_available_congestion_control"
+                );
+                io::Error::new(e.kind(), say)
+            })?;
+        }
+        if let Some(window) = self.window_bytes {
+            let window = i32::try_from(window).unwrap_or(i32::MAX / 2);
+            // The kernel doubles the buffer for its own bookkeeping, then offers half of it.
+            set_number(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, window)?;
+            set_number(socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, window)?;
+        }
+        if self.tos != 0 {
+            set_number(socket, libc::IPPROTO_IP, libc::IP_TOS, i32::from(self.tos))?;
+        }
+        if self.no_delay {
+            set_number(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+        }
+        Ok(())
+    }
+}
+
+fn tcp_socket() -> io::Result<OwnedFd> {
+    // SAFETY: socket takes numbers and touches no memory.
+    let raw = check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) })?;
+    // SAFETY: `raw` was just opened and belongs to nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
+fn address(of: SocketAddrV4) -> libc::sockaddr_in {
+    libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: of.port().to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(of.ip().octets()) },
+        sin_zero: [0; 8],
+    }
+}
+
+const ADDRESS_BYTES: libc::socklen_t = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+
+/// Connects to `to`, from source port `from_port` (0: any), with `options` in force from the
+/// first segment.
+pub fn connect(to: SocketAddrV4, from_port: u16, options: &TcpOptions) -> io::Result<TcpStream> {
+    let socket = tcp_socket()?;
+    options.apply(socket.as_fd())?;
+    if from_port != 0 {
+        set_number(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+        let from = address(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, from_port));
+        // SAFETY: `from` is a valid sockaddr_in of the size given, alive until after the call.
+        check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const from).cast(), ADDRESS_BYTES) })?;
+    }
+    let to = address(to);
+    // SAFETY: as above, for `to`.
+    check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const to).cast(), ADDRESS_BYTES) })?;
+    Ok(TcpStream::from(socket))
+}
+
+/// Listens at `at`; connections accepted inherit `options`.
+pub fn listen(at: SocketAddrV4, options: &TcpOptions) -> io::Result<TcpListener> {
+    let socket = tcp_socket()?;
+    options.apply(socket.as_fd())?;
+    set_number(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    let at = address(at);
+    // SAFETY: `at` is a valid sockaddr_in of the size given, alive until after the call.
+    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const at).cast(), ADDRESS_BYTES) })?;
+    // SAFETY: listen takes numbers and touches no memory.
+    check(unsafe { libc::listen(socket.as_raw_fd(), 64) })?;
+    Ok(TcpListener::from(socket))
+}
+
+/// Limits what the sender keeps ready in the kernel to `bytes` (`SO_SNDBUF`).
+pub fn set_send_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    set_number(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, i32::try_from(bytes).unwrap_or(i32::MAX / 2))
+}
+
+/// Asks for `bytes` of receive buffer, past the system's limit where allowed.
+pub fn set_receive_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    let bytes = i32::try_from(bytes).unwrap_or(i32::MAX / 2);
+    set_number(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes)
+        .or_else(|_| set_number(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes))
+}
+
+/// Sets the whole `tos` byte of outgoing packets.
+pub fn set_tos(socket: BorrowedFd<'_>, tos: u8) -> io::Result<()> {
+    set_number(socket, libc::IPPROTO_IP, libc::IP_TOS, i32::from(tos))
+}
+
+/// What the kernel's sender knows of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct TcpInfo {
+    /// Segments sent again since the connection was opened.
+    pub retransmits: u32,
+    /// Smoothed round-trip time in microseconds.
+    pub rtt_us: u32,
+    /// Congestion window in segments.
+    pub cwnd_segments: u32,
+    /// Largest segment that may be sent, in bytes.
+    pub mss_bytes: u32,
+}
+
+/// Asks the kernel about a connection.
+pub fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<TcpInfo> {
+    // SAFETY: tcp_info is plain numbers, for which all zeroes is valid.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut size = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: `info` is writable over the size given; both live until after the call. An older
+    // kernel fills less and leaves the rest zero.
+    check(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut size,
+        )
+    })?;
+    Ok(TcpInfo {
+        retransmits: info.tcpi_total_retrans,
+        rtt_us: info.tcpi_rtt,
+        cwnd_segments: info.tcpi_snd_cwnd,
+        mss_bytes: info.tcpi_snd_mss,
+    })
+}
+
+/// Sends `payload` `count` times (at most 64) over a connected socket in one system call.
+/// Answers how many the kernel took.
+pub fn send_repeated(socket: &UdpSocket, payload: &[u8], count: usize) -> io::Result<usize> {
+    const MOST: usize = 64;
+    // SAFETY: mmsghdr is plain numbers and pointers; all zeroes is valid, null.
+    let mut headers: [libc::mmsghdr; MOST] = unsafe { std::mem::zeroed() };
+    let mut part = libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() };
+    for header in &mut headers {
+        header.msg_hdr.msg_iov = &raw mut part;
+        header.msg_hdr.msg_iovlen = 1;
+    }
+    // SAFETY: every header points at `part` and so at `payload`, which sending only reads; all
+    // live until after the call, and at most MOST headers are used.
+    let answer = unsafe {
+        libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), count.min(MOST) as libc::c_uint, 0)
+    };
+    check(answer).map(|n| n as usize)
+}
+
+/// Receives up to 64 datagrams in one system call, without waiting, into buffers that nobody
+/// looks at. Answers how many there were, and their bytes.
+pub fn receive_and_count(socket: &UdpSocket) -> io::Result<(usize, u64)> {
+    const MOST: usize = 64;
+    let mut buffer = [0u8; 2048];
+    // SAFETY: mmsghdr is plain numbers and pointers; all zeroes is valid, null.
+    let mut headers: [libc::mmsghdr; MOST] = unsafe { std::mem::zeroed() };
+    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    for header in &mut headers {
+        header.msg_hdr.msg_iov = &raw mut part;
+        header.msg_hdr.msg_iovlen = 1;
+    }
+    // SAFETY: every header points at `part` and so at `buffer`, writable over its length; the
+    // datagrams overwrite one another, which is intended; all live until after the call.
+    let answer = unsafe {
+        libc::recvmmsg(
+            socket.as_raw_fd(),
+            headers.as_mut_ptr(),
+            MOST as libc::c_uint,
+            libc::MSG_DONTWAIT as _,
+            std::ptr::null_mut(),
+        )
+    };
+    match check(answer) {
+        Ok(n) => Ok((n as usize, headers[..n as usize].iter().map(|h| u64::from(h.msg_len)).sum())),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok((0, 0)),
+        Err(e) => Err(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    const LOCAL: Ipv4Addr = Ipv4Addr::LOCALHOST;
+
+    #[test]
+    fn a_connection_keeps_its_options_and_tells_of_itself() {
+        let options = TcpOptions {
+            congestion: Some("reno".into()),
+            window_bytes: Some(20_000),
+            tos: 0x28,
+            no_delay: true,
+        };
+        let listener = listen(SocketAddrV4::new(LOCAL, 0), &options).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut sender = connect(SocketAddrV4::new(LOCAL, port), 0, &options).unwrap();
+        set_send_buffer(sender.as_fd(), 100_000).unwrap();
+        let (mut receiver, _) = listener.accept().unwrap();
+        sender.write_all(&[7; 5000]).unwrap();
+        let mut got = [0; 5000];
+        receiver.read_exact(&mut got).unwrap();
+        assert!(got.iter().all(|&b| b == 7));
+        let info = tcp_info(sender.as_fd()).unwrap();
+        assert!(info.mss_bytes > 500 && info.cwnd_segments >= 1, "{info:?}");
+    }
+
+    #[test]
+    fn an_unknown_congestion_control_is_named_in_the_error() {
+        let options = TcpOptions { congestion: Some("tahoe-1988".into()), ..TcpOptions::default() };
+        let error = listen(SocketAddrV4::new(LOCAL, 0), &options).unwrap_err().to_string();
+        assert!(error.contains("tahoe-1988") && error.contains("tcp_available"), "{error}");
+    }
+
+    #[test]
+    fn a_chosen_source_port_is_used() {
+        let listener = listen(SocketAddrV4::new(LOCAL, 0), &TcpOptions::default()).unwrap();
+        let std::net::SocketAddr::V4(at) = listener.local_addr().unwrap() else { panic!("IPv4 was asked") };
+        // A port that was free a moment ago.
+        let free = TcpListener::bind((LOCAL, 0)).unwrap().local_addr().unwrap().port();
+        let stream = connect(at, free, &TcpOptions::default()).unwrap();
+        assert_eq!(stream.local_addr().unwrap().port(), free);
+    }
+
+    #[test]
+    fn datagrams_go_in_batches_and_are_counted() {
+        let to = UdpSocket::bind((LOCAL, 0)).unwrap();
+        set_receive_buffer(to.as_fd(), 1 << 20).unwrap();
+        let from = UdpSocket::bind((LOCAL, 0)).unwrap();
+        set_tos(from.as_fd(), 0xb8).unwrap();
+        from.connect(to.local_addr().unwrap()).unwrap();
+        assert_eq!(send_repeated(&from, &[1; 18], 100).unwrap(), 64);
+        assert_eq!(send_repeated(&from, &[1; 1472], 3).unwrap(), 3);
+        let mut got = (0, 0);
+        loop {
+            let (n, bytes) = receive_and_count(&to).unwrap();
+            if n == 0 {
+                break;
+            }
+            got = (got.0 + n, got.1 + bytes);
+        }
+        assert_eq!(got, (67, 64 * 18 + 3 * 1472));
+    }
+}
