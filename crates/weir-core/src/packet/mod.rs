@@ -1,7 +1,15 @@
 //! Packets as fixed-size handles, and what is read from their headers.
 
+pub mod dissect;
+pub mod dscp;
+pub mod ecn;
+pub mod key;
 mod list;
 mod table;
 
+pub use dissect::{Dissected, Fragment, FragmentCache, dissect, dissect_ip};
+pub use dscp::{Dscp, set_tos};
+pub use ecn::Ecn;
+pub use key::{Family, Key};
 pub use list::List;
 pub use table::{Colour, FrameRef, Meta, NIL, PacketId, PacketTable, State};
