@@ -12,7 +12,9 @@ extern crate alloc;
 extern crate std;
 
 pub mod aqm;
+pub mod classify;
 pub mod packet;
+pub mod port;
 pub mod queue;
 mod random;
 pub mod sched;

@@ -107,6 +107,15 @@ impl List {
             Some(row)
         })
     }
+    /// Shows every row, from first to last, to change. The length must stay.
+    pub fn for_each_mut(&self, table: &mut PacketTable, mut change: impl FnMut(&mut Meta)) {
+        let mut at = self.head;
+        while at != NIL {
+            let row = table.row_mut(at);
+            at = row.next;
+            change(row);
+        }
+    }
     /// True if counters and links agree both ways: for tests.
     pub fn is_sound(&self, table: &PacketTable) -> bool {
         let (mut at, mut before, mut packets, mut bytes) = (self.head, NIL, 0u32, 0u64);

@@ -1,0 +1,97 @@
+//! The ledger: every packet that came is queued, in the ring, sent or dropped for a reason.
+
+use crate::queue::DropReason;
+use alloc::vec::Vec;
+
+/// What happened to the packets of one leaf, since the port came up.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Account {
+    /// Packets that came.
+    pub offered_packets: u64,
+    /// Their bytes.
+    pub offered_bytes: u64,
+    /// Packets whose last bit has left.
+    pub sent_packets: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Packets that died, by `DropReason as usize`.
+    pub dropped_packets: [u64; DropReason::ALL.len()],
+    /// Bytes that died.
+    pub dropped_bytes: u64,
+}
+
+impl Account {
+    /// Packets that died for whatever reason.
+    pub fn dropped(&self) -> u64 {
+        self.dropped_packets.iter().sum()
+    }
+    /// Packets that are still in the port.
+    pub fn inside(&self) -> u64 {
+        self.offered_packets - self.sent_packets - self.dropped()
+    }
+    fn add(&mut self, o: &Account) {
+        self.offered_packets += o.offered_packets;
+        self.offered_bytes += o.offered_bytes;
+        self.sent_packets += o.sent_packets;
+        self.sent_bytes += o.sent_bytes;
+        self.dropped_bytes += o.dropped_bytes;
+        for (mine, theirs) in self.dropped_packets.iter_mut().zip(o.dropped_packets) {
+            *mine += theirs;
+        }
+    }
+}
+
+/// The accounts of a port's leaves.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ledger {
+    pub(super) leaves: Vec<Account>,
+    /// Accounts of leaves that a swap took away.
+    gone: Account,
+}
+
+impl Ledger {
+    pub(super) fn new(leaves: usize) -> Self {
+        Ledger { leaves: alloc::vec![Account::default(); leaves], gone: Account::default() }
+    }
+    pub(super) fn offered(&mut self, leaf: u32, len: u32) {
+        let account = &mut self.leaves[leaf as usize];
+        account.offered_packets += 1;
+        account.offered_bytes += u64::from(len);
+    }
+    pub(super) fn sent(&mut self, leaf: u32, len: u32) {
+        let account = &mut self.leaves[leaf as usize];
+        account.sent_packets += 1;
+        account.sent_bytes += u64::from(len);
+    }
+    pub(super) fn dropped(&mut self, leaf: u32, len: u32, reason: DropReason) {
+        let account = &mut self.leaves[leaf as usize];
+        account.dropped_packets[reason as usize] += 1;
+        account.dropped_bytes += u64::from(len);
+    }
+    /// The interface: the sum over its classes at any time (A17).
+    pub(super) fn total(&self) -> Account {
+        self.leaves.iter().fold(self.gone, |mut sum, account| {
+            sum.add(account);
+            sum
+        })
+    }
+    /// Moves to the leaves of a new tree. `heir[i]` is the new leaf that goes on with the old
+    /// leaf i; what an account of a leaf that is gone has inside moves with its packets.
+    pub(super) fn inherit(&mut self, heir: &[(u32, bool)], leaves: usize, moved: &[(u32, u32)]) {
+        let old = core::mem::replace(&mut self.leaves, alloc::vec![Account::default(); leaves]);
+        for (account, &(leaf, same_name)) in old.iter().zip(heir) {
+            if same_name {
+                self.leaves[leaf as usize].add(account);
+            } else {
+                self.gone.add(account);
+            }
+        }
+        // A packet that changes its class leaves one account as if never offered, and enters
+        // the other.
+        for &(leaf, len) in moved {
+            self.gone.offered_packets -= 1;
+            self.gone.offered_bytes -= u64::from(len);
+            self.offered(leaf, len);
+        }
+    }
+}

@@ -1,0 +1,504 @@
+//! The egress of an interface as one object: packet table, classifier, tree, wire, ledger.
+//!
+//! Simulator, engine, replay and bench all drive this object; they differ only in who tells the
+//! time and who owns the bytes. A host does three things:
+//! - `receive` (or `offer`) what arrives, in order of time;
+//! - `advance` to the present when `next_event` has come (or passed: what was due happens in
+//!   virtual order, so lateness of the host adds burst and never changes a rate);
+//! - take what the port tells through the `Event`s: packets that left and packets that died.
+//!
+//! At one instant arrivals come before completions: `receive` at t does what was due before t,
+//! `advance` to t what is due at t too.
+
+mod ledger;
+mod wire;
+
+pub use ledger::Account;
+pub use wire::{Refill, WireConfig};
+
+use crate::classify::Classifier;
+use crate::packet::{FrameRef, Key, Meta, PacketId, State};
+use crate::queue::{
+    Backlog, Broken, Child, Cx, DropReason, Head, Leaf, Link, Next, ParamError, Params, Verdict, Visit,
+};
+use crate::sched::{Fifo, LeafInfo, Tree};
+use crate::units::{Duration, Fine, Instant};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use ledger::Ledger;
+use wire::Wire;
+
+/// How a port is set up; what stands above the tree is the configuration's business.
+#[derive(Clone, Copy, Debug)]
+pub struct PortConfig {
+    /// Rate, overhead and MTU of the link.
+    pub link: Link,
+    /// What stands below the tree.
+    pub wire: WireConfig,
+    /// Most packets in the port at once; all memory is taken at the start.
+    pub capacity: u32,
+    /// Seed of the port's random stream and of its flow hashes.
+    pub seed: u64,
+    /// Timer tick; zero for an exact timer.
+    pub tick: Duration,
+    /// Whether the tree is asked after every arrival and completion while a timer runs (A24).
+    pub packet_events: bool,
+    /// Whether the two ECN bits mean congestion (false where a configuration uses them as classes).
+    pub ecn: bool,
+}
+
+impl PortConfig {
+    /// An exact timer, packet events on, 4096 packets, seed 1.
+    pub fn new(link: Link, wire: WireConfig) -> Self {
+        PortConfig {
+            link,
+            wire,
+            capacity: 4096,
+            seed: 1,
+            tick: Duration::ZERO,
+            packet_events: true,
+            ecn: true,
+        }
+    }
+}
+
+/// What a port tells its host.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// The last bit of this packet left at that time. `Meta::enqueued` is when it left the tree.
+    Sent(&'a Meta, Instant),
+    /// This packet died.
+    Dropped(&'a Meta, DropReason),
+}
+
+/// ALTQ's rule for a coarse timer: the next tick may be arbitrarily close, so wait for two.
+const MIN_TICKS: u64 = 2;
+
+#[derive(Clone, Copy)]
+struct Timer {
+    /// When the tree wants to be asked.
+    at: Instant,
+    /// When it will be.
+    due: Instant,
+}
+
+/// One managed egress.
+pub struct Port {
+    cx: Cx,
+    tree: Child,
+    wire: Wire,
+    timer: Option<Timer>,
+    classifier: Classifier,
+    leaves: Vec<LeafInfo>,
+    default_leaf: u32,
+    ledger: Ledger,
+    tick: Duration,
+    packet_events: bool,
+    ecn: bool,
+    salt: u32,
+    order: u32,
+    wake_ups: u64,
+    reassigned: u64,
+    broken: Option<Broken>,
+}
+
+impl Port {
+    /// A port with a tree, and the classifier whose classes are the tree's leaves.
+    pub fn new(config: PortConfig, tree: Tree, classifier: Classifier) -> Self {
+        Port {
+            cx: Cx::new(config.capacity, config.link, config.seed),
+            ledger: Ledger::new(tree.leaves.len()),
+            wire: Wire::new(config.wire, &config.link),
+            timer: None,
+            classifier,
+            default_leaf: tree.default_leaf.unwrap_or(0),
+            leaves: tree.leaves,
+            tree: Child::inner(tree.discipline),
+            tick: config.tick,
+            packet_events: config.packet_events,
+            ecn: config.ecn,
+            salt: (config.seed ^ (config.seed >> 32)) as u32,
+            order: 0,
+            wake_ups: 0,
+            reassigned: 0,
+            broken: None,
+        }
+    }
+
+    /// Takes a frame of `len` bytes whose headers say `key`: classifies and offers it.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        len: u32,
+        frame: FrameRef,
+        key: &Key,
+        host: &mut impl FnMut(Event<'_>),
+    ) -> Verdict {
+        let mut meta = Meta::new(len, now, frame);
+        meta.leaf = self.classify(key);
+        meta.flow = key.flow_hash(self.salt);
+        meta.src_hash = key.src_hash(self.salt);
+        meta.dst_hash = key.dst_hash(self.salt);
+        (meta.src_port, meta.dst_port) = (key.src_port, key.dst_port);
+        meta.protocol = key.protocol;
+        meta.dscp = key.tos >> 2;
+        meta.ecn = if self.ecn { key.tos & 3 } else { 0 };
+        self.offer(now, meta, host)
+    }
+
+    /// The leaf for packets with that key.
+    pub fn classify(&self, key: &Key) -> u32 {
+        self.classifier.classify(key).unwrap_or(self.default_leaf)
+    }
+
+    /// Offers a packet whose `leaf` is already decided. A leaf that the tree does not have counts
+    /// as the default one.
+    pub fn offer(&mut self, now: Instant, mut meta: Meta, host: &mut impl FnMut(Event<'_>)) -> Verdict {
+        self.run(now, false, host);
+        let now = self.cx.now;
+        if meta.leaf as usize >= self.leaves.len() {
+            meta.leaf = self.default_leaf;
+        }
+        (meta.arrival, meta.enqueued, meta.state) = (now, now, State::Queued);
+        meta.order = self.order;
+        self.order = self.order.wrapping_add(1);
+        self.ledger.offered(meta.leaf, meta.len);
+        let verdict = match self.cx.packets.insert(meta) {
+            Ok(id) => self.tree.enqueue(&mut self.cx, id),
+            Err(meta) => {
+                self.ledger.dropped(meta.leaf, meta.len, DropReason::Nobuf);
+                host(Event::Dropped(&meta, DropReason::Nobuf));
+                return Verdict::Dropped;
+            }
+        };
+        self.settle(host);
+        self.ask_again(host);
+        verdict
+    }
+
+    /// Does all that is due up to `now`, in order of time.
+    pub fn advance(&mut self, now: Instant, host: &mut impl FnMut(Event<'_>)) {
+        self.run(now, true, host);
+    }
+
+    /// When `advance` has something to do next; `NEVER` if only an arrival can change that.
+    pub fn next_event(&self) -> Instant {
+        let timer = self.timer.map_or(Instant::NEVER, |t| t.due);
+        match &self.wire {
+            Wire::Device(device) => device.next_completion().map_or(timer, |done| done.ceil().min(timer)),
+            _ => timer,
+        }
+    }
+
+    /// Replaces tree and classifier, and hands every queued packet to the class of the same name,
+    /// or to the default class where there is none. Nothing is lost.
+    pub fn swap(
+        &mut self,
+        now: Instant,
+        tree: Tree,
+        classifier: Classifier,
+        host: &mut impl FnMut(Event<'_>),
+    ) {
+        self.run(now, false, host);
+        let default = tree.default_leaf.unwrap_or(0);
+        let heir: Vec<(u32, bool)> = self
+            .leaves
+            .iter()
+            .map(|old| match tree.leaf(&old.name) {
+                Some(leaf) => (leaf, true),
+                None => (default, false),
+            })
+            .collect();
+        let mut moved = Vec::new();
+        // What is in the ring is already out of the tree, but its account moves with it.
+        if let Wire::Device(device) = &self.wire {
+            device.ring().for_each_mut(&mut self.cx.packets, |row| {
+                let (leaf, same) = heir[row.leaf as usize];
+                row.leaf = leaf;
+                if !same {
+                    moved.push((leaf, row.len));
+                }
+            });
+        }
+        let queued = self.cx.packets.reclaim_queued();
+        for id in &queued {
+            let row = self.cx.packets.get_mut(id);
+            let (leaf, same) = heir[row.leaf as usize];
+            row.leaf = leaf;
+            if !same {
+                moved.push((leaf, row.len));
+            }
+        }
+        self.reassigned += moved.len() as u64;
+        self.ledger.inherit(&heir, tree.leaves.len(), &moved);
+        self.leaves = tree.leaves;
+        self.default_leaf = default;
+        self.classifier = classifier;
+        self.broken = None;
+        self.adopt(Child::inner(tree.discipline), queued, host);
+    }
+
+    /// Replaces the tree by one FIFO that holds every packet, in order of arrival: what happens
+    /// by itself when a discipline reports `Broken` (A02). Classes are still counted.
+    pub fn fall_back(&mut self, now: Instant, host: &mut impl FnMut(Event<'_>)) {
+        self.run(now, false, host);
+        self.become_fifo(host);
+    }
+
+    fn become_fifo(&mut self, host: &mut impl FnMut(Event<'_>)) {
+        let queued = self.cx.packets.reclaim_queued();
+        let fifo = Fifo::new(Leaf::tail_drop(self.cx.packets.capacity()));
+        self.adopt(Child::inner(Box::new(fifo)), queued, host);
+    }
+
+    fn adopt(&mut self, tree: Child, queued: Vec<PacketId>, host: &mut impl FnMut(Event<'_>)) {
+        self.tree = tree;
+        self.timer = None;
+        self.cx.mend();
+        self.cx.adopting = true;
+        for id in queued {
+            self.cx.packets.get_mut(&id).state = State::Queued;
+            self.tree.enqueue(&mut self.cx, id);
+        }
+        self.cx.adopting = false;
+        self.settle(host);
+        self.fill(host);
+    }
+
+    /// Changes parameters of a class at run time.
+    ///
+    /// # Errors
+    /// What the discipline refuses; then nothing has changed.
+    pub fn reconfigure(
+        &mut self,
+        now: Instant,
+        class: &str,
+        params: &Params,
+        host: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), ParamError> {
+        self.run(now, false, host);
+        let result = if class.is_empty() {
+            self.tree.reconfigure_queue(&mut self.cx, class, params)
+        } else {
+            self.tree.reconfigure_below(&mut self.cx, class, params)
+        };
+        self.settle(host);
+        self.fill(host);
+        result
+    }
+
+    /// Replaces the classifier; its classes must be leaves of the present tree.
+    pub fn set_classifier(&mut self, classifier: Classifier) {
+        self.classifier = classifier;
+    }
+
+    /// Drops everything that waits in the tree; what is in the ring still leaves.
+    pub fn flush(&mut self, now: Instant, reason: DropReason, host: &mut impl FnMut(Event<'_>)) {
+        self.run(now, false, host);
+        self.tree.flush(&mut self.cx, reason);
+        self.timer = None;
+        self.settle(host);
+    }
+
+    /// The leaves, in the order of `Meta::leaf`.
+    pub fn leaves(&self) -> &[LeafInfo] {
+        &self.leaves
+    }
+    /// The account of a leaf.
+    pub fn account(&self, leaf: u32) -> Option<&Account> {
+        self.ledger.leaves.get(leaf as usize)
+    }
+    /// The account of the whole port.
+    pub fn total(&self) -> Account {
+        self.ledger.total()
+    }
+    /// What waits in the tree.
+    pub fn backlog(&self) -> Backlog {
+        self.tree.backlog()
+    }
+    /// Packets in the device ring.
+    pub fn in_ring(&self) -> u32 {
+        match &self.wire {
+            Wire::Device(device) => device.ring().packets(),
+            _ => 0,
+        }
+    }
+    /// The link.
+    pub fn link(&self) -> &Link {
+        &self.cx.link
+    }
+    /// Times that the timer woke the tree.
+    pub fn wake_ups(&self) -> u64 {
+        self.wake_ups
+    }
+    /// Packets that a swap gave to the default class because theirs was gone.
+    pub fn reassigned(&self) -> u64 {
+        self.reassigned
+    }
+    /// Why the port runs as a FIFO, if a discipline broke.
+    pub fn is_broken(&self) -> Option<Broken> {
+        self.broken
+    }
+    /// Shows the tree's own statistics.
+    pub fn visit_stats(&self, visit: &mut dyn Visit) {
+        self.tree.visit_stats(visit);
+    }
+    /// Verifies the tree, and that the ledger agrees with the packet table: for tests.
+    ///
+    /// # Errors
+    /// The first that does not hold.
+    pub fn check(&self) -> Result<(), Broken> {
+        self.tree.check(&self.cx)?;
+        let inside: u64 = self.ledger.total().inside();
+        let known = self.tree.backlog().packets + u64::from(self.in_ring());
+        if u64::from(self.cx.packets.live()) != known || inside != known {
+            return Err(Broken { discipline: "port", what: "a packet is neither queued, sent nor dropped" });
+        }
+        Ok(())
+    }
+
+    /// Does what is due before `now`, and at `now` too if `inclusive`; then sets the clock.
+    fn run(&mut self, now: Instant, inclusive: bool, host: &mut impl FnMut(Event<'_>)) {
+        // A clock that runs backwards stands still here.
+        let now = now.max(self.cx.now);
+        let until = Fine::from(now);
+        let is_due = |at: Fine| at < until || (inclusive && at == until);
+        loop {
+            let timer = self.timer.map(|t| Fine::from(t.due));
+            let done = match &self.wire {
+                Wire::Device(device) => device.next_completion(),
+                _ => None,
+            };
+            match (done, timer) {
+                (Some(done), timer) if is_due(done) && timer.is_none_or(|t| done <= t) => {
+                    self.complete(done, host);
+                }
+                (_, Some(due)) if is_due(due) => {
+                    self.cx.now = self.cx.now.max(due.floor());
+                    self.wake_ups += 1;
+                    self.timer = None;
+                    self.fill(host);
+                }
+                _ => break,
+            }
+        }
+        self.cx.now = now;
+    }
+
+    fn complete(&mut self, done: Fine, host: &mut impl FnMut(Event<'_>)) {
+        let Wire::Device(device) = &mut self.wire else { return };
+        self.cx.now = self.cx.now.max(done.floor());
+        let Some((id, descriptors_back)) = device.complete(&mut self.cx.packets, &self.cx.link) else {
+            return;
+        };
+        self.sent(id, done.floor(), host);
+        if descriptors_back {
+            self.ask_again(host);
+        }
+    }
+
+    fn sent(&mut self, id: PacketId, at: Instant, host: &mut impl FnMut(Event<'_>)) {
+        self.tree.on_sent(&mut self.cx, &id, at);
+        let meta = self.cx.packets.get(&id);
+        self.ledger.sent(meta.leaf, meta.len);
+        host(Event::Sent(meta, at));
+        self.cx.packets.remove(id);
+    }
+
+    /// A packet event: ask the tree, unless a timer runs and packet events do not count.
+    fn ask_again(&mut self, host: &mut impl FnMut(Event<'_>)) {
+        if self.packet_events || self.timer.is_none() {
+            self.fill(host);
+        }
+    }
+
+    /// Moves packets from the tree to the wire while the wire has room.
+    fn fill(&mut self, host: &mut impl FnMut(Event<'_>)) {
+        loop {
+            let now = self.cx.now;
+            let next = match &mut self.wire {
+                Wire::Device(device) if !device.has_room() => return,
+                Wire::Device(_) | Wire::Open => self.tree.take(&mut self.cx),
+                Wire::Bucket(bucket) => match self.tree.head(&mut self.cx) {
+                    Head::Packet { len } => {
+                        let cost = self.cx.link.time_for(len);
+                        match bucket.ready_at(now, cost) {
+                            at if at > now => Next::At(at),
+                            _ => {
+                                bucket.pay(now, cost);
+                                self.tree.take(&mut self.cx)
+                            }
+                        }
+                    }
+                    Head::At(at) => Next::At(at),
+                    Head::Idle => Next::Idle,
+                },
+            };
+            let broken = self.cx.is_broken().is_some();
+            match next {
+                Next::Packet(id) => {
+                    let row = self.cx.packets.get_mut(&id);
+                    (row.state, row.enqueued) = (State::Ring, now);
+                    match &mut self.wire {
+                        Wire::Device(device) => device.load(&mut self.cx.packets, &self.cx.link, now, id),
+                        _ => self.sent(id, now, host),
+                    }
+                    self.settle(host);
+                    if broken {
+                        return;
+                    }
+                }
+                Next::At(at) => {
+                    self.arm(at);
+                    self.settle(host);
+                    return;
+                }
+                Next::Idle => {
+                    self.timer = None;
+                    self.settle(host);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn arm(&mut self, at: Instant) {
+        if at == Instant::NEVER {
+            self.timer = None;
+            return;
+        }
+        if at <= self.cx.now {
+            self.cx.broken("port", "At(t) must be later than now");
+            return;
+        }
+        if self.timer.is_some_and(|t| t.at == at) {
+            return;
+        }
+        let armed = self.cx.now;
+        let tick_ns = self.tick.as_nanos();
+        let due = if tick_ns == 0 {
+            at
+        } else {
+            let earliest = at.max(armed + self.tick.saturating_mul(MIN_TICKS - 1) + Duration::from_nanos(1));
+            Instant::from_nanos(earliest.as_nanos().div_ceil(tick_ns).saturating_mul(tick_ns))
+        };
+        self.timer = Some(Timer { at, due });
+    }
+
+    /// Hands dropped packets to the host, and acts on `Broken`.
+    fn settle(&mut self, host: &mut impl FnMut(Event<'_>)) {
+        while let Some((id, reason)) = self.cx.next_dropped() {
+            let meta = self.cx.packets.get(&id);
+            self.ledger.dropped(meta.leaf, meta.len, reason);
+            host(Event::Dropped(meta, reason));
+            self.cx.packets.remove(id);
+        }
+        if let Some(broken) = self.cx.is_broken() {
+            self.broken = Some(broken);
+            self.become_fifo(host);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

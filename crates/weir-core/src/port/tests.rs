@@ -1,0 +1,322 @@
+//! The port against arithmetic done by hand.
+
+use super::*;
+use crate::queue::Discipline;
+use crate::sched::{Class, Node, Registry};
+use crate::units::Rate;
+use alloc::string::ToString;
+use std::vec;
+
+const MBPS_10: u64 = 10_000_000;
+
+fn link() -> Link {
+    Link::new(Rate::from_bps(MBPS_10), 0, 1500)
+}
+
+fn fifo(limit: u64) -> Tree {
+    let params = Params::new().with("qlimit", crate::queue::Value::Count(limit));
+    let node = Node { discipline: "fifoq".to_string(), params, classes: Vec::new() };
+    Registry::builtin().build(&node, link()).unwrap()
+}
+
+fn port(wire: WireConfig) -> Port {
+    Port::new(PortConfig::new(link(), wire), fifo(50), Classifier::empty())
+}
+
+/// Collects what left (frame, ns) and what died (frame, reason).
+#[derive(Default)]
+struct Seen {
+    sent: Vec<(u32, u64)>,
+    dropped: Vec<(u32, DropReason)>,
+}
+impl Seen {
+    fn host(&mut self) -> impl FnMut(Event<'_>) {
+        |event| match event {
+            Event::Sent(meta, at) => self.sent.push((meta.frame.0, at.as_nanos())),
+            Event::Dropped(meta, reason) => self.dropped.push((meta.frame.0, reason)),
+        }
+    }
+}
+
+fn at(us: u64) -> Instant {
+    Instant::from_micros(us)
+}
+fn packet(frame: u32, len: u32) -> Meta {
+    Meta::new(len, Instant::ZERO, FrameRef(frame))
+}
+fn drain(port: &mut Port, seen: &mut Seen) {
+    while port.next_event() != Instant::NEVER {
+        port.advance(port.next_event(), &mut seen.host());
+    }
+}
+
+/// A 1500-byte packet lasts 1200 us at 10 Mbit/s; packets follow each other without a gap.
+#[test]
+fn a_link_sends_back_to_back() {
+    let (mut port, mut seen) = (port(WireConfig::Link { ring: 1, refill: Refill::Packet }), Seen::default());
+    for frame in 0..3 {
+        port.offer(at(100), packet(frame, 1500), &mut seen.host());
+    }
+    drain(&mut port, &mut seen);
+    assert_eq!(seen.sent, [(0, 1_300_000), (1, 2_500_000), (2, 3_700_000)]);
+    assert_eq!((port.total().sent_packets, port.total().inside()), (3, 0));
+    port.check().unwrap();
+}
+
+/// At one instant the arrival comes first: it still finds the queue full.
+#[test]
+fn arrivals_come_before_completions() {
+    let config = PortConfig::new(link(), WireConfig::Link { ring: 1, refill: Refill::Packet });
+    let (mut port, mut seen) = (Port::new(config, fifo(1), Classifier::empty()), Seen::default());
+    for frame in 0..2 {
+        port.offer(at(0), packet(frame, 1500), &mut seen.host());
+    }
+    port.offer(at(1200), packet(2, 1500), &mut seen.host());
+    port.offer(at(1201), packet(3, 1500), &mut seen.host());
+    drain(&mut port, &mut seen);
+    assert_eq!(seen.dropped, [(2, DropReason::Tail)]);
+    assert_eq!(seen.sent.iter().map(|s| s.0).collect::<Vec<_>>(), [0, 1, 3]);
+}
+
+/// D10: with one interrupt per N packets, descriptors come back when N have completed.
+#[test]
+fn d10_batch_refill_hands_descriptors_back_together() {
+    let batch = WireConfig::Link { ring: 4, refill: Refill::Batch };
+    let (mut port, mut seen) = (port(batch), Seen::default());
+    for frame in 0..10 {
+        port.offer(at(0), packet(frame, 1500), &mut seen.host());
+    }
+    let mut in_ring = vec![port.in_ring()];
+    while port.next_event() != Instant::NEVER {
+        port.advance(port.next_event(), &mut seen.host());
+        in_ring.push(port.in_ring());
+    }
+    assert_eq!(in_ring, [4, 3, 2, 1, 4, 3, 2, 1, 2, 1, 0]);
+    // Per packet the ring stays full while there is a queue.
+    let (mut port, mut seen) =
+        (self::port(WireConfig::Link { ring: 4, refill: Refill::Packet }), Seen::default());
+    for frame in 0..10 {
+        port.offer(at(0), packet(frame, 1500), &mut seen.host());
+    }
+    port.advance(at(1200), &mut seen.host());
+    assert_eq!(port.in_ring(), 4);
+}
+
+/// A class that sends one packet per millisecond: what a coarse timer makes of it.
+struct Every {
+    queue: Child,
+    period: Duration,
+    next: Instant,
+}
+impl Discipline for Every {
+    fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
+        self.queue.enqueue(cx, id)
+    }
+    fn dequeue(&mut self, cx: &mut Cx) -> Next {
+        if self.queue.is_empty() {
+            return Next::Idle;
+        }
+        if cx.now < self.next {
+            return Next::At(self.next);
+        }
+        self.next = cx.now + self.period;
+        self.queue.take(cx)
+    }
+    fn backlog(&self) -> Backlog {
+        self.queue.backlog()
+    }
+    fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
+        self.queue.flush(cx, reason);
+    }
+    fn reconfigure(&mut self, _: &mut Cx, _: &str, _: &Params) -> Result<(), ParamError> {
+        Ok(())
+    }
+    fn visit_stats(&self, _: &mut dyn Visit) {}
+    fn check(&self, cx: &Cx) -> Result<(), Broken> {
+        self.queue.check(cx)
+    }
+}
+
+fn every(period_us: u64, tick_ms: u64, packet_events: bool) -> Port {
+    let mut config = PortConfig::new(link(), WireConfig::Link { ring: 1, refill: Refill::Packet });
+    (config.tick, config.packet_events) = (Duration::from_millis(tick_ms), packet_events);
+    let every = Every {
+        queue: Child::leaf(Leaf::tail_drop(50)),
+        period: Duration::from_micros(period_us),
+        next: Instant::ZERO,
+    };
+    let leaves = vec![LeafInfo { name: "all".to_string(), terminal: true }];
+    Port::new(
+        config,
+        Tree { discipline: Box::new(every), leaves, default_leaf: Some(0) },
+        Classifier::empty(),
+    )
+}
+
+/// A24, A25: with an exact timer the period holds; with a 10 ms tick and no packet events the
+/// tree is asked at the second tick after it was suspended; packet events ask it earlier.
+#[test]
+fn a25_the_tick_rounds_to_the_second_tick() {
+    for (tick_ms, events, expected_us) in
+        [(0u64, true, [0u64, 2_000, 4_000]), (10, false, [0, 20_000, 40_000]), (10, true, [0, 2_500, 4_500])]
+    {
+        let (mut port, mut seen) = (every(2_000, tick_ms, events), Seen::default());
+        for frame in 0..3 {
+            port.offer(at(0), packet(frame, 100), &mut seen.host());
+        }
+        // Arrivals at 2.5 and 4.5 ms: packet events where they count.
+        for us in [2_500, 4_500] {
+            if events && tick_ms > 0 {
+                port.offer(at(us), packet(9, 100), &mut seen.host());
+            }
+        }
+        drain(&mut port, &mut seen);
+        let starts: Vec<u64> = seen.sent.iter().take(3).map(|s| s.1 / 1000 - 80).collect();
+        assert_eq!(starts, expected_us, "tick {tick_ms} ms, packet events {events}");
+        assert!(port.wake_ups() <= 8, "A05: no busy polling");
+    }
+}
+
+/// The regulator lets a burst of its depth through at once, then holds the rate.
+#[test]
+fn the_regulator_shapes() {
+    let (mut port, mut seen) = (port(WireConfig::Regulator { depth_bytes: 3_000 }), Seen::default());
+    for frame in 0..5 {
+        port.offer(at(0), packet(frame, 1500), &mut seen.host());
+    }
+    drain(&mut port, &mut seen);
+    let times: Vec<u64> = seen.sent.iter().map(|s| s.1).collect();
+    assert_eq!(times, [0, 0, 1_200_000, 2_400_000, 3_600_000]);
+    // A packet longer than the bucket still passes, and is paid for.
+    port.offer(at(10_000), packet(7, 9_000), &mut seen.host());
+    port.offer(at(10_000), packet(8, 1_500), &mut seen.host());
+    drain(&mut port, &mut seen);
+    let late: Vec<u64> = seen.sent[5..].iter().map(|s| s.1).collect();
+    assert_eq!(late[1] - late[0], 1_200_000);
+}
+
+fn two_classes(names: [&str; 2]) -> Tree {
+    let class = |name: &str, priority| Class {
+        name: name.to_string(),
+        params: Params::new().with("priority", crate::queue::Value::Count(priority)),
+        ..Class::default()
+    };
+    let node = Node {
+        discipline: "two".to_string(),
+        params: Params::new(),
+        classes: vec![class(names[0], 1), class(names[1], 0)],
+    };
+    let mut registry = Registry::builtin();
+    registry.register(crate::sched::Entry {
+        name: "two",
+        aliases: &[],
+        source: "//! Two queues.",
+        params: &[],
+        classes: crate::sched::Classes::Flat,
+        build: Some(|node, builder| {
+            let first = builder.child(node, 0, builder.link.rate, 50)?;
+            let second = builder.child(node, 1, builder.link.rate, 50)?;
+            Ok(Box::new(Two([first, second])))
+        }),
+    });
+    registry.build(&node, link()).unwrap()
+}
+
+/// The first queue before the second.
+struct Two([Child; 2]);
+impl Discipline for Two {
+    fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
+        let leaf = cx.packets.get(&id).leaf as usize;
+        self.0[leaf].enqueue(cx, id)
+    }
+    fn dequeue(&mut self, cx: &mut Cx) -> Next {
+        if self.0[0].is_empty() { self.0[1].take(cx) } else { self.0[0].take(cx) }
+    }
+    fn backlog(&self) -> Backlog {
+        self.0[0].backlog() + self.0[1].backlog()
+    }
+    fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
+        self.0.iter_mut().for_each(|child| child.flush(cx, reason));
+    }
+    fn reconfigure(&mut self, cx: &mut Cx, class: &str, _: &Params) -> Result<(), ParamError> {
+        if class == "break" {
+            cx.broken("two", "on request");
+        }
+        Ok(())
+    }
+    fn visit_stats(&self, _: &mut dyn Visit) {}
+    fn check(&self, cx: &Cx) -> Result<(), Broken> {
+        self.0.iter().try_for_each(|child| child.check(cx))
+    }
+}
+
+/// A13: a swap hands each packet to the class of its name, loses nothing and keeps the accounts.
+#[test]
+fn a13_a_swap_loses_nothing() {
+    let config = PortConfig::new(link(), WireConfig::Link { ring: 2, refill: Refill::Packet });
+    let mut port = Port::new(config, two_classes(["a", "b"]), Classifier::empty());
+    let mut seen = Seen::default();
+    for frame in 0..8 {
+        let mut meta = packet(frame, 1000);
+        meta.leaf = frame % 2;
+        port.offer(at(0), meta, &mut seen.host());
+    }
+    // b becomes the first class, a is gone: its packets go to the default, which is the first leaf.
+    port.swap(at(100), two_classes(["b", "c"]), Classifier::empty(), &mut seen.host());
+    port.check().unwrap();
+    assert_eq!(port.backlog().packets, 6);
+    drain(&mut port, &mut seen);
+    assert!(seen.dropped.is_empty());
+    assert_eq!(seen.sent.len(), 8);
+    assert_eq!(port.account(0).unwrap().sent_packets, 8);
+    assert_eq!((port.total().offered_packets, port.total().inside(), port.reassigned()), (8, 0, 4));
+}
+
+/// A02: a discipline that reports `Broken` is replaced by a FIFO in order of arrival, at once.
+#[test]
+fn a02_a_broken_discipline_becomes_a_fifo() {
+    let config = PortConfig::new(link(), WireConfig::Link { ring: 1, refill: Refill::Packet });
+    let mut port = Port::new(config, two_classes(["a", "b"]), Classifier::empty());
+    let mut seen = Seen::default();
+    for frame in 0..8 {
+        let mut meta = packet(frame, 1000);
+        meta.leaf = 1 - frame % 2;
+        port.offer(at(0), meta, &mut seen.host());
+    }
+    port.reconfigure(at(100), "break", &Params::new(), &mut seen.host()).unwrap();
+    assert_eq!(port.is_broken().map(|b| b.discipline), Some("two"));
+    port.check().unwrap();
+    drain(&mut port, &mut seen);
+    let frames: Vec<u32> = seen.sent.iter().map(|s| s.0).collect();
+    assert_eq!(frames, [0, 1, 2, 3, 4, 5, 6, 7]);
+    // And a configuration can be attached again.
+    port.swap(at(20_000), two_classes(["a", "b"]), Classifier::empty(), &mut seen.host());
+    assert_eq!(port.is_broken(), None);
+}
+
+/// A full packet table refuses with a reason of its own, and the port goes on.
+#[test]
+fn a_full_table_drops_with_nobuf() {
+    let mut config = PortConfig::new(link(), WireConfig::Link { ring: 1, refill: Refill::Packet });
+    config.capacity = 3;
+    let (mut port, mut seen) = (Port::new(config, fifo(50), Classifier::empty()), Seen::default());
+    for frame in 0..5 {
+        port.offer(at(0), packet(frame, 1500), &mut seen.host());
+    }
+    assert_eq!(seen.dropped, [(3, DropReason::Nobuf), (4, DropReason::Nobuf)]);
+    drain(&mut port, &mut seen);
+    port.check().unwrap();
+    assert_eq!(seen.sent.len(), 3);
+}
+
+/// altq98-impact: 1024 bytes last 0.819 ms at 10 Mbit/s; the third of three waits 1.638 ms.
+#[test]
+fn altq98_impact() {
+    let (mut port, mut seen) = (port(WireConfig::Link { ring: 1, refill: Refill::Packet }), Seen::default());
+    for frame in 0..3 {
+        port.offer(at(0), packet(frame, 1024), &mut seen.host());
+    }
+    drain(&mut port, &mut seen);
+    assert_eq!(seen.sent[0].1, 819_200);
+    assert_eq!(seen.sent[2].1 - seen.sent[0].1, 1_638_400);
+}
