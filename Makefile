@@ -1,0 +1,38 @@
+# make demo        install what is missing, build, share a link live and simulated, print both
+# make test        everything that must hold, as CI runs it
+# make bench       nanoseconds per packet of every discipline, and the simulator's speed
+# make bench-live  the live bridge beside the kernel's own forwarding (root)
+
+SHELL := /bin/sh
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+WEIR := target/release/weir
+
+.PHONY: demo test bench bench-live build setup
+
+setup:
+	@scripts/setup.sh build
+
+build: setup
+	cargo build --release --quiet --package weir
+
+demo:
+	@scripts/setup.sh demo
+	cargo build --release --package weir
+	@scripts/demo.sh $(WEIR)
+
+test:
+	@scripts/setup.sh demo
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	cargo xtask tidy
+	cargo test --workspace --quiet
+	cargo build --release --quiet --package weir
+	$(WEIR) experiment run --all
+
+bench: build
+	$(WEIR) bench
+	$(WEIR) bench sim
+
+bench-live: build
+	@scripts/setup.sh demo
+	$(WEIR) bench live

@@ -1,0 +1,40 @@
+#!/bin/sh
+# Installs what is missing and says so first. Usage: scripts/setup.sh build|demo
+# build: a C linker and the Rust toolchain. demo: besides, iproute2 and ethtool for the live part.
+set -eu
+cd "$(dirname "$0")/.."
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null 2>&1; then sudo "$@"; else return 1; fi
+}
+
+updated=no
+debian() { # debian COMMAND PACKAGE: install PACKAGE if COMMAND is not there
+    command -v "$1" >/dev/null 2>&1 && return 0
+    command -v apt-get >/dev/null 2>&1 || { echo "setup: please install $1 (no apt-get here)" >&2; return 1; }
+    echo "setup: installing $2 (for $1) with apt-get" >&2
+    [ $updated = yes ] || { as_root apt-get update -qq && updated=yes; }
+    as_root apt-get install -y -qq --no-install-recommends "$2" >&2
+}
+
+debian cc gcc
+dpkg -s libc6-dev >/dev/null 2>&1 || [ -e /usr/include/stdio.h ] || debian no-such-command libc6-dev
+
+PATH="$HOME/.cargo/bin:$PATH"
+if ! command -v cargo >/dev/null 2>&1; then
+    if apt-cache show rustup >/dev/null 2>&1 || { as_root apt-get update -qq && apt-cache show rustup >/dev/null 2>&1; }; then
+        echo "setup: installing rustup with apt-get; it fetches the toolchain that rust-toolchain.toml names" >&2
+        as_root apt-get install -y -qq rustup >&2
+    else
+        debian curl curl
+        dpkg -s ca-certificates >/dev/null 2>&1 || as_root apt-get install -y -qq ca-certificates >&2
+        echo "setup: installing rustup with its own installer into ~/.cargo; it fetches the toolchain that rust-toolchain.toml names" >&2
+        curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal --default-toolchain none >&2
+    fi
+fi
+cargo --version >/dev/null # rustup fetches the pinned toolchain here
+
+if [ "${1:-build}" = demo ] && [ "$(id -u)" = 0 ]; then
+    debian ip iproute2
+    debian ethtool ethtool
+fi
