@@ -9,16 +9,23 @@
 //! and range. Unknown keys are errors, and every error names its place and its remedy.
 
 pub mod diagnostic;
+pub mod expect;
 pub mod histogram;
 pub mod measure;
 pub mod quantity;
 mod read;
+pub mod recorder;
 pub mod report;
 pub mod scenario;
+pub mod topology;
+mod validate;
 
 pub use diagnostic::{Diagnostic, Diagnostics};
+pub use expect::evaluate;
 pub use histogram::Histogram;
 pub use measure::{Measure, Statistic};
 pub use quantity::{Amount, BitRate, Dscp, Size, Time};
+pub use recorder::Recorder;
 pub use report::Report;
 pub use scenario::Scenario;
+pub use topology::Topology;

@@ -2,28 +2,24 @@
 
 use crate::diagnostic::{self, Diagnostic, Diagnostics};
 use crate::scenario::Scenario;
+use crate::validate::{self, Problem};
+use std::ops::Range;
 use std::path::Path;
+use toml::de::{DeTable, DeValue};
+
+/// A scenario file is at most this long: nobody writes more by hand.
+const MAX_BYTES: usize = 8 << 20;
 
 impl Scenario {
     /// Reads and validates a scenario file.
     pub fn read(path: &Path) -> Result<Scenario, Diagnostics> {
         let file = path.display().to_string();
-        let whole = |message: String, help: &str| {
-            let help = help.to_string();
-            Diagnostics(vec![Diagnostic {
-                file: file.clone(),
-                line: 0,
-                column: 0,
-                text: String::new(),
-                width: 0,
-                message,
-                help,
-            }])
-        };
-        let bytes = std::fs::read(path)
-            .map_err(|error| whole(format!("cannot be read: {error}"), "name an existing scenario file"))?;
-        let source = String::from_utf8(bytes)
-            .map_err(|_| whole("is not text in UTF-8".into(), "a scenario is TOML: save it as UTF-8"))?;
+        let bytes = std::fs::read(path).map_err(|error| {
+            whole(&file, format!("cannot be read: {error}"), "name an existing scenario file")
+        })?;
+        let source = String::from_utf8(bytes).map_err(|_| {
+            whole(&file, "is not text in UTF-8".into(), "a scenario is TOML: save it as UTF-8")
+        })?;
         let mut scenario = Scenario::from_toml(&file, &source)?;
         scenario.folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
         if scenario.name.is_empty() {
@@ -35,7 +31,23 @@ impl Scenario {
 
     /// Reads and validates a scenario from text; `file` is what errors call it.
     pub fn from_toml(file: &str, source: &str) -> Result<Scenario, Diagnostics> {
-        toml::from_str(source).map_err(|error| Diagnostics(vec![located(file, source, &error)]))
+        if source.len() > MAX_BYTES {
+            return Err(whole(file, format!("is longer than {MAX_BYTES} bytes"), "is this a scenario?"));
+        }
+        let scenario: Scenario =
+            toml::from_str(source).map_err(|error| Diagnostics(vec![located(file, source, &error)]))?;
+        let problems = validate::problems(&scenario);
+        if problems.is_empty() {
+            return Ok(scenario);
+        }
+        // Only now that something is wrong is the text read again, for places.
+        let document =
+            DeTable::parse(source).map_err(|error| Diagnostics(vec![located(file, source, &error)]))?;
+        let place = |problem: &Problem| span(document.get_ref(), source, problem);
+        let diagnostics = problems
+            .into_iter()
+            .map(|problem| diagnostic::at(file, source, place(&problem), problem.message, problem.help));
+        Err(Diagnostics(diagnostics.collect()))
     }
 
     /// The scenario as TOML: reads back as the same scenario.
@@ -44,9 +56,42 @@ impl Scenario {
     }
 }
 
+fn whole(file: &str, message: String, help: &str) -> Diagnostics {
+    let (file, help) = (file.to_string(), help.to_string());
+    Diagnostics(vec![Diagnostic { file, line: 0, column: 0, text: String::new(), width: 0, message, help }])
+}
+
+/// Where a problem's value stands; failing that, its table.
+fn span(document: &DeTable<'_>, source: &str, problem: &Problem) -> Range<usize> {
+    let value = |table: &DeTable<'_>| table.get(problem.key).map(|value| value.span());
+    if problem.table.is_empty() {
+        return value(document).unwrap_or(0..0);
+    }
+    let Some(DeValue::Array(tables)) = document.get(problem.table).map(|tables| tables.get_ref()) else {
+        return 0..0;
+    };
+    let Some(entry) = tables.get(problem.index) else { return 0..0 };
+    match entry.get_ref() {
+        DeValue::Table(table) => value(table).unwrap_or_else(|| header(source, entry.span())),
+        _ => entry.span(),
+    }
+}
+
+/// The first line of a table's span: its `[[header]]`.
+fn header(source: &str, span: Range<usize>) -> Range<usize> {
+    let length = source[span.clone()].find('\n').unwrap_or(span.len());
+    span.start..span.start + length
+}
+
 /// An error of the TOML reader or of one of our quantities, in our form.
 fn located(file: &str, source: &str, error: &toml::de::Error) -> Diagnostic {
     let span = error.span().unwrap_or(0..0);
+    // An error about a whole table is shown at its header.
+    let span = if source.get(span.clone()).is_some_and(|text| text.contains('\n')) {
+        header(source, span)
+    } else {
+        span
+    };
     let (message, help) = reword(error.message());
     diagnostic::at(file, source, span, message, help)
 }
@@ -56,5 +101,73 @@ fn reword(message: &str) -> (String, String) {
     if let Some((what, help)) = message.split_once('\n') {
         return (what.to_string(), help.to_string());
     }
-    (message.to_string(), "see the keys of a scenario".to_string())
+    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    match quoted.as_slice() {
+        [unknown, known @ ..] if message.starts_with("unknown field") => {
+            (format!("unknown key `{unknown}`"), suggestion(unknown, known))
+        }
+        [unknown, known @ ..] if message.starts_with("unknown variant") => {
+            let known: Vec<String> = known.iter().map(|word| format!("\"{word}\"")).collect();
+            (format!("`{unknown}` is not known here"), format!("write {}", known.join(" or ")))
+        }
+        [key] if message.starts_with("missing field") => {
+            (format!("the key `{key}` is missing"), format!("add {}", example(key)))
+        }
+        _ if message.starts_with("invalid type") || message.starts_with("invalid value") => {
+            let (found, expected) = message.split_once(", expected ").unwrap_or((message, "something else"));
+            let expected = match expected {
+                "u8" | "u16" | "u32" | "u64" => "a whole number from 0 up",
+                "a sequence" => "a list: [[TABLE]] headers, or [\"a\", \"b\"]",
+                "a string" => "it between quotes",
+                other => other,
+            };
+            (found.to_string(), format!("write {expected}"))
+        }
+        _ => (message.to_string(), "see toml.io for the syntax of TOML".to_string()),
+    }
 }
+
+/// What to write instead of an unknown key.
+fn suggestion(unknown: &str, known: &[&str]) -> String {
+    let near = known.iter().map(|key| (distance(unknown, key), key)).min();
+    match near {
+        Some((steps, key)) if steps <= 2 && steps < key.len() => format!("did you mean `{key}`?"),
+        _ => format!("known keys: {}", known.join(", ")),
+    }
+}
+
+/// How to write a required key.
+fn example(key: &str) -> &'static str {
+    match key {
+        "duration" => "duration = \"45s\" at the top",
+        "host" => "[[host]] tables with a name each",
+        "link" => "[[link]] tables with a, b and rate each",
+        "name" => "name = \"a\"",
+        "a" => "a = \"NODE\": one end of the link",
+        "b" => "b = \"NODE\": the other end of the link",
+        "rate" => "rate = \"10M\"",
+        "from" => "from = \"HOST\": who sends",
+        "to" => "to = \"NODE\"",
+        "at" => "at = \"NODE\": whose egress it is",
+        "what" => "what = \"rate\", or another word for what is measured",
+        _ => "it",
+    }
+}
+
+/// Levenshtein's distance, for words of a key's length.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().take(40).collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().take(40).enumerate() {
+        let mut corner = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let changed = corner + usize::from(x != *y);
+            corner = row[j + 1];
+            row[j + 1] = changed.min(corner + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests;

@@ -239,7 +239,9 @@ pub struct FlowReport {
     pub sent: Count,
     /// Bytes of payload delivered in order to the receiver.
     pub delivered_bytes: u64,
-    /// `delivered_bytes` over the time in which the flow was active, in bit/s.
+    /// Time in which the flow was meant to send: from start to stop without its idle intervals.
+    pub active_ns: u64,
+    /// `delivered_bytes` over `active_ns`, in bit/s.
     pub goodput_bps: f64,
     /// Segments sent again.
     pub retransmits: u64,

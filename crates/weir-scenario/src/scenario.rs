@@ -435,6 +435,9 @@ impl Serialize for Windows {
     }
 }
 
+/// Flows of a scenario, copies counted: each needs a source port from 20000 up.
+pub const MAX_FLOWS: usize = 45_000;
+
 /// One copy of a flow: what a generator is made for and a report speaks of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowCopy {
@@ -447,7 +450,8 @@ pub struct FlowCopy {
 }
 
 impl Scenario {
-    /// All copies of all flows in the order of the file: the index into this list is a flow's index in the report.
+    /// All copies of all flows in the order of the file: the index into this list is a flow's index
+    /// in the report. At most `MAX_FLOWS`, which `validate` demands.
     pub fn flow_copies(&self) -> Vec<FlowCopy> {
         let mut copies = Vec::new();
         for (flow, written) in self.flows.iter().enumerate() {
@@ -456,8 +460,10 @@ impl Scenario {
                     1 => self.flow_name(flow),
                     _ => format!("{}.{copy}", self.flow_name(flow)),
                 };
-                // `validate` allows at most 45000 copies in all.
-                let source_port = 20_000 + copies.len().min(45_535) as u16;
+                if copies.len() == MAX_FLOWS {
+                    return copies;
+                }
+                let source_port = 20_000 + copies.len() as u16;
                 copies.push(FlowCopy { flow, name, source_port });
             }
         }
@@ -501,6 +507,15 @@ impl Scenario {
         })
     }
 
+    /// Length of a cell of a report's series: the longest that divides the probes' intervals and the
+    /// bounds and windows of the expectations.
+    pub fn cell(&self) -> Time {
+        let default = self.probes.iter().all(|probe| probe.what != ProbeWhat::Classes);
+        let probes = self.probes.iter().map(|probe| probe.every).chain(default.then(probe_interval));
+        let expects = self.expects.iter().flat_map(Expect::times);
+        Time::from_nanos(probes.chain(expects).fold(0, |cell, time| gcd(cell, time.as_nanos())).max(1))
+    }
+
     /// The configuration of port `index`: what to call it in messages, and its text.
     pub fn configuration(&self, index: usize) -> std::io::Result<(String, String)> {
         let missing = || std::io::Error::new(std::io::ErrorKind::NotFound, "the port has no configuration");
@@ -522,6 +537,18 @@ impl Scenario {
             hash = fnv1a(fnv1a(hash, &[0]), text.as_bytes());
         }
         hash
+    }
+}
+
+/// The greatest common divisor; that of 0 and n is n.
+pub(crate) fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+impl Expect {
+    /// The times that must lie on the borders of cells.
+    pub(crate) fn times(&self) -> impl Iterator<Item = Time> {
+        [Some(self.from), self.to, self.every].into_iter().flatten()
     }
 }
 

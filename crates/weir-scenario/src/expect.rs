@@ -1,0 +1,439 @@
+//! Whether a report satisfies the expectations of its scenario.
+
+use crate::histogram::Histogram;
+use crate::measure::{Measure, Statistic, Unit};
+use crate::quantity::Amount;
+use crate::report::{Check, ClassReport, FlowReport, PortReport, Report};
+use crate::scenario::{Expect, RunKind, Scenario, Windows};
+
+/// Checks every expectation that speaks of this kind of run, and every asserted class of a flow.
+pub fn evaluate(scenario: &Scenario, report: &Report) -> Vec<Check> {
+    let expects =
+        scenario.expects.iter().filter(|expect| expect.only.is_none_or(|kind| kind == report.meta.kind));
+    let mut checks: Vec<Check> = expects.map(|expect| check(scenario, report, expect)).collect();
+    for flow in &report.flows {
+        let Some(class) = &flow.class else { continue };
+        checks.push(Check {
+            what: format!("flow {}: packets outside class {class}", flow.name),
+            expected: "0".into(),
+            measured: Some(flow.misclassified as f64),
+            pass: flow.misclassified == 0,
+            note: None,
+        });
+    }
+    checks
+}
+
+impl Amount {
+    /// In base units: bit/s, nanoseconds, parts of one, or the number itself.
+    pub fn base(self) -> f64 {
+        match self {
+            Amount::Number(n) | Amount::Percent(n) | Amount::Points(n) => n,
+            Amount::Time(time) => time.as_nanos() as f64,
+            Amount::Rate(rate) => rate.as_bps() as f64,
+        }
+    }
+}
+
+/// An interval in nanoseconds.
+#[derive(Clone, Copy)]
+struct Interval {
+    from: u64,
+    to: u64,
+}
+
+impl Interval {
+    fn seconds(self) -> f64 {
+        (self.to - self.from) as f64 / 1e9
+    }
+    /// The part of a series that lies within it.
+    fn cells<T>(self, list: &[T], cell_ns: u64) -> &[T] {
+        let from = ((self.from / cell_ns) as usize).min(list.len());
+        let to = (self.to.div_ceil(cell_ns) as usize).clamp(from, list.len());
+        &list[from..to]
+    }
+    fn sum(self, list: &[u64], cell_ns: u64) -> f64 {
+        self.cells(list, cell_ns).iter().map(|n| *n as f64).sum()
+    }
+}
+
+impl Expect {
+    /// The unit of the value: that of what is measured, or a plain number for a ratio.
+    pub fn unit(&self) -> Unit {
+        if self.per.is_empty() { self.what.unit() } else { Unit::Number }
+    }
+
+    /// What is measured in words, for errors.
+    pub(crate) fn label_of_value(&self) -> String {
+        if self.per.is_empty() { self.what.to_string() } else { format!("a ratio of two {}", self.what) }
+    }
+
+    /// Least and greatest value allowed, in base units.
+    pub fn bounds(&self, kind: RunKind) -> (f64, f64) {
+        let Some(value) = self.value.map(Amount::base) else {
+            let bound = |amount: Option<Amount>, none| amount.map_or(none, Amount::base);
+            return (bound(self.min, f64::NEG_INFINITY), bound(self.max, f64::INFINITY));
+        };
+        let width = |amount: Amount| match amount {
+            Amount::Percent(part) => value * part,
+            other => other.base(),
+        };
+        let tolerance = match (kind, self.tolerance, self.tolerance_live) {
+            (RunKind::Lab, _, Some(live)) => width(live),
+            (RunKind::Lab, Some(tolerance), None) => 2.0 * width(tolerance),
+            (_, tolerance, _) => tolerance.map_or(0.0, width),
+        };
+        (value - tolerance, value + tolerance)
+    }
+
+    /// What is measured, of whom and when, with the unit: `rate of class c0 from 5s to 10s, bit/s`.
+    pub fn describe(&self) -> String {
+        let mut text = self.what.to_string();
+        let group = |one: &str, many: &str, names: &[String]| match names {
+            [name] => format!("{one} {name}"),
+            _ => format!("{many} {}", names.join("+")),
+        };
+        let (one, many) = if self.what.of_flows() { ("flow", "flows") } else { ("class", "classes") };
+        let names = self.names();
+        if !names.is_empty() {
+            text += &format!(" of {}", group(one, many, &names));
+        }
+        if let Some(port) = &self.port {
+            text += &format!(" at {port}");
+        }
+        if !self.per.is_empty() {
+            text += &format!(" per {}", group(one, many, &self.per));
+        }
+        match (self.from.as_nanos(), self.to) {
+            (0, None) => {}
+            (_, None) => text += &format!(" from {}", self.from),
+            (_, Some(to)) => text += &format!(" from {} to {to}", self.from),
+        }
+        if let Some(every) = self.every {
+            text += &match self.windows {
+                Windows::All => format!(", in every {every}"),
+                Windows::Share(_) => format!(", in {} of the windows of {every}", self.windows),
+                Windows::Median | Windows::Mean => format!(", {} of windows of {every}", self.windows),
+            };
+        }
+        text + self.unit().suffix()
+    }
+
+    /// The names of the classes or flows that it is about.
+    fn names(&self) -> Vec<String> {
+        self.class.iter().chain(&self.classes).chain(&self.flow).chain(&self.flows).cloned().collect()
+    }
+
+    /// What is allowed, in words.
+    fn allowed(&self, kind: RunKind) -> String {
+        let unit = self.unit();
+        let (low, high) = self.bounds(kind);
+        match self.value.map(Amount::base) {
+            Some(value) if high > value => format!("{} ± {}", show(value, unit), show(high - value, unit)),
+            Some(value) => show(value, unit),
+            None if low.is_infinite() => format!("at most {}", show(high, unit)),
+            None if high.is_infinite() => format!("at least {}", show(low, unit)),
+            None => format!("{} to {}", show(low, unit), show(high, unit)),
+        }
+    }
+}
+
+/// A value for people: `9.98 Mbit/s`, `7.2 ms`, `58.1 %`, `43`.
+pub fn show(value: f64, unit: Unit) -> String {
+    let scaled = |steps: &[(f64, &str)], smallest: &str| {
+        let step = steps.iter().find(|(scale, _)| value.abs() >= *scale);
+        step.map_or_else(
+            || format!("{} {smallest}", digits(value)),
+            |(scale, name)| format!("{} {name}", digits(value / scale)),
+        )
+    };
+    match unit {
+        Unit::Rate => scaled(&[(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")], "bit/s"),
+        Unit::Time => scaled(&[(1e9, "s"), (1e6, "ms"), (1e3, "µs")], "ns"),
+        Unit::Share => format!("{} %", digits(value * 100.0)),
+        Unit::Number => digits(value),
+    }
+}
+
+/// Four significant digits, without trailing zeros.
+fn digits(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return format!("{value:.0}");
+    }
+    let places = (3 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
+    let text = format!("{value:.places$}");
+    if places == 0 { text } else { text.trim_end_matches('0').trim_end_matches('.').to_string() }
+}
+
+fn check(scenario: &Scenario, report: &Report, expect: &Expect) -> Check {
+    let kind = report.meta.kind;
+    let mut check = Check {
+        what: expect.describe(),
+        expected: expect.allowed(kind),
+        measured: None,
+        pass: false,
+        note: None,
+    };
+    let subject = match Subject::of(scenario, report, expect) {
+        Ok(subject) => subject,
+        Err(why) => return Check { note: Some(why), ..check },
+    };
+    let interval = Interval {
+        from: expect.from.as_nanos(),
+        to: expect.to.map_or(report.meta.duration_ns, |to| to.as_nanos()).min(report.meta.duration_ns),
+    };
+    if interval.from >= interval.to {
+        return Check { note: Some("the run ended before this interval".into()), ..check };
+    }
+    let (low, high) = expect.bounds(kind);
+    // A relative slack of 1e-12 so that "58 %" of a float that is 0.58 less one bit still holds.
+    let slack = 1e-12 * low.abs().min(high.abs());
+    let holds = |value: f64| value >= low - slack && value <= high + slack;
+    let Some(every) = expect.every else {
+        check.measured = subject.measure(expect, interval);
+        match check.measured {
+            Some(value) => check.pass = holds(value),
+            None => check.note = Some("there was nothing to measure".into()),
+        }
+        return check;
+    };
+    let every = every.as_nanos().max(1);
+    let windows = (interval.to - interval.from) / every;
+    let values: Vec<(u64, f64)> = (0..windows)
+        .filter_map(|n| {
+            let from = interval.from + n * every;
+            Some((from, subject.measure(expect, Interval { from, to: from + every })?))
+        })
+        .collect();
+    if values.is_empty() {
+        return Check { note: Some("there was nothing to measure in any window".into()), ..check };
+    }
+    let mut sorted: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
+    sorted.sort_by(f64::total_cmp);
+    let failing = values.iter().filter(|(_, value)| !holds(*value));
+    // The window that is farthest outside, or the median if none is.
+    let outside = |value: f64| (low - value).max(value - high);
+    let worst = failing.clone().max_by(|a, b| outside(a.1).total_cmp(&outside(b.1)));
+    let middle = median(&sorted);
+    let (measured, pass) = match expect.windows {
+        Windows::All => (worst.map_or(middle, |worst| worst.1), worst.is_none()),
+        Windows::Share(share) => {
+            let held = values.len() - failing.clone().count();
+            (worst.map_or(middle, |worst| worst.1), held as f64 >= share * values.len() as f64 - 1e-9)
+        }
+        Windows::Median => (middle, holds(middle)),
+        Windows::Mean => {
+            let mean = sorted.iter().sum::<f64>() / sorted.len() as f64;
+            (mean, holds(mean))
+        }
+    };
+    if let (Some((from, _)), Windows::All | Windows::Share(_)) = (worst, expect.windows) {
+        let held = values.len() - failing.count();
+        check.note = Some(format!(
+            "{held} of {} windows hold; the worst begins at {:.3} s",
+            values.len(),
+            *from as f64 / 1e9
+        ));
+    }
+    Check { measured: Some(measured), pass, ..check }
+}
+
+/// The middle of sorted values.
+fn median(sorted: &[f64]) -> f64 {
+    let half = sorted.len() / 2;
+    if sorted.len() % 2 == 1 { sorted[half] } else { (sorted[half - 1] + sorted[half]) / 2.0 }
+}
+
+/// Who is measured.
+enum Subject<'a> {
+    Classes {
+        report: &'a Report,
+        port: &'a PortReport,
+        over: Vec<&'a ClassReport>,
+        under: Vec<&'a ClassReport>,
+    },
+    Link {
+        report: &'a Report,
+        wire_bytes: &'a [u64],
+        rate_bps: u64,
+    },
+    Flows {
+        report: &'a Report,
+        over: Vec<&'a FlowReport>,
+        under: Vec<&'a FlowReport>,
+    },
+}
+
+impl<'a> Subject<'a> {
+    fn of(scenario: &Scenario, report: &'a Report, expect: &Expect) -> Result<Self, String> {
+        if expect.what.of_flows() {
+            let find = |names: &[String]| -> Vec<&FlowReport> {
+                let wanted: std::collections::BTreeSet<usize> =
+                    names.iter().flat_map(|name| scenario.flows_called(name)).collect();
+                report
+                    .flows
+                    .iter()
+                    .enumerate()
+                    .filter(|(index, _)| wanted.contains(index))
+                    .map(|(_, flow)| flow)
+                    .collect()
+            };
+            let names = expect.names();
+            let over = if names.is_empty() { report.flows.iter().collect() } else { find(&names) };
+            return Ok(Subject::Flows { report, over, under: find(&expect.per) });
+        }
+        let no_port = || match &expect.port {
+            Some(name) => format!("the report has no port {name}"),
+            None => "the report does not have exactly one managed port".to_string(),
+        };
+        if expect.what == Measure::Utilisation {
+            let name = match &expect.port {
+                Some(name) => name,
+                None => &report.port(None).ok_or_else(no_port)?.name,
+            };
+            let link = report.link(name).ok_or_else(no_port)?;
+            return Ok(Subject::Link { report, wire_bytes: &link.wire_bytes, rate_bps: link.rate_bps });
+        }
+        let port = report.port(expect.port.as_deref()).ok_or_else(no_port)?;
+        let find = |names: &[String]| -> Result<Vec<&'a ClassReport>, String> {
+            names
+                .iter()
+                .map(|name| {
+                    port.class(name).ok_or_else(|| {
+                        let known: Vec<&str> =
+                            port.classes.iter().map(|class| class.name.as_str()).take(20).collect();
+                        format!("there is no class {name} at {}: it has {}", port.name, known.join(", "))
+                    })
+                })
+                .collect()
+        };
+        let names = expect.names();
+        let over = if names.is_empty() { port.classes.iter().collect() } else { find(&names)? };
+        Ok(Subject::Classes { report, port, over, under: find(&expect.per)? })
+    }
+
+    /// The value in an interval; none if it has no meaning there.
+    fn measure(&self, expect: &Expect, interval: Interval) -> Option<f64> {
+        let finite = |value: f64| Some(value).filter(|value| value.is_finite());
+        match self {
+            Subject::Link { report, wire_bytes, rate_bps } => {
+                let bits = interval.sum(wire_bytes, report.meta.cell_ns) * 8.0;
+                finite(bits / (*rate_bps as f64 * interval.seconds()))
+            }
+            Subject::Flows { report, over, under } => {
+                let value = of_flows(report, expect.what, over, interval)?;
+                if under.is_empty() {
+                    Some(value)
+                } else {
+                    finite(value / of_flows(report, expect.what, under, interval)?)
+                }
+            }
+            Subject::Classes { report, port, over, under } => {
+                let value = of_classes(report, port, expect.what, over, interval)?;
+                if under.is_empty() {
+                    Some(value)
+                } else {
+                    finite(value / of_classes(report, port, expect.what, under, interval)?)
+                }
+            }
+        }
+    }
+}
+
+fn of_classes(
+    report: &Report,
+    port: &PortReport,
+    what: Measure,
+    classes: &[&ClassReport],
+    interval: Interval,
+) -> Option<f64> {
+    let cell_ns = report.meta.cell_ns;
+    let whole = interval.from == 0 && interval.to >= report.meta.duration_ns;
+    let total = |list: fn(&ClassReport) -> &[u64]| -> f64 {
+        classes.iter().map(|class| interval.sum(list(class), cell_ns)).sum()
+    };
+    let sent = || total(|class| &class.series.sent_packets);
+    Some(match what {
+        Measure::Rate => total(|class| &class.series.sent_bytes) * 8.0 / interval.seconds(),
+        Measure::Offered => total(|class| &class.series.offered_bytes) * 8.0 / interval.seconds(),
+        Measure::Share => {
+            let wire = total(|class| &class.series.sent_bytes) + sent() * port.overhead_bytes as f64;
+            Some(wire * 8.0 / (port.rate_bps as f64 * interval.seconds()))
+                .filter(|share| share.is_finite())?
+        }
+        Measure::Drops => total(|class| &class.series.dropped_packets),
+        Measure::Marks => total(|class| &class.series.marked_packets),
+        Measure::Loss => {
+            let offered = total(|class| &class.series.offered_packets);
+            (offered > 0.0).then(|| total(|class| &class.series.dropped_packets) / offered)?
+        }
+        Measure::BacklogMean => total(|class| &class.series.backlog_packet_ns) / (interval.seconds() * 1e9),
+        Measure::BacklogMax => {
+            let cells = interval.cells(&classes.first()?.series.backlog_max_packets, cell_ns).len();
+            let at = |n: usize| {
+                classes.iter().filter_map(move |class| {
+                    interval.cells(&class.series.backlog_max_packets, cell_ns).get(n)
+                })
+            };
+            (0..cells).map(|n| at(n).sum::<u64>()).max()? as f64
+        }
+        Measure::Delay(Statistic::Mean) if !whole => {
+            let packets = sent();
+            (packets > 0.0).then(|| total(|class| &class.series.delay_sum_ns) / packets)?
+        }
+        Measure::Delay(Statistic::Max) if !whole => {
+            let cells = classes.iter().flat_map(|class| interval.cells(&class.series.delay_max_ns, cell_ns));
+            (sent() > 0.0).then(|| cells.max().copied())?? as f64
+        }
+        Measure::Delay(statistic) => {
+            let mut delays = Histogram::default();
+            for class in classes {
+                match whole {
+                    true => delays.merge(&class.delay.histogram),
+                    false => interval
+                        .cells(&class.series.delays, cell_ns)
+                        .iter()
+                        .for_each(|part| delays.merge(part)),
+                }
+            }
+            of_distribution(statistic, &delays)?
+        }
+        Measure::Utilisation
+        | Measure::Goodput
+        | Measure::Jain
+        | Measure::Retransmits
+        | Measure::Transactions
+        | Measure::Rtt(_) => return None,
+    })
+}
+
+fn of_distribution(statistic: Statistic, delays: &Histogram) -> Option<f64> {
+    (delays.count() > 0).then(|| match statistic {
+        Statistic::Mean => delays.mean(),
+        Statistic::Max => delays.max() as f64,
+        Statistic::Percentile(p) => delays.percentile(p) as f64,
+    })
+}
+
+fn of_flows(report: &Report, what: Measure, flows: &[&FlowReport], interval: Interval) -> Option<f64> {
+    let goodput =
+        |flow: &FlowReport| interval.sum(&flow.delivered, report.meta.cell_ns) * 8.0 / interval.seconds();
+    Some(match what {
+        Measure::Goodput => flows.iter().map(|flow| goodput(flow)).sum(),
+        Measure::Jain => {
+            let sum: f64 = flows.iter().map(|flow| goodput(flow)).sum();
+            let squares: f64 = flows.iter().map(|flow| goodput(flow).powi(2)).sum();
+            (squares > 0.0).then(|| sum * sum / (flows.len() as f64 * squares))?
+        }
+        Measure::Retransmits => flows.iter().map(|flow| flow.retransmits as f64).sum(),
+        Measure::Transactions => {
+            flows.iter().map(|flow| flow.transactions as f64).sum::<f64>() / interval.seconds()
+        }
+        Measure::Rtt(statistic) => {
+            let mut times = Histogram::default();
+            flows.iter().for_each(|flow| times.merge(&flow.rtt.histogram));
+            of_distribution(statistic, &times)?
+        }
+        _ => return None,
+    })
+}

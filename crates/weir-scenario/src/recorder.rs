@@ -1,0 +1,397 @@
+//! Counts what happens in a run into a `Report`: the simulator calls it per event, the lab with
+//! counters that it samples. Cost per event: a few additions; nothing is allocated except when a
+//! run enters a new cell of its series.
+
+use crate::histogram::Histogram;
+use crate::measure::{Measure, Statistic};
+use crate::report::{
+    ClassReport, Count, Delay, FlowReport, LinkReport, Meta, PortReport, Report, Series, VERSION,
+};
+use crate::scenario::{ProbeWhat, RunKind, Scenario};
+use std::collections::BTreeMap;
+
+/// A run's series have at most this many cells; a finer grid is refused by `Scenario::read`.
+pub const MAX_CELLS: u64 = 100_000;
+
+/// Accumulates one run. Instants are nanoseconds since its start and must not decrease by class.
+#[derive(Debug)]
+pub struct Recorder {
+    report: Report,
+    ports: Vec<Vec<Class>>,
+    rtt: Vec<Histogram>,
+    one_way: Vec<Histogram>,
+    keep_delays: bool,
+    keep_flows: bool,
+}
+
+/// What is known of a class besides its report.
+#[derive(Debug, Default)]
+struct Class {
+    delay: Histogram,
+    waiting: Count,
+    /// Up to here the backlog is summed into the series.
+    summed_to: u64,
+    /// Drop counts by reason: a handful, so a scan beats a tree.
+    dropped: Vec<(&'static str, Count)>,
+    /// The counters at the previous sample (lab).
+    sampled: Counters,
+    sampled_at: u64,
+}
+
+/// A class's counters since the start of a run, as a live box reports them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets that arrived.
+    pub offered: Count,
+    /// Packets that left.
+    pub sent: Count,
+    /// Packets that died, by reason.
+    pub dropped: BTreeMap<String, Count>,
+    /// Packets that were marked.
+    pub marked: u64,
+    /// Packets waiting now.
+    pub backlog: Count,
+}
+
+impl Recorder {
+    /// A recorder with the flows and links of the scenario; ports are added with `port`.
+    /// `inputs` is `Scenario::inputs_hash`.
+    pub fn new(scenario: &Scenario, kind: RunKind, inputs: u64) -> Self {
+        let probe = |what| scenario.probes.iter().find(move |probe| probe.what == what);
+        let probe_ns = probe(ProbeWhat::Classes).map_or(100_000_000, |probe| probe.every.as_nanos());
+        let meta = Meta {
+            version: VERSION,
+            kind,
+            scenario: scenario.name.clone(),
+            seed: scenario.seed,
+            inputs: format!("{inputs:016x}"),
+            events: None,
+            duration_ns: scenario.duration.as_nanos(),
+            cell_ns: scenario.cell().as_nanos(),
+            probe_ns,
+            notes: Vec::new(),
+        };
+        let flows: Vec<FlowReport> = scenario
+            .flow_copies()
+            .into_iter()
+            .map(|copy| {
+                let flow = &scenario.flows[copy.flow];
+                FlowReport {
+                    name: copy.name,
+                    from: flow.from.clone(),
+                    to: flow.to.clone(),
+                    kind: flow.kind,
+                    class: flow.class.clone(),
+                    misclassified: 0,
+                    sent: Count::default(),
+                    delivered_bytes: 0,
+                    goodput_bps: 0.0,
+                    active_ns: flow
+                        .active(scenario.duration)
+                        .iter()
+                        .map(|(from, to)| to.as_nanos() - from.as_nanos())
+                        .sum(),
+                    retransmits: 0,
+                    timeouts: 0,
+                    lost: 0,
+                    marked: 0,
+                    transactions: 0,
+                    rtt: Delay::default(),
+                    one_way: Delay::default(),
+                    delivered: Vec::new(),
+                }
+            })
+            .collect();
+        let link = |name: String, link: &crate::scenario::Link| LinkReport {
+            name,
+            rate_bps: link.rate.as_bps(),
+            overhead_bytes: link.overhead.as_bytes(),
+            ..LinkReport::default()
+        };
+        let links = scenario
+            .links
+            .iter()
+            .flat_map(|l| [link(format!("{}>{}", l.a, l.b), l), link(format!("{}>{}", l.b, l.a), l)])
+            .collect();
+        Recorder {
+            rtt: vec![Histogram::default(); flows.len()],
+            one_way: vec![Histogram::default(); flows.len()],
+            report: Report { meta, ports: Vec::new(), links, flows, checks: Vec::new() },
+            ports: Vec::new(),
+            keep_delays: scenario.expects.iter().any(|expect| {
+                let percentile = matches!(expect.what, Measure::Delay(Statistic::Percentile(_)));
+                let partial = expect.from.as_nanos() > 0 || expect.to.is_some() || expect.every.is_some();
+                percentile && partial
+            }),
+            keep_flows: probe(ProbeWhat::Flows).is_some()
+                || scenario.expects.iter().any(|expect| expect.what.of_flows()),
+        }
+    }
+
+    /// Adds the managed port `index` of the scenario; ports are added in their order. Returns its index.
+    pub fn port(&mut self, scenario: &Scenario, index: usize, discipline: &str, classes: &[String]) -> usize {
+        let port = &scenario.ports[index];
+        let link = scenario.link_between(&port.at, &port.to).map(|(link, _)| &scenario.links[link]);
+        let class = |name: &String| ClassReport { name: name.clone(), ..ClassReport::default() };
+        self.report.ports.push(PortReport {
+            name: port.name(),
+            discipline: discipline.to_string(),
+            rate_bps: link.map_or(0, |link| link.rate.as_bps()),
+            overhead_bytes: link.map_or(0, |link| link.overhead.as_bytes()),
+            classes: classes.iter().map(class).collect(),
+        });
+        self.ports.push(classes.iter().map(|_| Class::default()).collect());
+        self.ports.len() - 1
+    }
+
+    /// Index in the report of a link's direction, for `carried`: `forward` is from `a` to `b`.
+    pub const fn direction(link: usize, forward: bool) -> usize {
+        link * 2 + !forward as usize
+    }
+
+    /// A packet of a class arrived at a port.
+    pub fn offered(&mut self, port: usize, class: usize, len_bytes: u64, at: u64) {
+        let (cell, class, state) = self.class(port, class, at);
+        state.waiting.add(len_bytes);
+        class.offered.add(len_bytes);
+        class.backlog_max.packets = class.backlog_max.packets.max(state.waiting.packets);
+        class.backlog_max.bytes = class.backlog_max.bytes.max(state.waiting.bytes);
+        let series = &mut class.series;
+        series.offered_bytes[cell] += len_bytes;
+        series.offered_packets[cell] += 1;
+        series.backlog_max_packets[cell] = series.backlog_max_packets[cell].max(state.waiting.packets);
+    }
+
+    /// A packet left the discipline for the wire, `delay` nanoseconds after it arrived.
+    pub fn sent(&mut self, port: usize, class: usize, len_bytes: u64, delay: u64, at: u64) {
+        let keep_delays = self.keep_delays;
+        let (cell, class, state) = self.class(port, class, at);
+        state.leave(len_bytes);
+        state.delay.record(delay);
+        class.sent.add(len_bytes);
+        let series = &mut class.series;
+        series.sent_bytes[cell] += len_bytes;
+        series.sent_packets[cell] += 1;
+        series.delay_sum_ns[cell] = series.delay_sum_ns[cell].saturating_add(delay);
+        series.delay_max_ns[cell] = series.delay_max_ns[cell].max(delay);
+        if keep_delays {
+            series.delays[cell].record(delay);
+        }
+    }
+
+    /// A packet that had arrived died.
+    pub fn dropped(&mut self, port: usize, class: usize, len_bytes: u64, reason: &'static str, at: u64) {
+        let (cell, class, state) = self.class(port, class, at);
+        state.leave(len_bytes);
+        match state.dropped.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, count)) => count.add(len_bytes),
+            None => state.dropped.push((reason, Count { packets: 1, bytes: len_bytes })),
+        }
+        class.series.dropped_packets[cell] += 1;
+    }
+
+    /// A packet was marked by ECN.
+    pub fn marked(&mut self, port: usize, class: usize, at: u64) {
+        let (cell, class, _) = self.class(port, class, at);
+        class.marked += 1;
+        class.series.marked_packets[cell] += 1;
+    }
+
+    /// The counters of a class at `at`: their growth since the last sample is spread evenly over
+    /// the time in between. For hosts that cannot call the event functions; do not mix the two.
+    pub fn sample(&mut self, port: usize, class: usize, counters: &Counters, at: u64) {
+        let cell_ns = self.report.meta.cell_ns;
+        let at = at.min(self.report.meta.duration_ns);
+        let (last_cell, class, state) = self.class(port, class, at);
+        let last = std::mem::replace(&mut state.sampled, counters.clone());
+        let from = std::mem::replace(&mut state.sampled_at, at).min(at);
+        let first_cell = ((from / cell_ns) as usize).min(last_cell);
+        let packets = |count: &BTreeMap<String, Count>| count.values().map(|count| count.packets).sum();
+        let grown = |now: u64, then: u64| now.saturating_sub(then);
+        let series = &mut class.series;
+        let spread = |list: &mut Vec<u64>, amount: u64| {
+            let mut done = 0;
+            for (cell, part) in list.iter_mut().enumerate().take(last_cell + 1).skip(first_cell) {
+                let covered = at.min((cell as u64 + 1) * cell_ns).saturating_sub(from);
+                let due = if cell == last_cell {
+                    amount
+                } else {
+                    weir_core::units::mul_div(amount, covered, at - from)
+                };
+                *part += due - done;
+                done = due;
+            }
+        };
+        spread(&mut series.offered_bytes, grown(counters.offered.bytes, last.offered.bytes));
+        spread(&mut series.offered_packets, grown(counters.offered.packets, last.offered.packets));
+        spread(&mut series.sent_bytes, grown(counters.sent.bytes, last.sent.bytes));
+        spread(&mut series.sent_packets, grown(counters.sent.packets, last.sent.packets));
+        spread(&mut series.dropped_packets, grown(packets(&counters.dropped), packets(&last.dropped)));
+        spread(&mut series.marked_packets, grown(counters.marked, last.marked));
+        let most = &mut series.backlog_max_packets[last_cell];
+        *most = (*most).max(counters.backlog.packets);
+        state.waiting = counters.backlog;
+        class.backlog_max.packets = class.backlog_max.packets.max(counters.backlog.packets);
+        class.backlog_max.bytes = class.backlog_max.bytes.max(counters.backlog.bytes);
+        class.offered = counters.offered;
+        class.sent = counters.sent;
+        class.marked = counters.marked;
+        class.dropped = counters.dropped.clone();
+    }
+
+    /// Adds queue delays that another counted, over the whole run (lab).
+    pub fn delays(&mut self, port: usize, class: usize, delays: &Histogram) {
+        self.ports[port][class].delay.merge(delays);
+    }
+
+    /// A number that the discipline itself keeps.
+    pub fn statistic(&mut self, port: usize, class: usize, name: &str, value: f64) {
+        self.report.ports[port].classes[class].statistics.insert(name.to_string(), value);
+    }
+
+    /// A frame's last bit left a link's direction (see `direction`).
+    pub fn carried(&mut self, direction: usize, len_bytes: u64, at: u64) {
+        let cell = self.cell(at);
+        let link = &mut self.report.links[direction];
+        link.carried.add(len_bytes);
+        let wire = len_bytes + link.overhead_bytes;
+        *grow(&mut link.wire_bytes, cell) += wire;
+    }
+
+    /// The report of a link's direction, for what only the caller counts: drops, ring, refills.
+    pub fn link(&mut self, direction: usize) -> &mut LinkReport {
+        &mut self.report.links[direction]
+    }
+
+    /// Payload was delivered in order to a flow's receiver.
+    pub fn delivered(&mut self, flow: usize, bytes: u64, at: u64) {
+        let cell = self.cell(at);
+        let report = &mut self.report.flows[flow];
+        report.delivered_bytes += bytes;
+        if self.keep_flows {
+            *grow(&mut report.delivered, cell) += bytes;
+        }
+    }
+
+    /// A round-trip time of a flow was measured.
+    pub fn rtt(&mut self, flow: usize, ns: u64) {
+        self.rtt[flow].record(ns);
+    }
+
+    /// A packet's time from its sender to its receiver was measured.
+    pub fn one_way(&mut self, flow: usize, ns: u64) {
+        self.one_way[flow].record(ns);
+    }
+
+    /// The report of a flow, for what only the caller counts: packets sent, retransmissions, losses.
+    pub fn flow(&mut self, flow: usize) -> &mut FlowReport {
+        &mut self.report.flows[flow]
+    }
+
+    /// What ran, for the event hash and notes.
+    pub fn meta(&mut self) -> &mut Meta {
+        &mut self.report.meta
+    }
+
+    /// The report, complete but for `checks`: see `evaluate`.
+    pub fn finish(mut self) -> Report {
+        let end = self.report.meta.duration_ns;
+        for port in 0..self.ports.len() {
+            for class in 0..self.ports[port].len() {
+                let (_, class, state) = self.class(port, class, end);
+                class.left = state.waiting;
+                class.delay = Delay::of(std::mem::take(&mut state.delay));
+                for (reason, count) in state.dropped.drain(..) {
+                    class.dropped.entry(reason.to_string()).or_default().merge(count);
+                }
+            }
+        }
+        let cells = self.cell(end) + 1;
+        let seconds = end as f64 / 1e9;
+        for link in &mut self.report.links {
+            grow(&mut link.wire_bytes, cells - 1);
+            let bits = link.wire_bytes.iter().sum::<u64>() as f64 * 8.0;
+            link.utilisation = if link.rate_bps == 0 { 0.0 } else { bits / (link.rate_bps as f64 * seconds) };
+        }
+        for (index, flow) in self.report.flows.iter_mut().enumerate() {
+            flow.rtt = Delay::of(std::mem::take(&mut self.rtt[index]));
+            flow.one_way = Delay::of(std::mem::take(&mut self.one_way[index]));
+            let active = flow.active_ns as f64 / 1e9;
+            flow.goodput_bps = if active > 0.0 { flow.delivered_bytes as f64 * 8.0 / active } else { 0.0 };
+            if self.keep_flows {
+                grow(&mut flow.delivered, cells - 1);
+            }
+        }
+        self.report
+    }
+
+    /// The cell of an instant; what happens at or after the end counts in the last cell.
+    fn cell(&self, at: u64) -> usize {
+        let meta = &self.report.meta;
+        (at.min(meta.duration_ns.saturating_sub(1)) / meta.cell_ns) as usize
+    }
+
+    /// A class with its series grown to `at` and its backlog summed up to there.
+    fn class(&mut self, port: usize, class: usize, at: u64) -> (usize, &mut ClassReport, &mut Class) {
+        let cell = self.cell(at);
+        let (cell_ns, end) = (self.report.meta.cell_ns, self.report.meta.duration_ns);
+        let report = &mut self.report.ports[port].classes[class];
+        let state = &mut self.ports[port][class];
+        if report.series.sent_bytes.len() <= cell {
+            report.series.extend_to(cell + 1, self.keep_delays);
+        }
+        state.sum_backlog(&mut report.series, cell_ns, at.min(end));
+        (cell, report, state)
+    }
+}
+
+impl Class {
+    fn leave(&mut self, len_bytes: u64) {
+        self.waiting.packets = self.waiting.packets.saturating_sub(1);
+        self.waiting.bytes = self.waiting.bytes.saturating_sub(len_bytes);
+    }
+
+    /// Adds the packets that have been waiting since the last event, cell by cell.
+    fn sum_backlog(&mut self, series: &mut Series, cell_ns: u64, to: u64) {
+        while self.summed_to < to {
+            let cell = self.summed_to / cell_ns;
+            let end = to.min((cell + 1) * cell_ns);
+            let cell = cell as usize;
+            series.backlog_packet_ns[cell] += self.waiting.packets * (end - self.summed_to);
+            let most = &mut series.backlog_max_packets[cell];
+            *most = (*most).max(self.waiting.packets);
+            self.summed_to = end;
+        }
+    }
+}
+
+impl Series {
+    fn extend_to(&mut self, cells: usize, delays: bool) {
+        let lists = [
+            &mut self.offered_bytes,
+            &mut self.offered_packets,
+            &mut self.sent_bytes,
+            &mut self.sent_packets,
+            &mut self.dropped_packets,
+            &mut self.marked_packets,
+            &mut self.delay_sum_ns,
+            &mut self.delay_max_ns,
+            &mut self.backlog_packet_ns,
+            &mut self.backlog_max_packets,
+        ];
+        for list in lists {
+            list.resize(cells, 0);
+        }
+        if delays {
+            self.delays.resize(cells, Histogram::default());
+        }
+    }
+}
+
+/// Element `cell` of a list that grows on demand.
+fn grow(list: &mut Vec<u64>, cell: usize) -> &mut u64 {
+    if list.len() <= cell {
+        list.resize(cell + 1, 0);
+    }
+    &mut list[cell]
+}
