@@ -12,9 +12,7 @@
 //! Buffers are zeroed by the system on first touch, so a large pool costs address space only.
 #![forbid(unsafe_code)]
 
-/// A frame in a [`Pool`]: a number that means nothing to anybody else.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct FrameRef(pub u32);
+pub use weir_core::packet::FrameRef;
 
 /// Bytes of a head buffer.
 pub const HEAD_BYTES: usize = 2048;

@@ -4,7 +4,7 @@
 
 use crate::sys::check;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// How a TCP connection is to behave; set before it is opened, so that the handshake knows.
@@ -16,8 +16,12 @@ pub struct TcpOptions {
     pub window_bytes: Option<u32>,
     /// The whole `tos` byte of outgoing packets.
     pub tos: u8,
-    /// Send small segments at once (requests and responses).
-    pub no_delay: bool,
+    /// Largest segment; `None` leaves it to the path.
+    pub mss_bytes: Option<u32>,
+    /// Bytes that may wait in the kernel unsent; `None` leaves the kernel's own sizing.
+    pub unsent_bytes: Option<u32>,
+    /// How long opening the connection, or a send, may block.
+    pub patience: Option<std::time::Duration>,
 }
 
 fn set(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: &[u8]) -> io::Result<()> {
@@ -38,6 +42,10 @@ fn set_number(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, val
     set(socket, level, name, &value.to_ne_bytes())
 }
 
+fn number(value: u32) -> i32 {
+    i32::try_from(value).unwrap_or(i32::MAX / 4)
+}
+
 impl TcpOptions {
     fn apply(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
         if let Some(name) = &self.congestion {
@@ -50,16 +58,25 @@ impl TcpOptions {
             })?;
         }
         if let Some(window) = self.window_bytes {
-            let window = i32::try_from(window).unwrap_or(i32::MAX / 2);
-            // The kernel doubles the buffer for its own bookkeeping, then offers half of it.
-            set_number(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, window)?;
-            set_number(socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, window)?;
+            set_window(socket, window)?;
+        }
+        if let Some(mss) = self.mss_bytes {
+            set_number(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG, number(mss))?;
+        }
+        if let Some(unsent) = self.unsent_bytes {
+            set_number(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, number(unsent))?;
+        }
+        if let Some(patience) = self.patience {
+            let time = libc::timeval {
+                tv_sec: patience.as_secs() as libc::time_t,
+                // Zero would mean for ever.
+                tv_usec: patience.subsec_micros().max(1) as libc::suseconds_t,
+            };
+            let bytes = [time.tv_sec.to_ne_bytes(), time.tv_usec.to_ne_bytes()].concat();
+            set(socket, libc::SOL_SOCKET, libc::SO_SNDTIMEO, &bytes)?;
         }
         if self.tos != 0 {
             set_number(socket, libc::IPPROTO_IP, libc::IP_TOS, i32::from(self.tos))?;
-        }
-        if self.no_delay {
-            set_number(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
         }
         Ok(())
     }
@@ -113,6 +130,18 @@ pub fn listen(at: SocketAddrV4, options: &TcpOptions) -> io::Result<TcpListener>
     Ok(TcpListener::from(socket))
 }
 
+/// Limits the window that a receiver offers to `bytes`.
+pub fn set_window(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    // Room for packets' bookkeeping besides their bytes; the clamp is what counts.
+    set_number(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, number(bytes.saturating_mul(2)))?;
+    set_number(socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, number(bytes))
+}
+
+/// Acknowledges what is pending now, and the next segments at once.
+pub fn acknowledge_quickly(socket: BorrowedFd<'_>) -> io::Result<()> {
+    set_number(socket, libc::IPPROTO_TCP, libc::TCP_QUICKACK, 1)
+}
+
 /// Limits what the sender keeps ready in the kernel to `bytes` (`SO_SNDBUF`).
 pub fn set_send_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     set_number(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, i32::try_from(bytes).unwrap_or(i32::MAX / 2))
@@ -135,36 +164,87 @@ pub fn set_tos(socket: BorrowedFd<'_>, tos: u8) -> io::Result<()> {
 pub struct TcpInfo {
     /// Segments sent again since the connection was opened.
     pub retransmits: u32,
+    /// Retransmission timeouts (kernels from 6.7 on; else 0).
+    pub timeouts: u16,
     /// Smoothed round-trip time in microseconds.
     pub rtt_us: u32,
     /// Congestion window in segments.
     pub cwnd_segments: u32,
     /// Largest segment that may be sent, in bytes.
     pub mss_bytes: u32,
+    /// Segments sent and not yet acknowledged.
+    pub unacknowledged_segments: u32,
+    /// Bytes written and not yet sent.
+    pub unsent_bytes: u32,
+    /// Segments sent, retransmissions and bare acknowledgements included.
+    pub segments_sent: u32,
+    /// Bytes sent, retransmissions included.
+    pub bytes_sent: u64,
 }
 
 /// Asks the kernel about a connection.
 pub fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<TcpInfo> {
-    // SAFETY: tcp_info is plain numbers, for which all zeroes is valid.
-    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
-    let mut size = size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: `info` is writable over the size given; both live until after the call. An older
-    // kernel fills less and leaves the rest zero.
+    // `struct tcp_info` of linux/tcp.h only ever grows at its end; an older kernel fills less
+    // and leaves the rest zero.
+    let mut info = [0u8; 256];
+    let mut size = info.len() as libc::socklen_t;
+    // SAFETY: `info` is writable over the size given; both live until after the call.
     check(unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
             libc::IPPROTO_TCP,
             libc::TCP_INFO,
-            (&raw mut info).cast(),
+            info.as_mut_ptr().cast(),
             &raw mut size,
         )
     })?;
+    let word = |at: usize| u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
+    let (low, high) = if cfg!(target_endian = "little") { (200, 204) } else { (204, 200) };
     Ok(TcpInfo {
-        retransmits: info.tcpi_total_retrans,
-        rtt_us: info.tcpi_rtt,
-        cwnd_segments: info.tcpi_snd_cwnd,
-        mss_bytes: info.tcpi_snd_mss,
+        mss_bytes: word(16),
+        unacknowledged_segments: word(24),
+        rtt_us: word(68),
+        cwnd_segments: word(80),
+        retransmits: word(100),
+        segments_sent: word(136),
+        unsent_bytes: word(144),
+        bytes_sent: u64::from(word(high)) << 32 | u64::from(word(low)),
+        timeouts: u16::from_ne_bytes([info[240], info[241]]),
     })
+}
+
+/// Has the `tos` byte of each packet told by [`receive_with_tos`].
+pub fn tell_tos(socket: BorrowedFd<'_>) -> io::Result<()> {
+    set_number(socket, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)
+}
+
+/// Receives a datagram: its length, where it came from, and its `tos` byte (0 where
+/// [`tell_tos`] was not asked).
+pub fn receive_with_tos(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr, u8)> {
+    #[repr(align(8))]
+    struct Control([u8; 64]);
+    let mut control = Control([0; 64]);
+    // SAFETY: sockaddr_in and msghdr are plain numbers and pointers; all zeroes is valid.
+    let (mut from, mut header): (libc::sockaddr_in, libc::msghdr) =
+        unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    header.msg_name = (&raw mut from).cast();
+    header.msg_namelen = ADDRESS_BYTES;
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    header.msg_control = control.0.as_mut_ptr().cast();
+    header.msg_controllen = control.0.len() as _;
+    // SAFETY: every pointer of `header` is to a local or to `buffer`, writable over the length
+    // given with it, and all live until after the call.
+    let len = check(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, 0) as libc::c_int })?;
+    let address =
+        SocketAddrV4::new(Ipv4Addr::from(from.sin_addr.s_addr.to_ne_bytes()), u16::from_be(from.sin_port));
+    // `struct cmsghdr` {len: usize, level: i32, type: i32}, then the byte.
+    let level_at = size_of::<usize>();
+    let kind = [control.0[level_at..level_at + 4].to_vec(), control.0[level_at + 4..level_at + 8].to_vec()];
+    let expected = [libc::IPPROTO_IP.to_ne_bytes().to_vec(), libc::IP_TOS.to_ne_bytes().to_vec()];
+    let tos = if header.msg_controllen as u64 > 16 && kind == expected { control.0[level_at + 8] } else { 0 };
+    Ok((len as usize, SocketAddr::V4(address), tos))
 }
 
 /// Sends `payload` `count` times (at most 64) over a connected socket in one system call.
@@ -229,7 +309,9 @@ mod tests {
             congestion: Some("reno".into()),
             window_bytes: Some(20_000),
             tos: 0x28,
-            no_delay: true,
+            mss_bytes: Some(1000),
+            unsent_bytes: Some(10_000),
+            patience: Some(std::time::Duration::from_secs(3)),
         };
         let listener = listen(SocketAddrV4::new(LOCAL, 0), &options).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -241,7 +323,9 @@ mod tests {
         receiver.read_exact(&mut got).unwrap();
         assert!(got.iter().all(|&b| b == 7));
         let info = tcp_info(sender.as_fd()).unwrap();
-        assert!(info.mss_bytes > 500 && info.cwnd_segments >= 1, "{info:?}");
+        assert!(info.mss_bytes > 500 && info.mss_bytes <= 1000 && info.cwnd_segments >= 1, "{info:?}");
+        assert!(info.segments_sent >= 5 && info.bytes_sent >= 5000 && info.unsent_bytes == 0, "{info:?}");
+        acknowledge_quickly(receiver.as_fd()).unwrap();
     }
 
     #[test]
@@ -254,11 +338,27 @@ mod tests {
     #[test]
     fn a_chosen_source_port_is_used() {
         let listener = listen(SocketAddrV4::new(LOCAL, 0), &TcpOptions::default()).unwrap();
-        let std::net::SocketAddr::V4(at) = listener.local_addr().unwrap() else { panic!("IPv4 was asked") };
+        let SocketAddr::V4(at) = listener.local_addr().unwrap() else { panic!("IPv4 was asked") };
         // A port that was free a moment ago.
         let free = TcpListener::bind((LOCAL, 0)).unwrap().local_addr().unwrap().port();
         let stream = connect(at, free, &TcpOptions::default()).unwrap();
         assert_eq!(stream.local_addr().unwrap().port(), free);
+    }
+
+    #[test]
+    fn the_tos_of_a_datagram_is_told() {
+        let to = UdpSocket::bind((LOCAL, 0)).unwrap();
+        let from = UdpSocket::bind((LOCAL, 0)).unwrap();
+        from.connect(to.local_addr().unwrap()).unwrap();
+        let mut buffer = [0; 100];
+        from.send(b"silent").unwrap();
+        assert_eq!(receive_with_tos(&to, &mut buffer).unwrap(), (6, from.local_addr().unwrap(), 0));
+        tell_tos(to.as_fd()).unwrap();
+        set_tos(from.as_fd(), 0xbb).unwrap();
+        from.send(b"told").unwrap();
+        let (len, _, tos) = receive_with_tos(&to, &mut buffer).unwrap();
+        // The kernel takes CE for its own affair: the lower two bits are as it likes for UDP.
+        assert_eq!((&buffer[..len], tos & 0xfc), (&b"told"[..], 0xb8));
     }
 
     #[test]

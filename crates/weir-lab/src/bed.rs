@@ -1,0 +1,156 @@
+//! The testbed: two sides of hosts and a box between them, each in a namespace of its own.
+//!
+//! ```text
+//!  host ─┐                                        ┌─ host
+//!  host ─┼─ bridge "left" ── box ── bridge "right" ┼─ host
+//!  host ─┘                                        └─ host
+//! ```
+//!
+//! One subnet, static neighbours, static addresses. The kernel bridges only fan out; every frame from
+//! one side to the other goes through the box's two interfaces `left` and `right`, where the
+//! engine stands.
+
+use crate::node::{Node, NodeError, Order, Program};
+use serde_json::Value;
+use std::net::Ipv4Addr;
+
+/// A host of the testbed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BedHost {
+    /// Its name.
+    pub name: String,
+    /// Its address; all hosts lie in one subnet of `prefix` bits.
+    pub address: Ipv4Addr,
+    /// Kernel settings of its namespace besides the usual ones: path below `/proc/sys/net`, value.
+    pub settings: Vec<(String, String)>,
+}
+
+/// What to build.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BedPlan {
+    /// Hosts left of the box.
+    pub left: Vec<BedHost>,
+    /// Hosts right of it.
+    pub right: Vec<BedHost>,
+    /// Largest IP packet on every link.
+    pub mtu: u32,
+    /// Segmentation and aggregation offloads of the hosts: off for fairness and delay, on for speed.
+    pub offloads: bool,
+    /// Processor of everything but the box; `None` leaves it to the scheduler.
+    pub hosts_cpu: Option<usize>,
+}
+
+/// Names of the box's interfaces.
+pub const SIDES: [&str; 2] = ["left", "right"];
+
+/// The testbed as it stands. Dropping it ends every process and namespace of it.
+pub struct Bed {
+    boxed: Node,
+    hosts: Vec<Node>,
+    bridges: [Node; 2],
+}
+
+/// Checks what a machine must have; the text is for people.
+pub fn possible_here() -> Result<(), String> {
+    if !weir_io::sys::is_root() {
+        return Err("the lab makes network namespaces: run it as root".into());
+    }
+    let found = std::process::Command::new("ip").arg("-V").output();
+    if !found.is_ok_and(|o| o.status.success()) {
+        return Err("the lab needs the command `ip`: apt-get install iproute2".into());
+    }
+    Ok(())
+}
+
+impl Bed {
+    /// Builds the testbed. The nodes live no longer than the calling thread.
+    pub fn build(plan: &BedPlan, program: &Program) -> Result<Bed, NodeError> {
+        let mut boxed = Node::start(program, "box")?;
+        let mut bridges = [Node::start(program, "left")?, Node::start(program, "right")?];
+        for (bridge, side) in bridges.iter_mut().zip(SIDES) {
+            // An interface's MTU must fit the frames of both sides.
+            let mtu = plan.mtu;
+            bridge.tell(&Order::Ip(format!(
+                "link add name br mtu {mtu} type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\
+                 link add name box mtu {mtu} type veth peer name {side} mtu {mtu} netns {}\n\
+                 link set dev box master br up\n\
+                 link set dev br up\n",
+                boxed.pid()
+            )))?;
+            boxed.tell(&Order::Ip(format!("link set dev {side} up\n")))?;
+            if let Some(cpu) = plan.hosts_cpu {
+                bridge.tell(&Order::Pin(cpu))?;
+            }
+        }
+        let everybody: Vec<&BedHost> = plan.left.iter().chain(&plan.right).collect();
+        let mut hosts = Vec::with_capacity(everybody.len());
+        for (index, host) in everybody.iter().enumerate() {
+            let mut node = Node::start(program, &host.name)?;
+            let bridge = &mut bridges[usize::from(index >= plan.left.len())];
+            bridge.tell(&Order::Ip(format!(
+                "link add name h{index} mtu {mtu} type veth peer name eth0 mtu {mtu} address {mac} netns {pid}\n\
+                 link set dev h{index} master br up\n",
+                mtu = plan.mtu,
+                mac = mac(index),
+                pid = node.pid()
+            )))?;
+            let mut lines = format!("addr add {}/8 dev eth0\nlink set dev eth0 up\n", host.address);
+            for (other, peer) in everybody.iter().enumerate().filter(|&(other, _)| other != index) {
+                let line =
+                    format!("neigh add {} lladdr {} dev eth0 nud permanent\n", peer.address, mac(other));
+                lines.push_str(&line);
+            }
+            node.tell(&Order::Set(host.settings.clone()))?;
+            node.tell(&Order::Ip(lines))?;
+            node.tell(&Order::Offloads { interface: "eth0".into(), on: plan.offloads })?;
+            if !plan.offloads {
+                // The bridge's end of the pair would aggregate again what comes from the host.
+                let port = format!("h{index}");
+                bridge.tell(&Order::Offloads { interface: port, on: false })?;
+            }
+            if let Some(cpu) = plan.hosts_cpu {
+                node.tell(&Order::Pin(cpu))?;
+            }
+            hosts.push(node);
+        }
+        if !plan.offloads {
+            for (bridge, side) in bridges.iter_mut().zip(SIDES) {
+                bridge.tell(&Order::Offloads { interface: "box".into(), on: false })?;
+                boxed.tell(&Order::Offloads { interface: side.into(), on: false })?;
+            }
+        }
+        Ok(Bed { boxed, hosts, bridges })
+    }
+
+    /// The node of a host.
+    pub fn host(&mut self, name: &str) -> Result<&mut Node, NodeError> {
+        let missing = || NodeError { node: name.into(), what: "no such host in the testbed".into() };
+        self.hosts.iter_mut().find(|n| n.name == name).ok_or_else(missing)
+    }
+
+    /// All hosts.
+    pub fn hosts(&mut self) -> impl Iterator<Item = &mut Node> {
+        self.hosts.iter_mut()
+    }
+
+    /// The processes of all nodes.
+    pub fn pids(&mut self) -> Vec<u32> {
+        self.hosts.iter().chain(&self.bridges).chain([&self.boxed]).map(Node::pid).collect()
+    }
+
+    /// The node of the box.
+    pub fn boxed(&mut self) -> &mut Node {
+        &mut self.boxed
+    }
+
+    /// Has the box do something by name.
+    pub fn call_box(&mut self, name: &str, with: Value) -> Result<Value, NodeError> {
+        self.boxed.tell(&Order::Call { name: name.into(), with })
+    }
+}
+
+/// A locally administered address for each host.
+fn mac(index: usize) -> String {
+    let n = index + 1;
+    format!("02:00:00:00:{:02x}:{:02x}", n >> 8 & 0xff, n & 0xff)
+}

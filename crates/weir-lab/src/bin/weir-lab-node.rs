@@ -1,0 +1,45 @@
+//! The lab's nodes by themselves, for this crate's own tests; elsewhere they are `weir lab-node`.
+//!
+//! `hold` builds a small testbed, prints the processes of its nodes, and waits to be killed.
+
+use std::process::ExitCode;
+use weir_lab::bed::{Bed, BedHost, BedPlan};
+use weir_lab::node::{self, Program};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|a| a == "hold") {
+        return hold();
+    }
+    node::main(&arguments).into()
+}
+
+fn hold() -> ExitCode {
+    let host = |name: &str, last| BedHost {
+        name: name.into(),
+        address: [10, 0, 0, last].into(),
+        settings: Vec::new(),
+    };
+    let plan = BedPlan {
+        left: vec![host("a", 1)],
+        right: vec![host("b", 2)],
+        mtu: 1500,
+        offloads: false,
+        hosts_cpu: None,
+    };
+    let built = Program::this()
+        .map(|p| Program { arguments: Vec::new(), ..p })
+        .map_err(|e| e.to_string())
+        .and_then(|p| Bed::build(&plan, &p).map_err(|e| e.to_string()));
+    let mut bed = match built {
+        Ok(bed) => bed,
+        Err(e) => {
+            eprintln!("{e}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let pids: Vec<String> = bed.pids().iter().map(u32::to_string).collect();
+    println!("{}", pids.join(" "));
+    std::thread::sleep(std::time::Duration::from_secs(20));
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,183 @@
+//! The testbed with a kernel bridge in its box: namespaces, links, senders, receivers, and that
+//! nothing is left behind. Needs root.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddrV4;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use weir_io::sys::now;
+use weir_lab::bed::{Bed, BedHost, BedPlan, possible_here};
+use weir_lab::flow::{FlowReport, ReceiverKind, ReceiverSpec, SenderSpec, Traffic};
+use weir_lab::node::{Order, Program};
+
+const MS: u64 = 1_000_000;
+
+fn program() -> Program {
+    Program { path: env!("CARGO_BIN_EXE_weir-lab-node").into(), arguments: Vec::new() }
+}
+
+fn skipped() -> bool {
+    match possible_here() {
+        Ok(()) => false,
+        Err(why) => {
+            eprintln!("SKIPPED: {why}");
+            true
+        }
+    }
+}
+
+fn plan() -> BedPlan {
+    let host = |name: &str, last| BedHost {
+        name: name.into(),
+        address: [10, 0, 0, last].into(),
+        settings: Vec::new(),
+    };
+    BedPlan {
+        left: vec![host("a", 1), host("a2", 2)],
+        right: vec![host("b", 3)],
+        mtu: 1500,
+        offloads: false,
+        hosts_cpu: Some(0),
+    }
+}
+
+struct Run {
+    bed: Bed,
+    t0: u64,
+    end: u64,
+}
+
+impl Run {
+    fn start(length_ms: u64) -> Run {
+        let mut bed = Bed::build(&plan(), &program()).unwrap();
+        bed.boxed()
+            .tell(&Order::Ip(
+                "link add name k type bridge stp_state 0 forward_delay 0\nlink set left master k\nlink set right master k\nlink set k up\n"
+                    .into(),
+            ))
+            .unwrap();
+        let t0 = now().as_nanos() + 50 * MS;
+        Run { bed, t0, end: t0 + length_ms * MS }
+    }
+    fn receive(&mut self, kind: ReceiverKind, port: u16, flows: Vec<(u16, Option<u32>)>) {
+        let spec = ReceiverSpec {
+            kind,
+            port,
+            flows,
+            tos: 0,
+            t0_ns: self.t0,
+            cell_ns: 100 * MS,
+            end_ns: self.end,
+            quick_ack: false,
+        };
+        self.bed.host("b").unwrap().tell(&Order::Receive(spec)).unwrap();
+    }
+    fn send(&mut self, from: &str, from_port: u16, port: u16, active: &[(u64, u64)], traffic: Traffic) {
+        let spec = SenderSpec {
+            to: SocketAddrV4::new([10, 0, 0, 3].into(), port),
+            from_port,
+            tos: 0xb8,
+            active: active.iter().map(|&(from, to)| (self.t0 + from * MS, self.t0 + to * MS)).collect(),
+            end_ns: self.end,
+            traffic,
+        };
+        self.bed.host(from).unwrap().tell(&Order::Send(spec)).unwrap();
+    }
+    fn collect(mut self) -> Vec<FlowReport> {
+        let mut all = Vec::new();
+        for name in ["a", "a2", "b"] {
+            let node = self.bed.host(name).unwrap();
+            node.ask(&Order::Collect).unwrap();
+            let reports: Vec<FlowReport> =
+                serde_json::from_value(node.answer(Duration::from_secs(15)).unwrap()).unwrap();
+            all.extend(reports);
+        }
+        all
+    }
+}
+
+fn find(reports: &[FlowReport], port: u16, sender: bool) -> &FlowReport {
+    reports.iter().find(|r| r.port == port && r.sender == sender).expect("each end reports")
+}
+
+#[test]
+fn tcp_udp_and_requests_cross_the_box_and_are_counted() {
+    if skipped() {
+        return;
+    }
+    let mut run = Run::start(1500);
+    run.receive(ReceiverKind::Tcp, 5001, vec![(20000, None), (20001, None)]);
+    run.receive(ReceiverKind::Udp, 5002, vec![(20002, None)]);
+    run.receive(ReceiverKind::Rr, 5003, vec![(20003, Some(400))]);
+    let tcp = |congestion: &str, chunk| Traffic::Tcp {
+        congestion: congestion.into(),
+        mss_bytes: None,
+        chunk,
+        unsent_bytes: Some(16384),
+    };
+    // One stream that pauses, one of a single chunk; 1 Mbit/s of packets; requests.
+    run.send("a", 20000, 5001, &[(0, 400), (900, 1500)], tcp("reno", None));
+    run.send("a2", 20001, 5001, &[(0, 1500)], tcp("cubic", Some((100_000, None))));
+    let udp = Traffic::Udp { payload_bytes: 958, burst: 1, period_ns: 8 * MS, on: Vec::new() };
+    run.send("a2", 20002, 5002, &[(0, 1500)], udp);
+    let rr = Traffic::Rr { request_bytes: 100, response_bytes: 400, pause_ns: 2 * MS };
+    run.send("a", 20003, 5003, &[(0, 1500)], rr);
+    let reports = run.collect();
+    for report in &reports {
+        assert!(report.errors.is_empty(), "{report:?}");
+    }
+    let paused = find(&reports, 20000, false);
+    let cells = &paused.delivered;
+    assert!(cells[1] > 1_000_000 && cells[11] > 1_000_000, "{cells:?}");
+    assert!(cells[6] + cells[7] < cells[1] / 20, "idle from 400 to 900 ms: {cells:?}");
+    let sender = find(&reports, 20000, true);
+    assert!(sender.sent_bytes >= paused.delivered_bytes && sender.rtt.count() > 5, "{sender:?}");
+    assert_eq!(find(&reports, 20001, false).delivered_bytes, 100_000);
+    let (sent, got) = (find(&reports, 20002, true), find(&reports, 20002, false));
+    assert!((180..=188).contains(&sent.sent_packets), "{}", sent.sent_packets);
+    assert!(got.lost + 2 >= sent.sent_packets - got.delivered_packets);
+    assert!(got.delivered_packets > 170 && got.one_way.count() == got.delivered_packets);
+    let asked = find(&reports, 20003, true);
+    assert!(asked.transactions > 100 && asked.rtt.max() < 1_000_000_000, "{asked:?}");
+}
+
+fn alive(pid: &str) -> bool {
+    std::path::Path::new(&format!("/proc/{pid}")).exists()
+}
+
+#[test]
+fn kill_9_of_the_parent_leaves_nothing() {
+    if skipped() {
+        return;
+    }
+    let mut parent =
+        Command::new(program().path).arg("hold").stdout(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(parent.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let pids: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(pids.len(), 5, "two hosts, two bridges, the box: {line:?}");
+    let namespaces: Vec<_> =
+        pids.iter().map(|pid| std::fs::read_link(format!("/proc/{pid}/ns/net")).unwrap()).collect();
+    let own = std::fs::read_link("/proc/self/ns/net").unwrap();
+    assert!(namespaces.iter().all(|n| *n != own), "each in a namespace of its own");
+    assert!(pids.iter().all(|pid| alive(pid)));
+    // SIGKILL: the parent cannot clean up.
+    weir_io::sys::kill(parent.id(), true).unwrap();
+    parent.wait().unwrap();
+    for _ in 0..100 {
+        if !pids.iter().any(|pid| alive(pid)) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!pids.iter().any(|pid| alive(pid)), "processes are left");
+    // Nobody else holds the namespaces, and no interface has come into ours.
+    for process in std::fs::read_dir("/proc").unwrap().flatten() {
+        if let Ok(net) = std::fs::read_link(process.path().join("ns/net")) {
+            assert!(!namespaces.contains(&net), "{process:?} still holds {net:?}");
+        }
+    }
+    let here: Vec<_> =
+        std::fs::read_dir("/sys/class/net").unwrap().flatten().map(|e| e.file_name()).collect();
+    assert!(!here.iter().any(|n| n == "br" || n == "box" || n == "h0"), "{here:?}");
+}
