@@ -65,6 +65,8 @@ impl PortConfig {
 /// What a port tells its host.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
+    /// This packet left the tree for the wire, at `Meta::enqueued`.
+    Taken(&'a Meta),
     /// The last bit of this packet left at that time. `Meta::enqueued` is when it left the tree.
     Sent(&'a Meta, Instant),
     /// This packet died.
@@ -98,6 +100,7 @@ pub struct Port {
     salt: u32,
     order: u32,
     wake_ups: u64,
+    refills: u64,
     reassigned: u64,
     broken: Option<Broken>,
 }
@@ -120,6 +123,7 @@ impl Port {
             salt: (config.seed ^ (config.seed >> 32)) as u32,
             order: 0,
             wake_ups: 0,
+            refills: 0,
             reassigned: 0,
             broken: None,
         }
@@ -331,6 +335,10 @@ impl Port {
     pub fn wake_ups(&self) -> u64 {
         self.wake_ups
     }
+    /// Times that the device ring handed descriptors back ("interrupts").
+    pub fn refills(&self) -> u64 {
+        self.refills
+    }
     /// Packets that a swap gave to the default class because theirs was gone.
     pub fn reassigned(&self) -> u64 {
         self.reassigned
@@ -393,6 +401,7 @@ impl Port {
         };
         self.sent(id, done.floor(), host);
         if descriptors_back {
+            self.refills += 1;
             self.ask_again(host);
         }
     }
@@ -439,6 +448,7 @@ impl Port {
                 Next::Packet(id) => {
                     let row = self.cx.packets.get_mut(&id);
                     (row.state, row.enqueued) = (State::Ring, now);
+                    host(Event::Taken(row));
                     match &mut self.wire {
                         Wire::Device(device) => device.load(&mut self.cx.packets, &self.cx.link, now, id),
                         _ => self.sent(id, now, host),

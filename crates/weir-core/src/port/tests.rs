@@ -26,12 +26,14 @@ fn port(wire: WireConfig) -> Port {
 /// Collects what left (frame, ns) and what died (frame, reason).
 #[derive(Default)]
 struct Seen {
+    taken: Vec<(u32, u64)>,
     sent: Vec<(u32, u64)>,
     dropped: Vec<(u32, DropReason)>,
 }
 impl Seen {
     fn host(&mut self) -> impl FnMut(Event<'_>) {
         |event| match event {
+            Event::Taken(meta) => self.taken.push((meta.frame.0, meta.enqueued.as_nanos())),
             Event::Sent(meta, at) => self.sent.push((meta.frame.0, at.as_nanos())),
             Event::Dropped(meta, reason) => self.dropped.push((meta.frame.0, reason)),
         }
@@ -58,7 +60,9 @@ fn a_link_sends_back_to_back() {
         port.offer(at(100), packet(frame, 1500), &mut seen.host());
     }
     drain(&mut port, &mut seen);
+    assert_eq!(seen.taken, [(0, 100_000), (1, 1_300_000), (2, 2_500_000)]);
     assert_eq!(seen.sent, [(0, 1_300_000), (1, 2_500_000), (2, 3_700_000)]);
+    assert_eq!(port.refills(), 3);
     assert_eq!((port.total().sent_packets, port.total().inside()), (3, 0));
     port.check().unwrap();
 }
