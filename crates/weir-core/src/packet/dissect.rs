@@ -306,4 +306,4 @@ impl FragmentCache {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -152,7 +152,7 @@ impl Port {
 
     /// The leaf for packets with that key.
     pub fn classify(&self, key: &Key) -> u32 {
-        self.classifier.classify(key).unwrap_or(self.default_leaf)
+        self.classifier.classify(key).map_or(self.default_leaf, |found| found.class)
     }
 
     /// Offers a packet whose `leaf` is already decided. A leaf that the tree does not have counts
