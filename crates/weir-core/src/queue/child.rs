@@ -61,10 +61,10 @@ impl Child {
         if self.held.is_some() {
             return Head::Packet { len: self.held_bytes };
         }
-        if let Queue::Leaf(leaf) = &self.queue
+        if let Queue::Leaf(leaf) = &mut self.queue
             && !leaf.decides_at_departure()
         {
-            return leaf.list().front(&cx.packets).map_or(Head::Idle, |row| Head::Packet { len: row.len });
+            return leaf.show(&cx.packets).map_or(Head::Idle, |len| Head::Packet { len });
         }
         match self.pull(cx) {
             Next::Packet(id) => {

@@ -15,11 +15,13 @@ pub struct Leaf {
     aqm: AnyAqm,
     marked: u64,
     longest: u32,
+    /// The oldest packet was shown to a parent: pushing out spares it (A06).
+    shown: bool,
 }
 
 impl Leaf {
     pub(crate) fn new(limit: u32, aqm: AnyAqm) -> Self {
-        Leaf { list: List::new(), limit, aqm, marked: 0, longest: 0 }
+        Leaf { list: List::new(), limit, aqm, marked: 0, longest: 0, shown: false }
     }
     /// A queue of at most `limit` packets that refuses what comes when it is full.
     pub fn tail_drop(limit: u32) -> Self {
@@ -50,6 +52,7 @@ impl Leaf {
             self.longest = self.longest.max(self.list.packets());
             return Verdict::Queued;
         };
+        let position = position.max(u32::from(self.shown));
         // The newcomer itself may be the victim (A04): with n queued, that is position n.
         if position >= self.list.packets() {
             cx.drop(id, reason);
@@ -63,6 +66,7 @@ impl Leaf {
     }
     /// Takes the next packet that survives its departure.
     pub fn dequeue(&mut self, cx: &mut Cx) -> Option<PacketId> {
+        self.shown = false;
         loop {
             let id = self.list.pop_front(&mut cx.packets)?;
             match self.aqm.depart(cx, &self.list, &id) {
@@ -79,11 +83,19 @@ impl Leaf {
     }
     /// Takes the newest packet: for a parent that chooses its own victims.
     pub fn pop_back(&mut self, cx: &mut Cx) -> Option<PacketId> {
+        self.shown &= self.list.packets() > 1;
         self.list.pop_back(&mut cx.packets)
     }
     /// Takes the oldest packet without asking the AQM: for a parent that chooses its own victims.
     pub fn pop_front(&mut self, cx: &mut Cx) -> Option<PacketId> {
+        self.shown = false;
         self.list.pop_front(&mut cx.packets)
+    }
+    /// The length of the oldest packet, which pushing out spares from now on until it is taken.
+    pub(super) fn show(&mut self, packets: &PacketTable) -> Option<u32> {
+        let len = self.list.front(packets)?.len;
+        self.shown = true;
+        Some(len)
     }
     /// The packets, to look at.
     pub fn list(&self) -> &List {
@@ -111,6 +123,7 @@ impl Leaf {
     }
     /// Drops everything.
     pub fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
+        self.shown = false;
         while let Some(id) = self.list.pop_front(&mut cx.packets) {
             cx.drop(id, reason);
         }
