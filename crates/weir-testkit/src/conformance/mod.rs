@@ -1,0 +1,211 @@
+//! The conformance suite: a discipline against the laws of its contract, by random calls.
+//!
+//! `run` drives one configuration four times with the same calls: by single dequeues, again
+//! (determinism), by batches (batch = singles), and as a parent's `Child` with `head` and `take`
+//! (A06). After every call a ledger of all packets is held against what the discipline says.
+//! `discipline`, `pair` and `tree` make the configurations from the registry, so a third party
+//! tests its own discipline by
+//!
+//! ```
+//! use weir_core::sched::Registry;
+//! let mut registry = Registry::builtin();
+//! // registry.register(my_discipline::ENTRY);
+//! weir_testkit::conformance::discipline(&registry, "fifoq", 1, 1_000).unwrap();
+//! ```
+
+mod ops;
+mod rig;
+
+use crate::generate::{self, Below, Generator};
+use ops::Operator;
+use rig::{Form, Rig};
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use weir_core::Random;
+use weir_core::queue::Link;
+use weir_core::sched::{Node, Registry};
+use weir_core::units::Instant;
+
+pub use rig::Summary;
+
+/// A law that does not hold, with all that is needed to see it again.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The configuration.
+    pub node: Node,
+    /// The link of the port.
+    pub link: Link,
+    /// The seed of the calls.
+    pub seed: u64,
+    /// How the discipline was asked.
+    pub form: String,
+    /// The number of the call.
+    pub call: u32,
+    /// What does not hold.
+    pub what: String,
+    /// The last calls, the failing one at the end.
+    pub last: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Failure { node, link, seed, form, call, what, last } = self;
+        writeln!(f, "{}: {what}", node.discipline)?;
+        writeln!(f, "  at call {call} of seed {seed}, asked in form {form}, on {link:?}")?;
+        writeln!(f, "  configuration: {node:?}")?;
+        writeln!(f, "  the last calls:")?;
+        last.iter().try_for_each(|op| writeln!(f, "    {op}"))
+    }
+}
+impl std::error::Error for Failure {}
+
+/// Calls that one random configuration gets before the next is drawn.
+const CALLS_PER_CONFIGURATION: u32 = 2_000;
+const SHOWN_CALLS: usize = 24;
+/// Packets alive at once: above most queue limits, so that drops for a full queue are seen.
+const PACKETS: u32 = 400;
+/// Ten years: A35 asks for no overflow within them.
+const LATE_NS: u64 = 10 * 365 * 86_400 * 1_000_000_000;
+
+/// Drives the configuration `node` with `operations` random calls in every form.
+///
+/// # Errors
+/// The first law that does not hold.
+pub fn run(
+    registry: &Registry,
+    node: &Node,
+    link: Link,
+    seed: u64,
+    operations: u32,
+) -> Result<Summary, Box<Failure>> {
+    let (summary, log) = drive(registry, node, link, seed, operations, Form::Single, None)?;
+    for form in [Form::Single, Form::Batch, Form::Child] {
+        drive(registry, node, link, seed, operations, form, Some(&log))?;
+    }
+    Ok(summary)
+}
+
+/// The discipline `name` over leaves, in as many random configurations as `operations` last.
+///
+/// # Errors
+/// The first law that does not hold.
+pub fn discipline(
+    registry: &Registry,
+    name: &str,
+    seed: u64,
+    operations: u32,
+) -> Result<Summary, Box<Failure>> {
+    configurations(registry, name, Below::Leaves, seed, operations)
+}
+
+/// The discipline `parent` with `child` as the queue of every class that has no children.
+///
+/// # Errors
+/// The first law that does not hold.
+pub fn pair(
+    registry: &Registry,
+    parent: &str,
+    child: &str,
+    seed: u64,
+    operations: u32,
+) -> Result<Summary, Box<Failure>> {
+    configurations(registry, parent, Below::Each(child), seed, operations)
+}
+
+/// The discipline `root` over random trees of whatever is registered, three levels deep.
+///
+/// # Errors
+/// The first law that does not hold.
+pub fn tree(registry: &Registry, root: &str, seed: u64, operations: u32) -> Result<Summary, Box<Failure>> {
+    configurations(registry, root, Below::Anything(2), seed, operations)
+}
+
+fn configurations(
+    registry: &Registry,
+    name: &str,
+    below: Below<'_>,
+    seed: u64,
+    operations: u32,
+) -> Result<Summary, Box<Failure>> {
+    let mut random = Random::new(seed);
+    let mut summary = Summary::default();
+    let mut left = operations;
+    while left > 0 {
+        let calls = left.min(CALLS_PER_CONFIGURATION);
+        left -= calls;
+        let (link, seed) = (generate::link(&mut random), random.next_u64());
+        let node = Generator::new(registry, link, seed).node(name, below).map_err(|error| {
+            Box::new(Failure {
+                node: Node { discipline: name.into(), ..Node::default() },
+                link,
+                seed,
+                form: "none".into(),
+                call: 0,
+                what: format!(
+                    "no random configuration below {below:?} was accepted; the last refusal: {error}"
+                ),
+                last: Vec::new(),
+            })
+        })?;
+        summary += run(registry, &node, link, seed, calls)?;
+    }
+    Ok(summary)
+}
+
+/// One run. With `expected`, the log must be that one, call by call.
+fn drive(
+    registry: &Registry,
+    node: &Node,
+    link: Link,
+    seed: u64,
+    operations: u32,
+    form: Form,
+    expected: Option<&[u64]>,
+) -> Result<(Summary, Vec<u64>), Box<Failure>> {
+    let mut last: VecDeque<String> = VecDeque::new();
+    let fail = |call: u32, what: String, last: &VecDeque<String>| {
+        Box::new(Failure {
+            node: node.clone(),
+            link,
+            seed,
+            form: format!("{form:?}"),
+            call,
+            what,
+            last: last.iter().cloned().collect(),
+        })
+    };
+    let tree = registry.build(node, link).map_err(|error| fail(0, error.to_string(), &last))?;
+    let leaves = tree.leaves.len();
+    let start = Instant::from_nanos(if seed.is_multiple_of(3) { LATE_NS } else { 0 });
+    let mut rig = Rig::new(tree.discipline, leaves, form, link, PACKETS, seed, start);
+    let mut operator = Operator::new(registry, node, leaves, link, seed);
+    let mut log = Vec::with_capacity(operations as usize);
+    for call in 0..operations {
+        let op = operator.next_op();
+        if last.len() == SHOWN_CALLS {
+            last.pop_front();
+        }
+        last.push_back(format!("{} {op:?}", rig.now()));
+        guarded(&mut rig, |rig| rig.apply(&op)).map_err(|what| fail(call, what, &last))?;
+        log.push(rig.hash());
+        if expected.is_some_and(|e| e[call as usize] != rig.hash()) {
+            let law = match form {
+                Form::Single => "the same calls with the same seed led elsewhere",
+                Form::Batch => "a batch differs from as many singles",
+                Form::Child => "head and take differ from a dequeue",
+            };
+            return Err(fail(call, law.into(), &last));
+        }
+    }
+    guarded(&mut rig, Rig::finish).map_err(|what| fail(operations, what, &last))?;
+    Ok((rig.summary, log))
+}
+
+/// A panic is a failure like others, with its seed and calls.
+fn guarded(rig: &mut Rig, act: impl FnOnce(&mut Rig) -> Result<(), String>) -> Result<(), String> {
+    catch_unwind(AssertUnwindSafe(|| act(rig))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        Err(format!("panicked: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no message")))
+    })
+}
