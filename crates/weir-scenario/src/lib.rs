@@ -11,6 +11,7 @@
 pub mod diagnostic;
 pub mod expect;
 pub mod histogram;
+mod mean;
 pub mod measure;
 pub mod quantity;
 mod read;
@@ -23,6 +24,7 @@ mod validate;
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use expect::evaluate;
 pub use histogram::Histogram;
+pub use mean::mean;
 pub use measure::{Measure, Statistic};
 pub use quantity::{Amount, BitRate, Dscp, Size, Time};
 pub use recorder::Recorder;
