@@ -2,6 +2,7 @@
 //!
 //! An AQM sees a leaf's queue and answers with a `Decision`; the leaf carries it out.
 
+mod red;
 mod tail_drop;
 
 use crate::packet::{List, PacketId};
@@ -9,6 +10,7 @@ use crate::queue::{Cx, DropReason, Kind, Leaf, Link, ParamError, ParamSpec, Para
 use crate::units::Rate;
 use alloc::boxed::Box;
 
+pub use red::Red;
 pub use tail_drop::TailDrop;
 
 /// What an AQM wants done with the packet that it was shown.
@@ -49,9 +51,11 @@ pub trait Aqm: Send {
     fn visit_stats(&self, _visit: &mut dyn crate::queue::Visit) {}
 }
 
-/// The AQM of a leaf. The built-in ones are an enum, so that a leaf costs no indirect call.
+/// The AQM of a leaf. The built-in ones are an enum, so that a leaf costs no indirect call; all
+/// but the smallest stand behind a pointer, so that a plain leaf stays small.
 pub(crate) enum AnyAqm {
     Tail(TailDrop),
+    Red(Box<Red>),
     Custom(Box<dyn Aqm>),
 }
 
@@ -59,30 +63,34 @@ impl AnyAqm {
     pub(crate) fn arrive(&mut self, cx: &mut Cx, queue: &List, limit: u32, id: &PacketId) -> Decision {
         match self {
             AnyAqm::Tail(aqm) => aqm.arrive(cx, queue, limit, id),
+            AnyAqm::Red(aqm) => aqm.arrive(cx, queue, limit, id),
             AnyAqm::Custom(aqm) => aqm.arrive(cx, queue, limit, id),
         }
     }
     pub(crate) fn depart(&mut self, cx: &mut Cx, queue: &List, id: &PacketId) -> Decision {
         match self {
             AnyAqm::Tail(_) => Decision::Accept,
+            AnyAqm::Red(aqm) => aqm.depart(cx, queue, id),
             AnyAqm::Custom(aqm) => aqm.depart(cx, queue, id),
         }
     }
     pub(crate) fn decides_at_departure(&self) -> bool {
         match self {
-            AnyAqm::Tail(_) => false,
+            AnyAqm::Tail(_) | AnyAqm::Red(_) => false,
             AnyAqm::Custom(aqm) => aqm.decides_at_departure(),
         }
     }
     pub(crate) fn get_mut(&mut self) -> &mut dyn Aqm {
         match self {
             AnyAqm::Tail(aqm) => aqm,
+            AnyAqm::Red(aqm) => aqm.as_mut(),
             AnyAqm::Custom(aqm) => aqm.as_mut(),
         }
     }
     pub(crate) fn get(&self) -> &dyn Aqm {
         match self {
             AnyAqm::Tail(aqm) => aqm,
+            AnyAqm::Red(aqm) => aqm.as_ref(),
             AnyAqm::Custom(aqm) => aqm.as_ref(),
         }
     }
@@ -125,6 +133,12 @@ pub const RED_PARAMS: &[ParamSpec] = &[
         "10",
         "Inverse of the drop probability just below thmax.",
     ),
+    ParamSpec::discipline(
+        "pmax",
+        Kind::Fraction,
+        "0.1",
+        "The same probability itself, in place of invpmax: 0 to 1.",
+    ),
     ParamSpec::discipline("ecn", Kind::Flag, "", "Mark ECN-capable packets instead of dropping them early."),
     ParamSpec::discipline(
         "gentle",
@@ -135,23 +149,79 @@ pub const RED_PARAMS: &[ParamSpec] = &[
     ParamSpec::discipline("flowvalve", Kind::Flag, "", "A penalty box for unresponsive flows."),
 ];
 
+/// Which AQM a queue has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Of {
+    Tail,
+    Red,
+}
+
+impl Of {
+    /// What the flags of a class ask for.
+    ///
+    /// # Errors
+    /// `ParamError` for flags that contradict each other.
+    fn class(class: &str, params: &Params) -> Result<Of, ParamError> {
+        for word in ["rio", "flowvalve"] {
+            if params.has(word) {
+                return Err(ParamError::new(class, word, word, "an AQM that is built in"));
+            }
+        }
+        // `ecn` alone means RED that marks, as it always did.
+        let of = if params.has("red") || params.has("ecn") { Of::Red } else { Of::Tail };
+        if of != Of::Tail && params.has("drop-head") {
+            let expected = "either an AQM or drop-head, not both";
+            return Err(ParamError::new(class, "drop-head", "drop-head", expected));
+        }
+        Ok(of)
+    }
+    /// A queue with this AQM as an interface's discipline.
+    ///
+    /// # Errors
+    /// `ParamError` for parameters that contradict each other or are out of range.
+    pub(crate) fn discipline(self, params: &Params, link: &Link) -> Result<Leaf, ParamError> {
+        let limit = match self {
+            Of::Tail => 50,
+            Of::Red => 60,
+        };
+        self.leaf("", params, link.rate, limit, link, false)
+    }
+    fn leaf(
+        self,
+        class: &str,
+        params: &Params,
+        rate: Rate,
+        limit: u32,
+        link: &Link,
+        in_class: bool,
+    ) -> Result<Leaf, ParamError> {
+        let mut limit = params.count("qlimit").map_or(limit, |n| n as u32);
+        let aqm = match self {
+            Of::Tail => AnyAqm::Tail(TailDrop { head: params.has("drop-head") }),
+            Of::Red => {
+                let red = Red::new(class, params, rate, limit, link, in_class)?;
+                // As in ALTQ: a queue holds at least what its thresholds speak of.
+                limit = limit.max(red.thmax() as u32);
+                AnyAqm::Red(Box::new(red))
+            }
+        };
+        Ok(Leaf::new(limit, aqm).clearing_dscp(params.has("cleardscp")))
+    }
+}
+
 /// The queue of a class: tail drop unless its parameters name an AQM. `rate` is what the class
-/// may expect, `limit` the queue length where `qlimit` says nothing.
+/// may expect, `limit` the queue length where `qlimit` says nothing (RED then has 60).
 ///
 /// # Errors
 /// `ParamError` for parameters that contradict each other or are out of range.
 pub(crate) fn leaf(
     class: &str,
     params: &Params,
-    _rate: Rate,
+    rate: Rate,
     limit: u32,
-    _link: &Link,
+    link: &Link,
 ) -> Result<Leaf, ParamError> {
-    let limit = params.count("qlimit").map_or(limit, |n| n as u32);
-    for word in ["red", "rio", "ecn", "flowvalve", "cleardscp"] {
-        if params.has(word) {
-            return Err(ParamError::new(class, word, word, "an AQM that is built in"));
-        }
-    }
-    Ok(Leaf::new(limit, AnyAqm::Tail(TailDrop { head: params.has("drop-head") })))
+    let of = Of::class(class, params)?;
+    let limit = if of == Of::Tail || params.has("maxdelay") { limit } else { 60 };
+    of.leaf(class, params, rate, limit, link, true)
 }

@@ -142,6 +142,24 @@ impl Child {
             Queue::Leaf(_) => Err(ParamError::new(class, "class", class, "a class of this interface")),
         }
     }
+    /// Hands `reconfigure` for `class` to the first of `children` that has it below.
+    ///
+    /// # Errors
+    /// What that child refuses; or that no child has the class.
+    pub fn reconfigure_one_of<'c>(
+        children: impl Iterator<Item = &'c mut Child>,
+        cx: &mut Cx,
+        class: &str,
+        params: &Params,
+    ) -> Result<(), ParamError> {
+        for child in children {
+            match child.reconfigure_below(cx, class, params) {
+                Err(error) if error.field == "class" => {}
+                known => return known,
+            }
+        }
+        Err(ParamError::new(class, "class", class, "a class of this interface"))
+    }
     /// Changes the queue of this very class: a leaf's limit and AQM, or an inner discipline's own
     /// parameters.
     ///

@@ -17,11 +17,17 @@ pub struct Leaf {
     longest: u32,
     /// The oldest packet was shown to a parent: pushing out spares it (A06).
     shown: bool,
+    /// Departing packets get DSCP 0 (`cleardscp`).
+    clear_dscp: bool,
 }
 
 impl Leaf {
     pub(crate) fn new(limit: u32, aqm: AnyAqm) -> Self {
-        Leaf { list: List::new(), limit, aqm, marked: 0, longest: 0, shown: false }
+        Leaf { list: List::new(), limit, aqm, marked: 0, longest: 0, shown: false, clear_dscp: false }
+    }
+    pub(crate) fn clearing_dscp(mut self, clear: bool) -> Self {
+        self.clear_dscp = clear;
+        self
     }
     /// A queue of at most `limit` packets that refuses what comes when it is full.
     pub fn tail_drop(limit: u32) -> Self {
@@ -70,15 +76,20 @@ impl Leaf {
         loop {
             let id = self.list.pop_front(&mut cx.packets)?;
             match self.aqm.depart(cx, &self.list, &id) {
-                Decision::Drop(reason) => cx.drop(id, reason),
-                Decision::Mark(reason) => {
-                    if self.mark(&mut cx.packets, &id) {
-                        return Some(id);
-                    }
+                Decision::Drop(reason) => {
                     cx.drop(id, reason);
+                    continue;
                 }
-                Decision::Accept | Decision::PushOut(..) => return Some(id),
+                Decision::Mark(reason) if !self.mark(&mut cx.packets, &id) => {
+                    cx.drop(id, reason);
+                    continue;
+                }
+                Decision::Mark(_) | Decision::Accept | Decision::PushOut(..) => {}
             }
+            if self.clear_dscp {
+                cx.packets.get_mut(&id).dscp = 0;
+            }
+            return Some(id);
         }
     }
     /// Takes the newest packet: for a parent that chooses its own victims.
@@ -112,6 +123,10 @@ impl Leaf {
     /// True if the AQM may drop at departure, so that the list's head is not yet what goes next.
     pub fn decides_at_departure(&self) -> bool {
         self.aqm.decides_at_departure()
+    }
+    /// Packets that its AQM has marked.
+    pub fn marked(&self) -> u64 {
+        self.marked
     }
     /// What is waiting.
     pub fn backlog(&self) -> Backlog {

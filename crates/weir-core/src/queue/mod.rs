@@ -12,4 +12,4 @@ pub use contract::{Backlog, Broken, Cx, Discipline, Link, Next, Verdict};
 pub use drop_reason::DropReason;
 pub use leaf::Leaf;
 pub use params::{Curve, Kind, ParamError, ParamSpec, Params, Scope, TimeUnit, Value};
-pub use stats::Visit;
+pub use stats::{Deeper, Visit};

@@ -96,20 +96,6 @@ pub(super) const HFSC: Entry = Entry {
     build: None,
 };
 
-const PRIQ_PARAMS: &[ParamSpec] = &[
-    P::class("priority", count(0, 15), "0", "Higher goes first; each class its own."),
-    P::class("default", Kind::Flag, "", "Takes what no filter matches."),
-];
-
-pub(super) const PRIQ: Entry = Entry {
-    name: "priq",
-    aliases: &[],
-    source: SOURCE,
-    params: &[PRIQ_PARAMS, QLIMIT_50, CLASS_PARAMS],
-    classes: Classes::Flat,
-    build: None,
-};
-
 const JOBS_PARAMS: &[ParamSpec] = &[
     P::discipline(
         "qlimit",
@@ -140,40 +126,6 @@ pub(super) const JOBS: Entry = Entry {
     source: SOURCE,
     params: &[JOBS_PARAMS],
     classes: Classes::Flat,
-    build: None,
-};
-
-const WFQ_PARAMS: &[ParamSpec] = &[
-    P::discipline("nqueues", count(1, 65_536), "256", "Queues that flows are hashed to."),
-    P::discipline(
-        "qsize",
-        Kind::Bytes { min: 1_500, max: 1 << 32 },
-        "64K",
-        "Bytes that all queues hold together.",
-    ),
-    P::discipline(
-        "hash",
-        Kind::Word(&["dstaddr", "full", "srcport", "srcaddr"]),
-        "dstaddr",
-        "What makes a flow.",
-    ),
-];
-
-pub(super) const WFQ: Entry = Entry {
-    name: "wfq",
-    aliases: &[],
-    source: SOURCE,
-    params: &[WFQ_PARAMS],
-    classes: Classes::None,
-    build: None,
-};
-
-pub(super) const RED: Entry = Entry {
-    name: "red",
-    aliases: &[],
-    source: SOURCE,
-    params: &[crate::aqm::RED_PARAMS],
-    classes: Classes::None,
     build: None,
 };
 

@@ -7,6 +7,7 @@
 //! Guarantees: drops only when full (`a33_drops_only_when_full`).
 
 use super::registry::{Alias, Builder, Classes, Entry, Node};
+use crate::aqm::{self, Of};
 use crate::packet::PacketId;
 use crate::queue::{
     Backlog, Broken, Child, Cx, Discipline, DropReason, Kind, Leaf, Next, ParamError, ParamSpec, Params,
@@ -32,9 +33,17 @@ pub(super) const ENTRY: Entry = Entry {
     build: Some(build),
 };
 
+pub(super) const RED: Entry = Entry {
+    name: "red",
+    aliases: &[],
+    source: include_str!("../aqm/red.rs"),
+    params: &[aqm::RED_PARAMS],
+    classes: Classes::None,
+    build: Some(|node, builder| Ok(Box::new(Fifo::new(Of::Red.discipline(&node.params, &builder.link)?)))),
+};
+
 fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
-    let leaf = crate::aqm::leaf("", &node.params, builder.link.rate, 50, &builder.link)?;
-    Ok(Box::new(Fifo::new(leaf)))
+    Ok(Box::new(Fifo::new(Of::Tail.discipline(&node.params, &builder.link)?)))
 }
 
 /// One queue.

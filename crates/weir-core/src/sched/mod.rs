@@ -2,7 +2,12 @@
 
 mod declared;
 mod fifo;
+mod flows;
+mod priq;
 mod registry;
+#[cfg(test)]
+pub(crate) mod testing;
+mod wfq;
 
 pub use fifo::Fifo;
 pub use registry::{Alias, Build, Builder, Class, Classes, Entry, LeafInfo, Node, Registry, Tree};

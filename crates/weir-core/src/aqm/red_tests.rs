@@ -1,0 +1,249 @@
+//! RED against floating-point references and against its own theory.
+
+use super::*;
+use crate::packet::{FrameRef, Meta};
+use crate::queue::{Backlog, Leaf, Next, Value, Verdict};
+use crate::sched::{Node, Registry};
+use crate::units::Duration;
+use std::vec::Vec;
+
+fn link() -> Link {
+    Link::new(Rate::from_mbps(10), 0, 1500)
+}
+
+fn offer(cx: &mut Cx, leaf: &mut Leaf, ecn: u8) -> Verdict {
+    let mut meta = Meta::new(1000, cx.now, FrameRef(0));
+    meta.ecn = ecn;
+    let id = cx.packets.insert(meta).unwrap();
+    let verdict = leaf.enqueue(cx, id);
+    while let Some((id, _)) = cx.next_dropped() {
+        cx.packets.remove(id);
+    }
+    verdict
+}
+
+fn red_leaf(params: &Params) -> Leaf {
+    crate::aqm::Of::Red.discipline(params, &link()).unwrap()
+}
+
+/// p_a in floating point, straight from the paper with the uniform gap over 2/p_b.
+fn reference(average: f64, count: u32, min: f64, max: f64, pmax: f64, gentle: bool) -> f64 {
+    let pb = if average < min {
+        0.0
+    } else if average < max {
+        pmax * (average - min) / (max - min)
+    } else if gentle && average < 2.0 * max {
+        pmax + (1.0 - pmax) * (average - max) / max
+    } else {
+        return 1.0;
+    };
+    if f64::from(count) * pb >= 2.0 { 1.0 } else { (pb / (2.0 - f64::from(count) * pb)).min(1.0) }
+}
+
+#[test]
+fn a30_probability_is_within_a_percent_of_the_exact_one() {
+    let mut worst = 0.0f64;
+    for (min, max, inverse, gentle) in
+        [(5, 15, 10, false), (20, 60, 50, true), (1, 2, 1, false), (1000, 900_000, 1000, true)]
+    {
+        let ramp = Ramp::new(min, max, Fraction::ratio(1, inverse), gentle);
+        let span = (2 * max) << LENGTH_BITS;
+        for step in 0..=600u64 {
+            let average = span / 600 * step;
+            let real = average as f64 / f64::from(1 << LENGTH_BITS);
+            for count in (0..200).chain([1_000, 10_000, u32::MAX]) {
+                let ours = match ramp.zone(average) {
+                    Zone::Pass => 0.0,
+                    Zone::Forced => 1.0,
+                    Zone::Early(half) => {
+                        let rest = ONE.saturating_sub(half.saturating_mul(u64::from(count)));
+                        if half == 0 {
+                            0.0
+                        } else if rest <= half {
+                            1.0
+                        } else {
+                            half as f64 / rest as f64
+                        }
+                    }
+                };
+                let exact = reference(real, count, min as f64, max as f64, 1.0 / inverse as f64, gentle);
+                let error = (ours - exact).abs() / exact.max(1e-9);
+                worst = worst.max(error);
+                assert!(error <= 0.01, "min {min} max {max} avg {real} count {count}: {ours} for {exact}");
+            }
+        }
+    }
+    assert!(worst > 0.0, "the grid reached no probability that rounds");
+}
+
+#[test]
+fn average_is_the_exponential_one() {
+    for weight in [1u64, 64, 512, 65_536] {
+        let mut ours = Average::new(weight, 1000, link().rate, &link());
+        let (mut exact, mut random) = (0.0f64, Random::new(weight));
+        for step in 0..20_000u32 {
+            let queue = 1 + random.below(u64::from(step % 700 + 1)) as u32;
+            ours.update(Instant::from_nanos(u64::from(step)), queue);
+            exact += (f64::from(queue) - exact) / weight as f64;
+            let value = ours.value() as f64 / f64::from(1 << LENGTH_BITS);
+            assert!((value - exact).abs() < 1e-3, "weight {weight} step {step}: {value} for {exact}");
+        }
+    }
+}
+
+#[test]
+fn idle_time_decays_the_average_as_the_reference() {
+    // 1000 bytes at 10 Mbit/s are 800 us, in every unit.
+    for (idle_us, packets) in [(799, 0), (800, 1), (8_000, 10), (409_600, 512), (4_000_000, 5_000)] {
+        let mut average = Average::new(512, 1000, link().rate, &link());
+        average.scaled = 100 << (LENGTH_BITS + 9);
+        average.emptied(Instant::from_millis(7));
+        average.update(Instant::from_millis(7) + Duration::from_micros(idle_us), 0);
+        let exact = 100.0 * (1.0f64 - 1.0 / 512.0).powi(packets + 1);
+        let value = average.value() as f64 / f64::from(1 << LENGTH_BITS);
+        assert!((value - exact).abs() < 1e-4, "{packets} packet times: {value} for {exact}");
+    }
+}
+
+#[test]
+fn the_weight_suits_the_rate() {
+    for (kbps, weight) in [(100, 64), (2_000, 128), (3_000, 512), (400_000_000, 512)] {
+        let average = Average::new(0, 1000, Rate::from_bps(kbps * 1_000), &link());
+        assert_eq!(average.weight(), weight, "{kbps} kbit/s");
+    }
+}
+
+/// Keeps the queue at `length` packets by serving whatever is beyond it.
+fn hold(cx: &mut Cx, leaf: &mut Leaf, length: u64) {
+    while leaf.backlog().packets > length {
+        let id = leaf.dequeue(cx).unwrap();
+        cx.packets.remove(id);
+    }
+}
+
+/// Drops or marks among `n` arrivals at a queue held at `length`, after the average has settled.
+fn losses(params: &Params, ecn: u8, length: u64, n: u32, seed: u64) -> (u32, u32) {
+    let mut cx = Cx::new(200, link(), seed);
+    let mut leaf = red_leaf(params);
+    let (mut dropped, mut marked) = (0, 0);
+    for step in 0..n + 10_000 {
+        hold(&mut cx, &mut leaf, length);
+        let before = leaf.marked();
+        let lost = offer(&mut cx, &mut leaf, ecn) == Verdict::Dropped;
+        if step >= 10_000 {
+            dropped += u32::from(lost);
+            marked += (leaf.marked() - before) as u32;
+        }
+    }
+    (dropped, marked)
+}
+
+fn params() -> Params {
+    Params::new().with("qlimit", Value::Count(100)).with("weight", Value::Count(512))
+}
+
+#[test]
+fn a30_drop_rate_is_as_theory_says() {
+    let n = 200_000;
+    for length in [6u64, 8, 10, 14] {
+        let (dropped, _) = losses(&params(), 0, length, n, length);
+        // The gap is uniform over 1..2/p: mean (1/p + 1/2) to first order, deviation 2/p/sqrt(12).
+        let p = 0.1 * (length as f64 - 5.0) / 10.0;
+        let mean: f64 = (0..(2.0 / p) as u32).map(|k| (2.0 - f64::from(k + 1) * p) / (2.0 - p)).sum();
+        let (expected, sigma) =
+            (f64::from(n) / mean, (f64::from(n) / mean).sqrt() * (2.0 / p / 3.464) / mean);
+        let error = (f64::from(dropped) - expected).abs();
+        assert!(error < 3.0 * sigma + 1.0, "length {length} (seed too): {dropped} for {expected} +- {sigma}");
+        // Reversed: a queue one packet longer does not pass for this one.
+        let (longer, _) = losses(&params(), 0, length + 1, n, length);
+        let other = (f64::from(longer) - expected).abs();
+        assert!(length == 14 || other > 3.0 * sigma, "length {length}: {longer} passes for {expected}");
+    }
+}
+
+#[test]
+fn below_the_thresholds_nothing_dies_and_above_all() {
+    assert_eq!(losses(&params(), 0, 4, 5_000, 1), (0, 0));
+    assert_eq!(losses(&params(), 3, 20, 5_000, 1), (5_000, 0), "forced drops are not marks");
+    let gentle = params().with("gentle", Value::Flag);
+    let (dropped, _) = losses(&gentle, 0, 20, 50_000, 1);
+    // p_b = 0.1 + 0.9 * 5 / 15 = 0.4: the gap is uniform over 1..4, mean 2.5.
+    assert!((19_800..20_200).contains(&dropped), "{dropped}");
+}
+
+#[test]
+fn a31_ecn_marks_what_would_have_been_dropped() {
+    let ecn = params().with("ecn", Value::Flag);
+    for seed in 1..6 {
+        for length in [6, 9, 13] {
+            let (dropped, _) = losses(&params(), 0, length, 20_000, seed);
+            for codepoint in 1..=3 {
+                assert_eq!(losses(&ecn, codepoint, length, 20_000, seed), (0, dropped), "seed {seed}");
+            }
+            assert_eq!(losses(&ecn, 0, length, 20_000, seed), (dropped, 0), "seed {seed}");
+            assert_eq!(losses(&params(), 2, length, 20_000, seed), (dropped, 0), "seed {seed}: ecn is off");
+        }
+    }
+}
+
+#[test]
+fn contradictions_are_refused_whole() {
+    let mut leaf = red_leaf(&Params::new());
+    for (params, field) in [
+        (Params::new().with("weight", Value::Count(500)), "weight"),
+        (Params::new().with("thmax", Value::Count(5)), "thmin"),
+        (
+            Params::new()
+                .with("invpmax", Value::Count(5))
+                .with("pmax", Value::Fraction(Fraction::ratio(1, 5))),
+            "pmax",
+        ),
+    ] {
+        let params = params.with("qlimit", Value::Count(77));
+        let error = leaf.reconfigure("", &params, &link()).unwrap_err();
+        assert_eq!((error.field.as_str(), leaf.limit()), (field, 60), "{error}");
+    }
+    leaf.reconfigure("", &Params::new().with("qlimit", Value::Count(77)), &link()).unwrap();
+    assert_eq!(leaf.limit(), 77);
+}
+
+#[test]
+fn class_thresholds_are_shares_of_the_limit() {
+    let of = |params: &Params| Red::new("a", params, link().rate, 60, &link(), true).unwrap();
+    assert_eq!(of(&Params::new()).settings.thresholds(), (6, 18));
+    assert_eq!(of(&Params::new().with("qlimit", Value::Count(200))).settings.thresholds(), (20, 60));
+    assert_eq!(of(&Params::new().with("qlimit", Value::Count(3))).settings.thresholds(), (0, 1));
+}
+
+#[test]
+fn a_thousand_packets_do_not_overflow() {
+    // ALTQ's 32-bit thresholds wrapped from 1024 packets on.
+    let ramp = Ramp::new(2_000, 4_000, Fraction::ratio(1, 1000), false);
+    let mut average = Average::new(65_536, 1000, link().rate, &link());
+    for step in 0..4_000_000u64 {
+        average.update(Instant::from_nanos(step), 3_000);
+    }
+    let Zone::Early(half) = ramp.zone(average.value()) else { panic!("{average:?}") };
+    let p = half as f64 / ONE as f64 * 2.0;
+    assert!((p - 0.0005).abs() < 1e-6, "{p}");
+}
+
+#[test]
+fn the_registry_builds_it_and_adoption_loses_nothing() {
+    let node = Node { discipline: "red".into(), ..Node::default() };
+    let mut tree = Registry::builtin().build(&node, link()).unwrap();
+    let mut cx = Cx::new(100, link(), 1);
+    cx.adopting = true;
+    for n in 0..100 {
+        let id = cx.packets.insert(Meta::new(100, Instant::ZERO, FrameRef(n))).unwrap();
+        assert_eq!(tree.discipline.enqueue(&mut cx, id), Verdict::Queued);
+    }
+    assert_eq!(tree.discipline.backlog(), Backlog { packets: 100, bytes: 10_000 });
+    tree.discipline.check(&cx).unwrap();
+    let order: Vec<u32> = core::iter::from_fn(|| match tree.discipline.dequeue(&mut cx) {
+        Next::Packet(id) => Some(cx.packets.get(&id).frame.0),
+        Next::At(_) | Next::Idle => None,
+    })
+    .collect();
+    assert!(order.iter().copied().eq(0..100));
+}

@@ -1,0 +1,320 @@
+//! Hashed flow queues in a ring, under one limit of bytes: what WFQ and DRR share.
+//!
+//! All memory is taken when the table is built, so a million forged flows grow nothing: they
+//! share the queues that are there. A flow stays in the ring, possibly without packets, until
+//! its scheduler retires it.
+
+use crate::packet::{List, NIL, PacketId};
+use crate::queue::{Backlog, Broken, Cx, DropReason, Kind, ParamError, ParamSpec, Params, Verdict, Visit};
+use alloc::vec::Vec;
+
+/// One queue.
+pub(super) struct Flow {
+    pub list: List,
+    /// What it may send, in the unit of the scheduler.
+    pub credit: i64,
+    /// What a visit adds to it.
+    pub quantum: u32,
+    /// 2^16 / share: the longest queue is that of the most bytes times this.
+    pub burden: u32,
+    next: u32,
+    in_ring: bool,
+    sent: u64,
+    dropped: u64,
+}
+
+/// All queues of one discipline.
+pub(super) struct Flows {
+    flows: Vec<Flow>,
+    /// Ceiling of 2^64 / number of queues, for a remainder without a division (Lemire, Kaser and
+    /// Kurz, "Faster remainder by direct computation", 2019).
+    reciprocal: u64,
+    /// The last of the ring; the one after it is the current one.
+    tail: u32,
+    in_ring: u32,
+    packets: u32,
+    bytes: u64,
+    limit_bytes: u64,
+    key: Key,
+}
+
+/// What makes a flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Key {
+    DstAddr,
+    Full,
+    SrcPort,
+    SrcAddr,
+}
+
+impl Key {
+    pub const WORDS: &'static [&'static str] = &["dstaddr", "full", "srcport", "srcaddr"];
+
+    fn of(word: &str) -> Key {
+        match word {
+            "full" => Key::Full,
+            "srcport" => Key::SrcPort,
+            "srcaddr" => Key::SrcAddr,
+            _ => Key::DstAddr,
+        }
+    }
+    fn word(self) -> &'static str {
+        Key::WORDS[self as usize]
+    }
+}
+
+/// `nqueues`, `qsize` and `hash`, with the defaults of one discipline.
+pub(super) const fn params(nqueues: &'static str, qsize: &'static str, hash: &'static str) -> [ParamSpec; 3] {
+    [
+        ParamSpec::discipline(
+            "nqueues",
+            Kind::Count { min: 1, max: 65_536 },
+            nqueues,
+            "Queues that flows are hashed to.",
+        ),
+        ParamSpec::discipline(
+            "qsize",
+            Kind::Bytes { min: 1_500, max: 1 << 32 },
+            qsize,
+            "Bytes that all queues hold together.",
+        ),
+        ParamSpec::discipline("hash", Kind::Word(Key::WORDS), hash, "What makes a flow."),
+    ]
+}
+
+impl Flows {
+    /// Queues as `params` say, each with that quantum.
+    ///
+    /// # Errors
+    /// `ParamError` for a value out of range.
+    pub fn new(
+        params: &Params,
+        (nqueues, qsize, hash): (u64, u64, &str),
+        quantum: u32,
+    ) -> Result<Self, ParamError> {
+        let count = params.count("nqueues").unwrap_or(nqueues);
+        if !(1..=65_536).contains(&count) {
+            return Err(ParamError::new("", "nqueues", count, "1 to 65536 queues"));
+        }
+        let flow = |_| Flow {
+            list: List::new(),
+            credit: 0,
+            quantum,
+            burden: 1 << 16,
+            next: NIL,
+            in_ring: false,
+            sent: 0,
+            dropped: 0,
+        };
+        Ok(Flows {
+            flows: (0..count).map(flow).collect(),
+            reciprocal: (u64::MAX / count).wrapping_add(1),
+            tail: NIL,
+            in_ring: 0,
+            packets: 0,
+            bytes: 0,
+            limit_bytes: checked_limit(params.bytes("qsize").unwrap_or(qsize))?,
+            key: Key::of(params.word("hash").unwrap_or(hash)),
+        })
+    }
+    /// Changes `qsize`; the number of queues and the hash are fixed, for a flow that moved to
+    /// another queue would overtake itself.
+    pub fn reconfigure(&mut self, cx: &mut Cx, params: &Params) -> Result<(), ParamError> {
+        const FIXED: &str = "what it was: a flow must not change queues while packets wait; \
+                             write it on the interface line and load the file anew";
+        if let Some(count) = params.count("nqueues").filter(|&n| n != self.flows.len() as u64) {
+            return Err(ParamError::new("", "nqueues", count, FIXED));
+        }
+        if let Some(word) = params.word("hash").filter(|&w| w != self.key.word()) {
+            return Err(ParamError::new("", "hash", word, FIXED));
+        }
+        if let Some(bytes) = params.bytes("qsize") {
+            self.limit_bytes = checked_limit(bytes)?;
+            self.shed(cx, usize::MAX);
+        }
+        Ok(())
+    }
+    /// The queue of a packet: hash mod number of queues.
+    pub fn queue_of(&self, cx: &Cx, id: &PacketId) -> usize {
+        let row = cx.packets.get(id);
+        let hash = match self.key {
+            Key::DstAddr => row.dst_hash,
+            Key::Full => row.flow,
+            Key::SrcPort => u32::from(row.src_port),
+            Key::SrcAddr => row.src_hash,
+        };
+        let fraction = self.reciprocal.wrapping_mul(u64::from(hash));
+        ((u128::from(fraction) * self.flows.len() as u128) >> 64) as usize
+    }
+    /// Queues a packet; a flow that was not in the ring joins at its end without credit.
+    pub fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
+        let (index, row) = (self.queue_of(cx, &id), id.index());
+        self.bytes += u64::from(cx.packets.get(&id).len);
+        self.packets += 1;
+        let flow = &mut self.flows[index];
+        flow.list.push_back(&mut cx.packets, id);
+        if !flow.in_ring {
+            self.join(index as u32);
+        }
+        if self.bytes > self.limit_bytes && !self.shed(cx, row) { Verdict::Dropped } else { Verdict::Queued }
+    }
+    fn join(&mut self, index: u32) {
+        let next = if self.tail == NIL { index } else { self.flows[self.tail as usize].next };
+        let flow = &mut self.flows[index as usize];
+        (flow.in_ring, flow.next) = (true, next);
+        if self.tail != NIL {
+            self.flows[self.tail as usize].next = index;
+        }
+        self.tail = index;
+        self.in_ring += 1;
+    }
+    /// Drops heads of the longest queue until the limit holds; false if the packet of that row
+    /// was among them.
+    fn shed(&mut self, cx: &mut Cx, row: usize) -> bool {
+        let mut survives = true;
+        while self.bytes > self.limit_bytes && !cx.adopting() {
+            let Some(longest) = self.longest() else { break };
+            let flow = &mut self.flows[longest];
+            let Some(victim) = flow.list.pop_front(&mut cx.packets) else { break };
+            flow.dropped += 1;
+            survives &= victim.index() != row;
+            self.packets -= 1;
+            self.bytes -= u64::from(cx.packets.get(&victim).len);
+            cx.drop(victim, DropReason::Pushout);
+        }
+        survives
+    }
+    /// The queue of the most bytes by its share: a walk round the ring, only when the limit is
+    /// passed.
+    fn longest(&self) -> Option<usize> {
+        let (mut at, mut best) = (self.tail, None);
+        for _ in 0..self.in_ring {
+            let flow = &self.flows[at as usize];
+            let length = flow.list.bytes() * u64::from(flow.burden);
+            if best.is_none_or(|(most, _)| length > most) {
+                best = Some((length, at as usize));
+            }
+            at = flow.next;
+        }
+        best.map(|(_, index)| index)
+    }
+    /// The flow whose turn it is.
+    pub fn current(&mut self) -> Option<&mut Flow> {
+        let tail = self.flows.get(self.tail as usize)?;
+        let current = tail.next as usize;
+        Some(&mut self.flows[current])
+    }
+    /// The turn passes to the next flow of the ring.
+    pub fn rotate(&mut self) {
+        self.tail = self.flows[self.tail as usize].next;
+    }
+    /// The current flow leaves the ring, and its credit is forgotten.
+    pub fn retire(&mut self) {
+        let index = self.flows[self.tail as usize].next;
+        let flow = &mut self.flows[index as usize];
+        (flow.in_ring, flow.credit) = (false, 0);
+        let next = flow.next;
+        self.in_ring -= 1;
+        if index == self.tail {
+            self.tail = NIL;
+        } else {
+            self.flows[self.tail as usize].next = next;
+        }
+    }
+    /// The first packet of the current flow, with its length.
+    pub fn take(&mut self, cx: &mut Cx) -> Option<(PacketId, u32)> {
+        let flow = self.current()?;
+        let id = flow.list.pop_front(&mut cx.packets)?;
+        flow.sent += 1;
+        let len = cx.packets.get(&id).len;
+        self.packets -= 1;
+        self.bytes -= u64::from(len);
+        Some((id, len))
+    }
+    /// Flows in the ring, with or without packets.
+    pub fn in_ring(&self) -> u32 {
+        self.in_ring
+    }
+    /// Each flow of the ring, the current one first.
+    pub fn for_each_in_ring(&mut self, mut visit: impl FnMut(&mut Flow)) {
+        let mut at = self.tail;
+        for _ in 0..self.in_ring {
+            at = self.flows[at as usize].next;
+            visit(&mut self.flows[at as usize]);
+        }
+    }
+    /// The queue of that number.
+    pub fn get_mut(&mut self, index: usize) -> Option<&mut Flow> {
+        self.flows.get_mut(index)
+    }
+    pub fn backlog(&self) -> Backlog {
+        Backlog { packets: u64::from(self.packets), bytes: self.bytes }
+    }
+    pub fn is_empty(&self) -> bool {
+        self.packets == 0
+    }
+    /// Drops everything; nobody keeps credit or debt.
+    pub fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
+        while self.tail != NIL {
+            while let Some((id, _)) = self.take(cx) {
+                cx.drop(id, reason);
+            }
+            self.retire();
+        }
+    }
+    pub fn visit_stats(&self, visit: &mut dyn Visit) {
+        visit.value("backlog", "packets", i64::from(self.packets));
+        visit.value("backlog_bytes", "bytes", self.bytes as i64);
+        visit.value("limit_bytes", "bytes", self.limit_bytes as i64);
+        visit.value("queues", "", self.flows.len() as i64);
+        visit.value("queues_busy", "", self.flows.iter().filter(|f| !f.list.is_empty()).count() as i64);
+        visit.value("pushed_out", "packets", self.flows.iter().map(|f| f.dropped).sum::<u64>() as i64);
+        visit.value(
+            "longest_bytes",
+            "bytes",
+            self.flows.iter().map(|f| f.list.bytes()).max().unwrap_or(0) as i64,
+        );
+    }
+    /// Every queue that has packets, or has had any, as a class `queue N`.
+    pub fn visit_queues(&self, visit: &mut dyn Visit, quantum: &'static str, unit: &'static str, per: u32) {
+        for (index, flow) in self.flows.iter().enumerate() {
+            if flow.sent + flow.dropped > 0 || !flow.list.is_empty() {
+                visit.class(&alloc::format!("queue {index}"), 1);
+                visit.value(quantum, unit, i64::from(flow.quantum / per));
+                visit.value("backlog_bytes", "bytes", flow.list.bytes() as i64);
+                visit.value("sent", "packets", flow.sent as i64);
+                visit.value("dropped", "packets", flow.dropped as i64);
+            }
+        }
+    }
+    pub fn check(&self, cx: &Cx) -> Result<(), Broken> {
+        let broken = |what| Err(Broken { discipline: "flows", what });
+        let (mut packets, mut bytes, mut ring) = (0, 0, 0);
+        for flow in &self.flows {
+            packets += flow.list.packets();
+            bytes += flow.list.bytes();
+            ring += u32::from(flow.in_ring);
+            if !flow.list.is_sound(&cx.packets) || (!flow.list.is_empty() && !flow.in_ring) {
+                return broken("a queue is unsound, or has packets and is not in the ring");
+            }
+        }
+        if (packets, bytes, ring) != (self.packets, self.bytes, self.in_ring) {
+            return broken("totals and queues disagree");
+        }
+        let mut at = self.tail;
+        for _ in 0..self.in_ring {
+            match self.flows.get(at as usize) {
+                Some(flow) if flow.in_ring => at = flow.next,
+                _ => return broken("the ring leads out of itself"),
+            }
+        }
+        if at == self.tail { Ok(()) } else { broken("the ring does not close") }
+    }
+}
+
+fn checked_limit(bytes: u64) -> Result<u64, ParamError> {
+    if (1_500..=1 << 32).contains(&bytes) {
+        return Ok(bytes);
+    }
+    Err(ParamError::new("", "qsize", bytes, "1500 bytes to 4G"))
+}

@@ -1,0 +1,75 @@
+//! What tests of disciplines share: a discipline with its context, and a link that serves it.
+
+use super::{Class, Node, Registry, Tree};
+use crate::packet::{FrameRef, Meta};
+use crate::queue::{Cx, DropReason, Link, Next, Params, Value, Verdict};
+use crate::units::{Instant, Rate};
+use std::vec::Vec;
+
+/// A tree of disciplines, driven by hand.
+pub(crate) struct Bench {
+    pub cx: Cx,
+    pub tree: Tree,
+    offered: u32,
+    pub dropped: Vec<(Meta, DropReason)>,
+}
+
+/// A node without classes.
+pub(crate) fn node(discipline: &str, params: &[(&'static str, Value)]) -> Node {
+    let params = params.iter().fold(Params::new(), |p, (name, value)| p.with(name, value.clone()));
+    Node { discipline: discipline.into(), params, classes: Vec::new() }
+}
+
+/// A class without a parent.
+pub(crate) fn class(name: &str, params: &[(&'static str, Value)]) -> Class {
+    let params = params.iter().fold(Params::new(), |p, (name, value)| p.with(name, value.clone()));
+    Class { name: name.into(), parent: None, params, queue: None }
+}
+
+impl Bench {
+    /// The tree of `node` over 10 Mbit/s without overhead.
+    pub fn new(node: &Node, seed: u64) -> Self {
+        Bench::over(node, Rate::from_mbps(10), seed)
+    }
+    /// The tree of `node` over a link of `rate`.
+    pub fn over(node: &Node, rate: Rate, seed: u64) -> Self {
+        let link = Link::new(rate, 0, 1514);
+        let tree = Registry::builtin().build(node, link).expect("a valid configuration");
+        Bench { cx: Cx::new(100_000, link, seed), tree, offered: 0, dropped: Vec::new() }
+    }
+    /// Offers a packet of `len` bytes after `change`; `frame` counts the packets offered.
+    pub fn offer(&mut self, len: u32, change: impl FnOnce(&mut Meta)) -> Verdict {
+        let mut meta = Meta::new(len, self.cx.now, FrameRef(self.offered));
+        self.offered += 1;
+        change(&mut meta);
+        let id = self.cx.packets.insert(meta).expect("the table is large enough");
+        let verdict = self.tree.discipline.enqueue(&mut self.cx, id);
+        self.collect();
+        verdict
+    }
+    /// One dequeue; the packet's row if one goes.
+    pub fn serve(&mut self) -> Option<Meta> {
+        let next = self.tree.discipline.dequeue(&mut self.cx);
+        self.collect();
+        let Next::Packet(id) = next else { return None };
+        let meta = self.cx.packets.get(&id).clone();
+        self.cx.packets.remove(id);
+        Some(meta)
+    }
+    /// Lets the time of `len` bytes on the link pass, rounded up.
+    pub fn pass(&mut self, len: u32) {
+        let time = self.cx.link.time_for(len).ceil().as_nanos();
+        self.cx.now = Instant::from_nanos(self.cx.now.as_nanos() + time);
+    }
+    /// True if all is sound and every packet accounted for.
+    pub fn check(&self) {
+        self.tree.discipline.check(&self.cx).expect("sound");
+        assert_eq!(u64::from(self.cx.packets.live()), self.tree.discipline.backlog().packets);
+    }
+    fn collect(&mut self) {
+        while let Some((id, reason)) = self.cx.next_dropped() {
+            self.dropped.push((self.cx.packets.get(&id).clone(), reason));
+            self.cx.packets.remove(id);
+        }
+    }
+}
