@@ -265,6 +265,7 @@ impl Rig {
                     return Ok(());
                 }
             }
+            self.settle(None)?;
             self.mix(0);
             return Ok(());
         };
