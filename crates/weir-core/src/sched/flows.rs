@@ -4,6 +4,7 @@
 //! share the queues that are there. A flow stays in the ring, possibly without packets, until
 //! its scheduler retires it.
 
+use super::longest::Longest;
 use crate::packet::{List, NIL, PacketId};
 use crate::queue::{Backlog, Broken, Cx, DropReason, Kind, ParamError, ParamSpec, Params, Verdict, Visit};
 use alloc::vec::Vec;
@@ -23,6 +24,13 @@ pub(super) struct Flow {
     dropped: u64,
 }
 
+impl Flow {
+    /// Its bytes by its share.
+    fn length(&self) -> u64 {
+        self.list.bytes() * u64::from(self.burden)
+    }
+}
+
 /// All queues of one discipline.
 pub(super) struct Flows {
     flows: Vec<Flow>,
@@ -35,6 +43,7 @@ pub(super) struct Flows {
     packets: u32,
     bytes: u64,
     limit_bytes: u64,
+    longest: Longest,
     key: Key,
 }
 
@@ -114,6 +123,7 @@ impl Flows {
             packets: 0,
             bytes: 0,
             limit_bytes: checked_limit(params.bytes("qsize").unwrap_or(qsize))?,
+            longest: Longest::new(count as usize),
             key: Key::of(params.word("hash").unwrap_or(hash)),
         })
     }
@@ -156,6 +166,10 @@ impl Flows {
         if !flow.in_ring {
             self.join(index as u32);
         }
+        if self.longest.is_awake() {
+            let flow = &self.flows[index];
+            self.longest.grown(index as u32, flow.length());
+        }
         if self.bytes > self.limit_bytes && !self.shed(cx, row) { Verdict::Dropped } else { Verdict::Queued }
     }
     fn join(&mut self, index: u32) {
@@ -173,7 +187,7 @@ impl Flows {
     fn shed(&mut self, cx: &mut Cx, row: usize) -> bool {
         let mut survives = true;
         while self.bytes > self.limit_bytes && !cx.adopting() {
-            let Some(longest) = self.longest() else { break };
+            let Some(longest) = self.find_longest() else { break };
             let flow = &mut self.flows[longest];
             let Some(victim) = flow.list.pop_front(&mut cx.packets) else { break };
             flow.dropped += 1;
@@ -184,19 +198,25 @@ impl Flows {
         }
         survives
     }
-    /// The queue of the most bytes by its share: a walk round the ring, only when the limit is
-    /// passed.
-    fn longest(&self) -> Option<usize> {
-        let (mut at, mut best) = (self.tail, None);
-        for _ in 0..self.in_ring {
-            let flow = &self.flows[at as usize];
-            let length = flow.list.bytes() * u64::from(flow.burden);
-            if best.is_none_or(|(most, _)| length > most) {
-                best = Some((length, at as usize));
-            }
-            at = flow.next;
+    /// The queue of the most bytes by its share.
+    fn find_longest(&mut self) -> Option<usize> {
+        if !self.longest.is_awake() {
+            let flows = self.flows.iter().enumerate().filter(|(_, flow)| !flow.list.is_empty());
+            self.longest.wake(flows.map(|(index, flow)| (index as u32, flow.length())));
         }
-        best.map(|(_, index)| index)
+        self.longest.longest(|index| self.flows[index as usize].length()).map(|index| index as usize)
+    }
+    /// The share of one queue: what a turn adds, and 2^16 / share for its length.
+    pub fn set_share(&mut self, index: usize, quantum: u32, burden: u32) -> bool {
+        let Some(flow) = self.flows.get_mut(index) else { return false };
+        (flow.quantum, flow.burden) = (quantum, burden);
+        // Lengths count anew.
+        self.longest.sleep();
+        true
+    }
+    /// What a turn adds to any queue.
+    pub fn set_quantum(&mut self, quantum: u32) {
+        self.flows.iter_mut().for_each(|flow| flow.quantum = quantum);
     }
     /// The flow whose turn it is.
     pub fn current(&mut self) -> Option<&mut Flow> {
@@ -229,6 +249,9 @@ impl Flows {
         let len = cx.packets.get(&id).len;
         self.packets -= 1;
         self.bytes -= u64::from(len);
+        if self.longest.is_awake() && self.bytes * 2 < self.limit_bytes {
+            self.longest.sleep();
+        }
         Some((id, len))
     }
     /// Flows in the ring, with or without packets.
@@ -242,10 +265,6 @@ impl Flows {
             at = self.flows[at as usize].next;
             visit(&mut self.flows[at as usize]);
         }
-    }
-    /// The queue of that number.
-    pub fn get_mut(&mut self, index: usize) -> Option<&mut Flow> {
-        self.flows.get_mut(index)
     }
     pub fn backlog(&self) -> Backlog {
         Backlog { packets: u64::from(self.packets), bytes: self.bytes }

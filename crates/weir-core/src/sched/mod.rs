@@ -1,8 +1,10 @@
 //! Schedulers: who goes next, and when. One file or folder each; `registry` lists them all.
 
 mod declared;
+mod drr;
 mod fifo;
 mod flows;
+mod longest;
 mod priq;
 mod registry;
 #[cfg(test)]

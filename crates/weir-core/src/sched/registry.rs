@@ -19,6 +19,7 @@ const BUILTIN: &[Entry] = &[
     super::declared::JOBS,
     super::wfq::ENTRY,
     super::fifo::RED,
+    super::drr::ENTRY,
     super::declared::RIO,
     super::declared::BLUE,
     super::declared::CDNR,

@@ -10,8 +10,8 @@
 //! Where we differ, and why: a debt is not forgiven to a queue that ran empty, else a flow that
 //! sends one large packet at a time gets more than its share; weights below one packet a turn
 //! cost no turns (`skip_rounds`); a weight of 0 is refused, where ALTQ divided by it.
-//! Cost: a few ns a packet; a walk over the busy queues when the buffer overflows; 80 bytes a
-//! queue.
+//! Cost: a few ns a packet; the logarithm of the busy queues when the buffer overflows; 80 bytes
+//! a queue.
 //! Guarantees: none for single flows, since flows may share a queue. Queues that stay backlogged
 //! get bytes in proportion to their weights, within one quantum and one packet each at any time
 //! (`a32_backlogged_queues_get_their_weights`, `a32_flows_collide_as_theory_says`).
@@ -120,14 +120,13 @@ impl Discipline for Wfq {
             return self.flows.reconfigure(cx, params);
         }
         let number = class.strip_prefix("queue ").and_then(|n| n.parse::<usize>().ok());
-        let Some(flow) = number.and_then(|n| self.flows.get_mut(n)) else {
-            return Err(ParamError::new(class, "class", class, "`queue N`, N from 0, less than nqueues"));
-        };
+        let unknown = || ParamError::new(class, "class", class, "`queue N`, N from 0, less than nqueues");
+        let number = number.ok_or_else(unknown)?;
         match params.count("weight") {
             Some(weight @ 1..=10_000) => {
-                flow.quantum = weight as u32 * PER_WEIGHT;
-                flow.burden = (100 << 16) / weight as u32;
-                Ok(())
+                let weight = weight as u32;
+                let known = self.flows.set_share(number, weight * PER_WEIGHT, (100 << 16) / weight);
+                if known { Ok(()) } else { Err(unknown()) }
             }
             Some(weight) => Err(ParamError::new(class, "weight", weight, "1 to 10000")),
             None => Err(ParamError::new(class, "weight", "nothing", "a weight: it is all that a queue has")),
