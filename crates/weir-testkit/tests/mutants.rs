@@ -1,0 +1,404 @@
+//! The suite tested: each mutant breaks one law, and must be caught for it.
+//!
+//! The lawful original is two bands in strict priority over `Child`ren, with a pause after each
+//! packet, so that every law applies to it.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use weir_core::packet::{List, PacketId};
+use weir_core::queue::{
+    Backlog, Broken, Child, Cx, Discipline, DropReason, Head, Kind, Leaf, Next, ParamError, ParamSpec,
+    Params, Routes, Verdict, Visit,
+};
+use weir_core::sched::{Builder, Classes, Entry, Node, Registry};
+use weir_core::units::{Duration, Instant};
+use weir_testkit::{conformance, hostile};
+
+/// What is wrong, and a piece of what the suite must say about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mutation {
+    None,
+    LosesPacket,
+    LosesPacketAndSaysSo,
+    Reorders,
+    AtInThePast,
+    AtForEmptyQueue,
+    AtMovesByItself,
+    NeverReady,
+    IdleWithBacklog,
+    SaysQueuedAndDrops,
+    SaysDroppedAndQueues,
+    FlushLeavesOne,
+    FlushForAnotherReason,
+    FreesByItself,
+    BatchInReverse,
+    BatchStopsEarly,
+    BatchWithoutReason,
+    Undetermined,
+    RefusesByHalves,
+    AcceptsStrangers,
+    WrongBytes,
+    WrongEmptiness,
+    ReportsBroken,
+    ChecksBroken,
+    Panics,
+    CachesEmptiness,
+    ReconfigureDropsSilently,
+}
+use Mutation as M;
+
+/// What the report must contain; several where the order of discovery depends on the calls.
+const CASES: &[(Mutation, &[&str])] = &[
+    (M::LosesPacket, &["the ledger", "are alive"]),
+    (M::LosesPacketAndSaysSo, &["the ledger"]),
+    (M::Reorders, &["left after packet"]),
+    (M::AtInThePast, &["already"]),
+    (M::AtForEmptyQueue, &["for an empty queue"]),
+    (M::AtMovesByItself, &["asked again"]),
+    (M::NeverReady, &["neither gave nor dropped"]),
+    (M::IdleWithBacklog, &["answered Idle with"]),
+    (M::SaysQueuedAndDrops, &["the verdict is Queued"]),
+    (M::SaysDroppedAndQueues, &["the verdict is Dropped"]),
+    (M::FlushLeavesOne, &["outlived a flush"]),
+    (M::FlushForAnotherReason, &["flushed for"]),
+    (M::FreesByItself, &["the verdict is Dropped, and the packet is alive"]),
+    (M::BatchInReverse, &["left after packet", "a batch differs"]),
+    (M::BatchStopsEarly, &["and no reason to stop"]),
+    (M::BatchWithoutReason, &["and a reason to stop"]),
+    (M::Undetermined, &["led elsewhere"]),
+    (M::RefusesByHalves, &["was refused"]),
+    (M::AcceptsStrangers, &["does not exist"]),
+    (M::WrongBytes, &["the ledger"]),
+    (M::WrongEmptiness, &["is_empty says"]),
+    (M::ReportsBroken, &["is broken: on purpose"]),
+    (M::ChecksBroken, &["check: mutant"]),
+    (M::Panics, &["panicked: on purpose"]),
+    (M::ReconfigureDropsSilently, &["the ledger"]),
+];
+
+struct Bands {
+    mutation: Mutation,
+    children: Vec<Child>,
+    names: Vec<String>,
+    routes: Routes,
+    due: Instant,
+    /// What `dequeue` said last, until another call.
+    told: Option<Instant>,
+    calls: u64,
+    pause_ns: u64,
+    was_empty: Vec<bool>,
+}
+
+/// Draws that no seed decides.
+static COIN: AtomicU32 = AtomicU32::new(0);
+
+impl Bands {
+    /// True once in a while for the mutation that is on.
+    fn strikes(&mut self, mutation: Mutation) -> bool {
+        self.calls += u64::from(self.mutation == mutation);
+        self.mutation == mutation && self.calls.is_multiple_of(17)
+    }
+    fn is(&self, mutation: Mutation) -> bool {
+        self.mutation == mutation
+    }
+    fn all_empty(&self) -> bool {
+        self.children.iter().all(Child::is_empty)
+    }
+    /// When the first of the bands has a packet, which may be later than this node's own pause
+    /// lasts; `None` if the bands turn out to be empty.
+    fn ready_at(&mut self, cx: &mut Cx) -> Option<Instant> {
+        let heads = self.children.iter_mut().map(|child| child.head(cx));
+        heads
+            .filter_map(|head| match head {
+                Head::Packet { .. } => Some(Instant::ZERO),
+                Head::At(at) => Some(at),
+                Head::Idle => None,
+            })
+            .min()
+    }
+    /// The next packet of the first band that has one; a band that drops all is passed over.
+    fn pull(&mut self, cx: &mut Cx) -> Next {
+        let mut soonest: Option<Instant> = None;
+        for (index, child) in self.children.iter_mut().enumerate() {
+            if self.mutation == M::CachesEmptiness && self.was_empty[index] {
+                continue;
+            }
+            match child.take(cx) {
+                Next::Packet(id) => {
+                    self.was_empty[index] = child.is_empty();
+                    return Next::Packet(id);
+                }
+                Next::At(at) => soonest = Some(soonest.map_or(at, |s| s.min(at))),
+                // A cached emptiness is not corrected here: the bug of many parents.
+                Next::Idle => {}
+            }
+        }
+        match soonest {
+            Some(at) => Next::At(at),
+            None if self.mutation == M::CachesEmptiness && self.was_empty.contains(&false) => {
+                Next::At(cx.now + Duration::from_nanos(1))
+            }
+            None => Next::Idle,
+        }
+    }
+}
+
+impl Discipline for Bands {
+    fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
+        self.told = None;
+        if self.strikes(M::LosesPacket) {
+            return Verdict::Queued;
+        }
+        if self.strikes(M::SaysQueuedAndDrops) {
+            cx.drop(id, DropReason::Early);
+            return Verdict::Queued;
+        }
+        if self.strikes(M::FreesByItself) {
+            cx.packets.remove(id);
+            return Verdict::Dropped;
+        }
+        if self.is(M::Undetermined) && COIN.fetch_add(1, Ordering::Relaxed).is_multiple_of(977) {
+            cx.drop(id, DropReason::Early);
+            return Verdict::Dropped;
+        }
+        if self.strikes(M::ReportsBroken) {
+            cx.broken("mutant", "on purpose");
+        }
+        assert!(!self.strikes(M::Panics), "on purpose");
+        let band = self.routes.child(cx.packets.get(&id).leaf).expect("the port routes to leaves below");
+        self.was_empty[band] = false;
+        let verdict = self.children[band].enqueue(cx, id);
+        if self.strikes(M::SaysDroppedAndQueues) { Verdict::Dropped } else { verdict }
+    }
+    fn dequeue(&mut self, cx: &mut Cx) -> Next {
+        if self.all_empty() && !self.is(M::CachesEmptiness) {
+            return if self.strikes(M::AtForEmptyQueue) { Next::At(Instant::NEVER) } else { Next::Idle };
+        }
+        if self.strikes(M::IdleWithBacklog) {
+            return Next::Idle;
+        }
+        // Whoever has said when to come back says so again without asking anybody: a child that is
+        // asked twice may drop in between and change its mind.
+        if let Some(at) = self.told.filter(|&at| cx.now < at) {
+            self.told = Some(if self.is(M::AtMovesByItself) { at + Duration::from_nanos(1) } else { at });
+            return Next::At(at);
+        }
+        if cx.now < self.due {
+            let Some(ready) = self.ready_at(cx) else { return Next::Idle };
+            let at = ready.max(self.due);
+            self.told = Some(at);
+            return Next::At(if self.strikes(M::AtInThePast) { cx.now } else { at });
+        }
+        if self.strikes(M::NeverReady) {
+            self.due = cx.now + Duration::from_nanos(1_000);
+            return Next::At(self.due);
+        }
+        if self.strikes(M::Reorders)
+            && let Some(leaf) = self.children[0].as_leaf_mut()
+            && let Some(id) = leaf.pop_back(cx)
+        {
+            return Next::Packet(id);
+        }
+        let next = self.pull(cx);
+        if let Next::Packet(id) = next {
+            // Some pass back to back, so that batches are longer than one.
+            if cx.packets.get(&id).len.is_multiple_of(3) {
+                self.due = cx.now + Duration::from_nanos(self.pause_ns);
+            }
+            if self.strikes(M::LosesPacketAndSaysSo) {
+                return if self.all_empty() {
+                    Next::Idle
+                } else {
+                    Next::At(self.due.max(cx.now + Duration::from_nanos(1)))
+                };
+            }
+            return Next::Packet(id);
+        }
+        next
+    }
+    fn dequeue_batch(&mut self, cx: &mut Cx, max: usize, out: &mut List) -> Option<Next> {
+        let limit = if self.is(M::BatchStopsEarly) { max / 2 } else { max };
+        let mut stop = None;
+        for _ in 0..limit {
+            match self.dequeue(cx) {
+                Next::Packet(id) => out.push_back(&mut cx.packets, id),
+                next => {
+                    stop = Some(next);
+                    break;
+                }
+            }
+        }
+        if self.is(M::BatchInReverse) {
+            let mut reversed = List::new();
+            while let Some(id) = out.pop_back(&mut cx.packets) {
+                reversed.push_back(&mut cx.packets, id);
+            }
+            *out = reversed;
+        }
+        if self.is(M::BatchWithoutReason) && stop.is_none() {
+            return Some(Next::Idle);
+        }
+        stop
+    }
+    fn backlog(&self) -> Backlog {
+        let sum = self.children.iter().fold(Backlog::default(), |sum, c| sum + c.backlog());
+        if self.is(M::WrongBytes) && sum.packets > 7 {
+            return Backlog { bytes: sum.bytes - 1, ..sum };
+        }
+        sum
+    }
+    fn is_empty(&self) -> bool {
+        if self.is(M::WrongEmptiness) { self.backlog().packets < 2 } else { self.all_empty() }
+    }
+    fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
+        self.told = None;
+        let reason = if self.is(M::FlushForAnotherReason) { DropReason::Tail } else { reason };
+        let skip = usize::from(self.is(M::FlushLeavesOne));
+        for child in self.children.iter_mut().skip(skip) {
+            child.flush(cx, reason);
+        }
+    }
+    fn reconfigure(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
+        self.told = None;
+        if self.is(M::RefusesByHalves)
+            && let Some(leaf) = self.children[0].as_leaf_mut()
+        {
+            let limit = leaf.limit();
+            leaf.set_limit(limit + 1);
+        }
+        if class.is_empty() {
+            if let Some(pause_us) = params.count("pause") {
+                self.pause_ns = pause_us.clamp(1, 1_000) * 1_000;
+            }
+            if self.is(M::ReconfigureDropsSilently)
+                && let Some(leaf) = self.children[0].as_leaf_mut()
+                && let Some(id) = leaf.pop_front(cx)
+            {
+                cx.packets.remove(id);
+            }
+            return Ok(());
+        }
+        if let Some(index) = self.names.iter().position(|n| n == class) {
+            return self.children[index].reconfigure_queue(cx, class, params);
+        }
+        let refused = Err(ParamError::new(class, "class", class, "a class of this interface"));
+        if self.is(M::AcceptsStrangers) {
+            return Ok(());
+        }
+        self.children.iter_mut().fold(refused, |r, c| r.or_else(|_| c.reconfigure_below(cx, class, params)))
+    }
+    fn visit_stats(&self, visit: &mut dyn Visit) {
+        for (name, child) in self.names.iter().zip(&self.children) {
+            visit.class(name, 1);
+            child.visit_stats(visit);
+        }
+    }
+    fn check(&self, cx: &Cx) -> Result<(), Broken> {
+        if self.is(M::ChecksBroken) && self.backlog().packets > 5 {
+            return Err(Broken { discipline: "mutant", what: "on purpose" });
+        }
+        self.children.iter().try_for_each(|c| c.check(cx))
+    }
+}
+
+const PARAMS: &[ParamSpec] = &[
+    ParamSpec::discipline("pause", Kind::Count { min: 1, max: 1_000 }, "20", "Pause, us."),
+    ParamSpec::class("qlimit", Kind::Count { min: 1, max: 1_000 }, "20", "Queue length, packets."),
+];
+
+fn build_as(
+    mutation: Mutation,
+    node: &Node,
+    builder: &mut Builder<'_>,
+) -> Result<Box<dyn Discipline>, ParamError> {
+    let (mut children, mut ranges, mut names) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, class) in node.classes.iter().enumerate() {
+        let first = builder.next_leaf();
+        let child = match class.queue {
+            Some(_) => builder.child(node, index, builder.link.rate, 20)?,
+            None => {
+                drop(builder.child(node, index, builder.link.rate, 20)?);
+                Child::leaf(Leaf::tail_drop(20))
+            }
+        };
+        children.push(child);
+        ranges.push(first..builder.next_leaf());
+        names.push(class.name.clone());
+    }
+    let was_empty = vec![true; children.len()];
+    let pause_ns = node.params.count("pause").unwrap_or(20) * 1_000;
+    let (routes, due) = (Routes::new(&ranges), Instant::ZERO);
+    Ok(Box::new(Bands { mutation, children, names, routes, due, told: None, calls: 0, pause_ns, was_empty }))
+}
+
+fn build<const CASE: usize>(
+    node: &Node,
+    builder: &mut Builder<'_>,
+) -> Result<Box<dyn Discipline>, ParamError> {
+    build_as(CASES[CASE].0, node, builder)
+}
+fn build_lawful(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
+    build_as(M::None, node, builder)
+}
+fn build_caching(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
+    build_as(M::CachesEmptiness, node, builder)
+}
+
+fn registry(build: weir_core::sched::Build) -> Registry {
+    let mut registry = Registry::builtin();
+    hostile::register(&mut registry);
+    registry.register(Entry {
+        name: "mutant",
+        aliases: &[],
+        source: "//! For tests: one law broken.",
+        params: &[PARAMS],
+        classes: Classes::Flat,
+        build: Some(build),
+    });
+    registry
+}
+
+#[test]
+fn the_original_is_lawful() {
+    let registry = registry(build_lawful);
+    let seen = conformance::discipline(&registry, "mutant", 5, 60_000).unwrap_or_else(|f| panic!("{f}"));
+    assert!(seen.waits > 1_000 && seen.sent > 10_000 && seen.interleaved > 100, "{seen:?}");
+    for child in hostile::NAMES.into_iter().chain(["fifoq"]) {
+        conformance::pair(&registry, "mutant", child, 5, 20_000).unwrap_or_else(|f| panic!("{f}"));
+    }
+    conformance::tree(&registry, "mutant", 5, 20_000).unwrap_or_else(|f| panic!("{f}"));
+}
+
+macro_rules! builds {
+    ($($case:literal)*) => { [$(build::<$case>),*] };
+}
+
+#[test]
+fn every_mutant_is_caught_for_its_fault() {
+    std::panic::set_hook(Box::new(|info| {
+        if !info.to_string().contains("on purpose") {
+            eprintln!("{info}");
+        }
+    }));
+    let builds: [weir_core::sched::Build; CASES.len()] =
+        builds!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24);
+    for (&(mutation, signs), build) in CASES.iter().zip(builds) {
+        let failure = match conformance::discipline(&registry(build), "mutant", 5, 60_000) {
+            Err(failure) => failure,
+            Ok(seen) => panic!("{mutation:?} was not caught: {seen:?}"),
+        };
+        let text = failure.to_string();
+        assert!(
+            signs.iter().any(|s| failure.what.contains(s)),
+            "{mutation:?} was caught for another fault: {text}"
+        );
+        assert!(text.contains("seed") && text.contains("mutant") && !failure.last.is_empty(), "{text}");
+    }
+}
+
+/// What its leaves never show, a child that drops everything at its dequeue does.
+#[test]
+fn a_parent_that_caches_emptiness_is_caught_by_a_hostile_child() {
+    let registry = registry(build_caching);
+    let caught = conformance::pair(&registry, "mutant", "test-drops-all", 5, 60_000);
+    assert!(caught.is_err(), "not caught: {caught:?}");
+}
