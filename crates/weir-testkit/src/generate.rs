@@ -69,6 +69,10 @@ impl<'a> Generator<'a> {
             attempt += 1;
         }
     }
+    /// Starts the names of classes again at `c1`, so that two trees have classes in common.
+    pub fn restart_names(&mut self) {
+        self.names = 0;
+    }
     /// Parameters of `entry` in `scope`, each given with a chance of one in `one_in`, within
     /// their ranges.
     pub fn params(&mut self, entry: &Entry, scope: Scope, one_in: u64) -> Params {

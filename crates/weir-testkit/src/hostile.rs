@@ -3,7 +3,7 @@
 use weir_core::Random;
 use weir_core::packet::{List, PacketId};
 use weir_core::queue::{
-    Backlog, Broken, Cx, Discipline, DropReason, Next, ParamError, Params, Verdict, Visit,
+    Backlog, Broken, Child, Cx, Discipline, DropReason, Next, ParamError, Params, Routes, Verdict, Visit,
 };
 use weir_core::sched::{Builder, Classes, Entry, Node, Registry};
 use weir_core::units::{Duration, Instant};
@@ -23,6 +23,98 @@ pub fn register(registry: &mut Registry) {
             classes: Classes::None,
             build: Some(build),
         });
+    }
+}
+
+/// The name that `register_breaking` adds.
+pub const BREAKS: &str = "test-breaks";
+
+/// Adds a discipline that reports itself broken once in a while, in the middle of any call, and
+/// may lose the packet in hand: what a port must survive without losing one.
+pub fn register_breaking(registry: &mut Registry) {
+    registry.register(Entry {
+        name: BREAKS,
+        aliases: &[],
+        source: "//! For tests: breaks on purpose.",
+        params: &[],
+        classes: Classes::Flat,
+        build: Some(breaks),
+    });
+}
+
+fn breaks(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
+    let (mut children, mut ranges) = (Vec::new(), Vec::new());
+    for index in 0..node.classes.len() {
+        let first = builder.next_leaf();
+        children.push(builder.child(node, index, builder.link.rate, 50)?);
+        ranges.push(first..builder.next_leaf());
+    }
+    Ok(Box::new(Breaks { children, routes: Routes::new(&ranges) }))
+}
+
+/// The first child that has a packet sends. One call in so many breaks.
+struct Breaks {
+    children: Vec<Child>,
+    routes: Routes,
+}
+
+impl Breaks {
+    fn strikes(cx: &mut Cx) -> bool {
+        let strikes = cx.random.below(40) == 0;
+        if strikes {
+            cx.broken(BREAKS, "on purpose");
+        }
+        strikes
+    }
+}
+
+impl Discipline for Breaks {
+    fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
+        // The handle is lost; the port's table knows better.
+        if Self::strikes(cx) {
+            return Verdict::Queued;
+        }
+        let index = self.routes.child(cx.packets.get(&id).leaf).unwrap_or(0);
+        self.children[index].enqueue(cx, id)
+    }
+    fn dequeue(&mut self, cx: &mut Cx) -> Next {
+        let mut soonest: Option<Instant> = None;
+        for child in &mut self.children {
+            match child.take(cx) {
+                Next::Packet(id) => {
+                    // The same for a packet that was on its way out.
+                    return if Self::strikes(cx) { Next::Idle } else { Next::Packet(id) };
+                }
+                Next::At(at) => soonest = Some(soonest.map_or(at, |s| s.min(at))),
+                Next::Idle => {}
+            }
+        }
+        soonest.map_or(Next::Idle, Next::At)
+    }
+    fn backlog(&self) -> Backlog {
+        self.children.iter().fold(Backlog::default(), |sum, child| sum + child.backlog())
+    }
+    fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
+        for child in &mut self.children {
+            Self::strikes(cx);
+            child.flush(cx, reason);
+        }
+    }
+    fn reconfigure(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
+        Self::strikes(cx);
+        let refused = Err(ParamError::new(class, "class", class, "a class of this interface"));
+        self.children.iter_mut().fold(refused, |r, c| r.or_else(|_| c.reconfigure_below(cx, class, params)))
+    }
+    fn visit_stats(&self, visit: &mut dyn Visit) {
+        self.children.iter().for_each(|child| child.visit_stats(visit));
+    }
+    fn check(&self, cx: &Cx) -> Result<(), Broken> {
+        self.children.iter().try_for_each(|child| child.check(cx))
+    }
+    fn on_sent(&mut self, cx: &mut Cx, id: &PacketId, at: Instant) {
+        Self::strikes(cx);
+        let index = self.routes.child(cx.packets.get(id).leaf).unwrap_or(0);
+        self.children[index].on_sent(cx, id, at);
     }
 }
 

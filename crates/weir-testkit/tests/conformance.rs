@@ -73,3 +73,27 @@ fn hostile_disciplines_keep_the_laws() {
         passed(conformance::discipline(&registry, name, SEED, 30_000));
     }
 }
+
+/// Swapped under load between all disciplines, and fallen back to FIFO: proves A02 and A13.
+#[test]
+fn a13_a_port_swaps_under_load_and_loses_nothing() {
+    let registry = with_hostile();
+    let mut swaps = 0;
+    for entry in registry.iter().filter(|e| e.build.is_some()) {
+        let seen = passed(conformance::port(&registry, entry.name, SEED, 20_000));
+        assert!(seen.swaps > 1_000 && seen.breaks == 0, "{}: {seen:?}", entry.name);
+        swaps += seen.swaps;
+    }
+    assert!(swaps > 10_000, "{swaps} swaps");
+}
+
+/// A discipline breaks in the middle of any call, at any depth of the tree: proves A02.
+#[test]
+fn a02_a_broken_discipline_becomes_a_fifo_and_loses_nothing() {
+    let mut registry = with_hostile();
+    hostile::register_breaking(&mut registry);
+    for parent in parents(&registry) {
+        let seen = passed(conformance::port(&registry, parent.name, SEED, 20_000));
+        assert!(seen.breaks > 20, "{}: {seen:?}", parent.name);
+    }
+}

@@ -14,10 +14,12 @@
 //! ```
 
 mod ops;
+mod port;
 mod rig;
 
 use crate::generate::{self, Below, Generator};
 use ops::Operator;
+use port::Bay;
 use rig::{Form, Rig};
 use std::collections::VecDeque;
 use std::fmt;
@@ -121,6 +123,48 @@ pub fn tree(registry: &Registry, root: &str, seed: u64, operations: u32) -> Resu
     configurations(registry, root, Below::Anything(2), seed, operations)
 }
 
+/// The discipline `name` inside a port, over random trees: swaps under load to whatever is
+/// registered and back, falls back, flushes; half of the configurations over leaves.
+///
+/// # Errors
+/// The first law that does not hold.
+pub fn port(registry: &Registry, name: &str, seed: u64, operations: u32) -> Result<Summary, Box<Failure>> {
+    let mut random = Random::new(seed);
+    let mut summary = Summary::default();
+    for round in 0..operations.div_ceil(CALLS_PER_CONFIGURATION) {
+        let (link, seed) = (generate::link(&mut random), random.next_u64());
+        let below = if round % 2 == 0 { Below::Leaves } else { Below::Anything(2) };
+        let mut last = VecDeque::new();
+        let fail = |node: Node, call: u32, what: String, last: VecDeque<String>| {
+            Box::new(Failure { node, link, seed, form: "port".into(), call, what, last: last.into() })
+        };
+        let mut bay = Bay::new(registry, name, below, link, seed).map_err(|error| {
+            fail(Node { discipline: name.into(), ..Node::default() }, 0, error.to_string(), VecDeque::new())
+        })?;
+        for call in 0..CALLS_PER_CONFIGURATION {
+            let mut told = String::new();
+            let law = guarded(&mut bay, |bay| {
+                let (call, law) = bay.step();
+                told = call;
+                law
+            });
+            remember(&mut last, told);
+            law.map_err(|what| fail(bay.node.clone(), call, what, last.clone()))?;
+        }
+        guarded(&mut bay, Bay::finish)
+            .map_err(|what| fail(bay.node.clone(), CALLS_PER_CONFIGURATION, what, last))?;
+        summary += bay.summary;
+    }
+    Ok(summary)
+}
+
+fn remember(last: &mut VecDeque<String>, call: String) {
+    if last.len() == SHOWN_CALLS {
+        last.pop_front();
+    }
+    last.push_back(call);
+}
+
 fn configurations(
     registry: &Registry,
     name: &str,
@@ -183,10 +227,7 @@ fn drive(
     let mut log = Vec::with_capacity(operations as usize);
     for call in 0..operations {
         let op = operator.next_op();
-        if last.len() == SHOWN_CALLS {
-            last.pop_front();
-        }
-        last.push_back(format!("{} {op:?}", rig.now()));
+        remember(&mut last, format!("{} {op:?}", rig.now()));
         guarded(&mut rig, |rig| rig.apply(&op)).map_err(|what| fail(call, what, &last))?;
         log.push(rig.hash());
         if expected.is_some_and(|e| e[call as usize] != rig.hash()) {
@@ -203,8 +244,8 @@ fn drive(
 }
 
 /// A panic is a failure like others, with its seed and calls.
-fn guarded(rig: &mut Rig, act: impl FnOnce(&mut Rig) -> Result<(), String>) -> Result<(), String> {
-    catch_unwind(AssertUnwindSafe(|| act(rig))).unwrap_or_else(|panic| {
+fn guarded<T>(tested: &mut T, act: impl FnOnce(&mut T) -> Result<(), String>) -> Result<(), String> {
+    catch_unwind(AssertUnwindSafe(|| act(tested))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         Err(format!("panicked: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no message")))
     })

@@ -47,6 +47,10 @@ pub struct Summary {
     pub interleaved: u64,
     /// Changes of parameters that were accepted.
     pub reconfigured: u64,
+    /// Trees swapped under load.
+    pub swaps: u64,
+    /// Falls back to FIFO because a discipline said that it is broken.
+    pub breaks: u64,
 }
 
 impl core::ops::AddAssign for Summary {
@@ -58,6 +62,8 @@ impl core::ops::AddAssign for Summary {
         self.waits += o.waits;
         self.interleaved += o.interleaved;
         self.reconfigured += o.reconfigured;
+        self.swaps += o.swaps;
+        self.breaks += o.breaks;
     }
 }
 
