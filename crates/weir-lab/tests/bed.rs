@@ -1,6 +1,8 @@
 //! The testbed with a kernel bridge in its box: namespaces, links, senders, receivers, and that
 //! nothing is left behind. Needs root.
 
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
+
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddrV4;
 use std::process::{Command, Stdio};
