@@ -1,1 +1,38 @@
 //! The live data plane: receive, dissect, classify, tree, send; timers, swap, statistics.
+//!
+//! A transparent bridge between two interfaces, with a managed [`weir_core::port::Port`] on each
+//! egress (or none: plain forwarding). One worker thread does all of it:
+//!
+//! ```text
+//! left ──receive──> dissect ──> port (classify, tree, wire) ──> delay ──send──> right
+//! left <──send──── delay <──── port (classify, tree, wire) <── dissect <──receive── right
+//! ```
+//!
+//! - [`direction`]: one of these two rows, with its frames and its books.
+//! - [`bridge`]: both rows over two interfaces; `step` does all that is due at one instant. No
+//!   clock and no waiting in it: tests drive it with made-up time.
+//! - [`worker`]: the thread: reads the clock once a step, sleeps precisely, survives a panic.
+//! - [`control`]: the worker from outside: statistics, hot swap, stop. Nothing there blocks it.
+//! - [`server`]: statistics over a Unix socket, as JSON.
+//! - [`up`](mod@up): a live box in the foreground, as `weir up` runs it.
+//!
+//! **What is not IP** (ARP, neighbour discovery's lower half, spanning tree) has no filter that
+//! could match, goes to the default class, and must not starve there: give that class a share.
+//!
+//! **Segmentation offload**: a frame of up to 64 KB is one packet here. It is charged by its
+//! bytes, DSCP and ECN are written to its one header, which the kernel repeats on every segment,
+//! and a mark on it marks them all. Where fairness at small scale counts, turn `tso`, `gso` and
+//! `gro` off on the neighbours.
+#![forbid(unsafe_code)]
+
+pub mod bridge;
+pub mod control;
+pub mod direction;
+pub mod server;
+pub mod up;
+pub mod worker;
+
+pub use bridge::Bridge;
+pub use control::{Control, Snapshot};
+pub use direction::{Direction, Managed, Observe};
+pub use worker::{Pace, Worker};

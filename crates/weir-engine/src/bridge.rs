@@ -1,0 +1,70 @@
+//! Two interfaces and the two directions between them, one step at a time.
+
+use crate::direction::Direction;
+use std::os::fd::BorrowedFd;
+use weir_core::units::Instant;
+use weir_io::{Io, IoStats};
+
+/// A transparent bridge. Direction 0 goes from the left interface to the right one.
+pub struct Bridge<L, R> {
+    left: L,
+    right: R,
+    directions: [Direction; 2],
+}
+
+/// What a step found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// When something is due next, if nothing arrives before.
+    pub next: Instant,
+    /// More frames may be waiting to be received: step again at once.
+    pub more: bool,
+}
+
+impl<L: Io, R: Io> Bridge<L, R> {
+    /// Connects two interfaces.
+    pub fn new(left: L, right: R, directions: [Direction; 2]) -> Self {
+        Bridge { left, right, directions }
+    }
+
+    /// Does all that is due at `now`: receives a batch from each side, lets the ports act, and
+    /// sends what leaves.
+    pub fn step(&mut self, now: Instant) -> Step {
+        let [forth, back] = &mut self.directions;
+        let more = forth.receive(now, &mut self.left);
+        forth.advance(now);
+        forth.send(now, &mut self.right);
+        let more = back.receive(now, &mut self.right) || more;
+        back.advance(now);
+        back.send(now, &mut self.left);
+        Step { next: forth.next_event(now).min(back.next_event(now)), more }
+    }
+
+    /// After a panic: both directions forward plainly.
+    pub fn forward_plainly(&mut self, now: Instant) {
+        for direction in &mut self.directions {
+            direction.forward_plainly(now);
+        }
+    }
+
+    /// What to wait on.
+    pub fn descriptors(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        [self.left.descriptor(), self.right.descriptor()]
+    }
+    /// The directions.
+    pub fn directions(&self) -> &[Direction; 2] {
+        &self.directions
+    }
+    /// The directions, to change.
+    pub fn directions_mut(&mut self) -> &mut [Direction; 2] {
+        &mut self.directions
+    }
+    /// The interfaces.
+    pub fn interfaces(&mut self) -> (&mut L, &mut R) {
+        (&mut self.left, &mut self.right)
+    }
+    /// Counters of the interfaces.
+    pub fn io_stats(&mut self) -> [IoStats; 2] {
+        [self.left.stats(), self.right.stats()]
+    }
+}

@@ -1,0 +1,280 @@
+//! The worker from outside: statistics, hot swap, stop.
+//!
+//! Requests go through a channel that the worker looks into between two steps, and a bell (a
+//! socket pair) that ends its sleep. It never waits for anybody; who asks, waits.
+
+use crate::bridge::Bridge;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use weir_core::classify::Classifier;
+use weir_core::port::{Account, Port};
+use weir_core::queue::{DropReason, Visit};
+use weir_core::sched::Tree;
+use weir_core::units::{Duration, Instant};
+use weir_io::Io;
+
+/// What happened so far, at one moment.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Nanoseconds since the worker started.
+    pub uptime_ns: u64,
+    /// Processor time of the worker's thread, nanoseconds.
+    pub cpu_ns: u64,
+    /// Steps that the worker has made.
+    pub steps: u64,
+    /// Why the bridge forwards plainly, if the worker had to give up its ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
+    /// Both directions: the egress on the right, then the one on the left.
+    pub egresses: Vec<Egress>,
+}
+
+/// One direction: an input and the egress that it leads to.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Egress {
+    /// The interface that packets leave by.
+    pub interface: String,
+    /// Packets and bytes received on the other interface.
+    pub received_packets: u64,
+    /// Bytes received there.
+    pub received_bytes: u64,
+    /// Packets that the system dropped there because the worker was too slow. Above 0 no figure
+    /// of this run can be trusted.
+    pub overrun_packets: u64,
+    /// Packets dropped there for want of a buffer.
+    pub nobuf_packets: u64,
+    /// Packets sent.
+    pub sent_packets: u64,
+    /// Bytes sent.
+    pub sent_bytes: u64,
+    /// Packets that the device refused.
+    pub refused_packets: u64,
+    /// Packets whose ECN or DSCP was changed.
+    pub rewritten_packets: u64,
+    /// Packets on their way out: in the delay line, or at a full device.
+    pub leaving_packets: u64,
+    /// The managed port; none where traffic is forwarded plainly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<PortState>,
+}
+
+/// A managed port.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct PortState {
+    /// Rate of its link, bit/s.
+    pub rate_bps: u64,
+    /// Why it runs as one FIFO, if a discipline broke.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broken: Option<String>,
+    /// Packets waiting.
+    pub backlog_packets: u64,
+    /// Their bytes.
+    pub backlog_bytes: u64,
+    /// Packets in the device ring.
+    pub ring_packets: u64,
+    /// Times that the timer woke the discipline.
+    pub wake_ups: u64,
+    /// Packets that a swap gave to the default class because theirs was gone.
+    pub reassigned_packets: u64,
+    /// All classes together.
+    pub total: Books,
+    /// The classes in the order of the configuration.
+    pub classes: Vec<ClassState>,
+}
+
+/// A class of a port.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct ClassState {
+    /// Its name.
+    pub name: String,
+    /// Its account, if it is a place where packets wait.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub books: Option<Books>,
+    /// What the discipline itself keeps, by name; units as in `weir disciplines`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub values: BTreeMap<String, i64>,
+}
+
+/// What came, left and died.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Books {
+    /// Packets that came.
+    pub offered_packets: u64,
+    /// Their bytes.
+    pub offered_bytes: u64,
+    /// Packets that left.
+    pub sent_packets: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Packets still inside.
+    pub inside_packets: u64,
+    /// Bytes that died.
+    pub dropped_bytes: u64,
+    /// Packets that died, by reason.
+    pub dropped_packets: BTreeMap<String, u64>,
+}
+
+impl From<&Account> for Books {
+    fn from(account: &Account) -> Books {
+        let dropped =
+            DropReason::ALL.iter().map(|&r| (r.name().to_string(), account.dropped_packets[r as usize]));
+        Books {
+            offered_packets: account.offered_packets,
+            offered_bytes: account.offered_bytes,
+            sent_packets: account.sent_packets,
+            sent_bytes: account.sent_bytes,
+            inside_packets: account.inside(),
+            dropped_bytes: account.dropped_bytes,
+            dropped_packets: dropped.filter(|(_, count)| *count > 0).collect(),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Values(Vec<ClassState>);
+
+impl Visit for Values {
+    fn class(&mut self, class: &str, _depth: u32) {
+        self.0.push(ClassState { name: class.to_string(), ..ClassState::default() });
+    }
+    fn value(&mut self, name: &'static str, _unit: &'static str, value: i64) {
+        if let Some(class) = self.0.last_mut() {
+            class.values.insert(name.to_string(), value);
+        }
+    }
+}
+
+/// The state of a port.
+pub fn port_state(port: &Port) -> PortState {
+    let mut values = Values::default();
+    port.visit_stats(&mut values);
+    let mut classes = values.0;
+    for (leaf, info) in (0..).zip(port.leaves()) {
+        let books = port.account(leaf).map(Books::from);
+        // A leaf of which the discipline says nothing still has its account.
+        match classes.iter_mut().find(|c| c.name == info.name && c.books.is_none()) {
+            Some(class) => class.books = books,
+            None => classes.push(ClassState { name: info.name.clone(), books, values: BTreeMap::new() }),
+        }
+    }
+    let backlog = port.backlog();
+    PortState {
+        rate_bps: port.link().rate.as_bps(),
+        broken: port.is_broken().map(|b| format!("{}: {}", b.discipline, b.what)),
+        backlog_packets: backlog.packets,
+        backlog_bytes: backlog.bytes,
+        ring_packets: u64::from(port.in_ring()),
+        wake_ups: port.wake_ups(),
+        reassigned_packets: port.reassigned(),
+        total: Books::from(&port.total()),
+        classes,
+    }
+}
+
+/// Both directions of a bridge, for a [`Snapshot`]. `names`: left, right.
+pub fn egresses<L: Io, R: Io>(bridge: &mut Bridge<L, R>, names: &[String; 2]) -> Vec<Egress> {
+    let stats = bridge.io_stats();
+    let directions = bridge.directions().iter().enumerate();
+    directions
+        .map(|(index, direction)| {
+            let (input, output) = (stats[index], stats[1 - index]);
+            Egress {
+                interface: names[1 - index].clone(),
+                received_packets: input.rx_frames,
+                received_bytes: input.rx_bytes,
+                overrun_packets: input.rx_overrun,
+                nobuf_packets: input.rx_nobuf,
+                sent_packets: output.tx_frames,
+                sent_bytes: output.tx_bytes,
+                refused_packets: output.tx_errors,
+                rewritten_packets: direction.rewritten(),
+                leaving_packets: direction.leaving() as u64,
+                port: direction.port().map(port_state),
+            }
+        })
+        .collect()
+}
+
+/// What the worker can be asked.
+pub(crate) enum Request {
+    Snapshot(Sender<Snapshot>),
+    Swap { direction: usize, tree: Tree, classifier: Box<Classifier>, done: Sender<bool> },
+    Stop,
+}
+
+/// How long an answer may take before the worker counts as hanging.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
+/// Statistics are made at most this often.
+const FRESH: Duration = Duration::from_millis(10);
+
+/// The way to a worker. Cheap to clone; safe from any thread.
+#[derive(Clone)]
+pub struct Control {
+    requests: Sender<Request>,
+    bell: Arc<UnixStream>,
+    last: Arc<Mutex<Option<(Instant, Snapshot)>>>,
+}
+
+/// The worker's end.
+pub(crate) struct Inbox {
+    pub(crate) requests: Receiver<Request>,
+    pub(crate) bell: UnixStream,
+}
+
+impl Control {
+    pub(crate) fn new() -> io::Result<(Control, Inbox)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        theirs.set_nonblocking(true)?;
+        let (sender, receiver) = channel();
+        let control = Control { requests: sender, bell: Arc::new(ours), last: Arc::default() };
+        Ok((control, Inbox { requests: receiver, bell: theirs }))
+    }
+
+    fn ask(&self, request: Request) -> io::Result<()> {
+        let gone = |_| io::Error::new(io::ErrorKind::BrokenPipe, "the worker has ended");
+        self.requests.send(request).map_err(gone)?;
+        // A bell that is full of rings rings already.
+        let _ = (&*self.bell).write(&[1]);
+        Ok(())
+    }
+
+    fn await_answer<T>(answer: &Receiver<T>) -> io::Result<T> {
+        answer.recv_timeout(PATIENCE).map_err(|_| {
+            io::Error::new(io::ErrorKind::TimedOut, format!("the worker did not answer within {PATIENCE:?}"))
+        })
+    }
+
+    /// The statistics of now, or of at most 10 ms ago: many askers cost no more than one.
+    pub fn snapshot(&self) -> io::Result<Snapshot> {
+        let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let now = weir_io::sys::now();
+        if let Some((at, snapshot)) = &*last
+            && now.since(*at) < FRESH
+        {
+            return Ok(snapshot.clone());
+        }
+        let (sender, answer) = channel();
+        self.ask(Request::Snapshot(sender))?;
+        let snapshot = Self::await_answer(&answer)?;
+        *last = Some((now, snapshot.clone()));
+        Ok(snapshot)
+    }
+
+    /// Gives the port of a direction (0: the egress on the right) another tree; its queued
+    /// packets stay. False if that direction has no port.
+    pub fn swap(&self, direction: usize, tree: Tree, classifier: Classifier) -> io::Result<bool> {
+        let (done, answer) = channel();
+        self.ask(Request::Swap { direction, tree, classifier: Box::new(classifier), done })?;
+        Self::await_answer(&answer)
+    }
+
+    /// Has the worker end after its present step.
+    pub fn stop(&self) {
+        let _ = self.ask(Request::Stop);
+    }
+}

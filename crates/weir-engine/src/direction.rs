@@ -1,0 +1,279 @@
+//! One direction of the bridge: frames from one interface, through a port, to the other.
+
+use std::collections::VecDeque;
+use weir_core::packet::{FrameRef, Key, dissect, set_tos};
+use weir_core::port::{Event, Port};
+use weir_core::units::{Duration, Instant};
+use weir_io::{BATCH, Io, Pool, PoolSize};
+
+/// A managed egress: the port, and what its host must know besides.
+pub struct Managed {
+    /// The port.
+    pub port: Port,
+    /// Whether the port may write ECN marks (`PortConfig::ecn`).
+    pub ecn: bool,
+}
+
+/// Hears what happens to packets, for reports finer than the port's own counters.
+///
+/// `index` is 0 for the direction from left to right, 1 for the other.
+pub trait Observe: Send {
+    /// A frame of `len` bytes came, whose headers say `key`; its class is leaf `leaf`.
+    fn arrived(&mut self, index: usize, now: Instant, key: &Key, leaf: u32, len: u32);
+    /// What the port told. `tos` is the byte that the packet came with.
+    fn told(&mut self, index: usize, event: &Event<'_>, tos: u8);
+}
+
+/// What became of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    /// Free, or waiting in an interface to be filled.
+    Elsewhere,
+    /// Received, or in the port.
+    Port,
+    /// On its way out: in the delay line or waiting to be sent.
+    Line,
+}
+
+/// This side's own book about a frame.
+#[derive(Clone, Copy)]
+struct Book {
+    order: u64,
+    l3_offset: u16,
+    tos: u8,
+    place: Place,
+}
+
+/// Frames that have left the wire and arrive at the far end after a constant delay.
+type Line = VecDeque<(Instant, FrameRef)>;
+
+/// One direction.
+pub struct Direction {
+    index: usize,
+    /// The managed port; `None` forwards plainly.
+    managed: Option<Managed>,
+    pool: Pool,
+    books: Vec<Book>,
+    order: u64,
+    delay: Duration,
+    line: Line,
+    /// Frames being sent; the front first.
+    outbox: Vec<FrameRef>,
+    fresh: Vec<FrameRef>,
+    observer: Option<Box<dyn Observe>>,
+    /// Frames whose ECN or DSCP was written on the way out.
+    rewritten: u64,
+}
+
+/// How soon a device that takes no more frames is asked again.
+const FULL_DEVICE: Duration = Duration::from_micros(50);
+
+impl Direction {
+    /// A direction with its own frames. `delay` is the propagation delay behind the wire.
+    pub fn new(index: usize, managed: Option<Managed>, size: PoolSize, delay: Duration) -> Self {
+        let book = Book { order: 0, l3_offset: 0, tos: 0, place: Place::Elsewhere };
+        Direction {
+            index,
+            managed,
+            pool: Pool::new(size),
+            books: vec![book; size.frames as usize],
+            order: 0,
+            delay,
+            line: VecDeque::new(),
+            outbox: Vec::with_capacity(2 * BATCH),
+            fresh: Vec::with_capacity(BATCH),
+            observer: None,
+            rewritten: 0,
+        }
+    }
+
+    /// Has `observer` hear everything from now on.
+    pub fn observe(&mut self, observer: Box<dyn Observe>) {
+        self.observer = Some(observer);
+    }
+    /// The managed port.
+    pub fn port(&self) -> Option<&Port> {
+        self.managed.as_ref().map(|m| &m.port)
+    }
+    /// Frames in the delay line or waiting to be sent.
+    pub fn leaving(&self) -> usize {
+        self.line.len() + self.outbox.len()
+    }
+    /// Frames whose ECN or DSCP was written on the way out.
+    pub fn rewritten(&self) -> u64 {
+        self.rewritten
+    }
+    /// Frames that can still be taken in.
+    pub fn frames_available(&self) -> usize {
+        self.pool.available()
+    }
+
+    /// Receives one batch and offers it to the port. True if more may be waiting.
+    pub fn receive(&mut self, now: Instant, from: &mut impl Io) -> bool {
+        let mut fresh = std::mem::take(&mut self.fresh);
+        fresh.clear();
+        from.receive(&mut self.pool, &mut fresh);
+        for &frame in &fresh {
+            // All of the batch is in the books before any of it is handed on: what a panic
+            // leaves behind is then found.
+            self.books[frame.0 as usize] =
+                Book { order: self.order, l3_offset: 0, tos: 0, place: Place::Port };
+            self.order += 1;
+        }
+        for &frame in &fresh {
+            self.take_in(now, frame);
+        }
+        let full = fresh.len() >= BATCH;
+        self.fresh = fresh;
+        full
+    }
+
+    fn take_in(&mut self, now: Instant, frame: FrameRef) {
+        let book = &mut self.books[frame.0 as usize];
+        let Some(Managed { port, ecn }) = &mut self.managed else {
+            book.place = Place::Line;
+            self.line.push_back((now + self.delay, frame));
+            return;
+        };
+        let read = dissect(self.pool.head(frame));
+        (book.l3_offset, book.tos) = (read.l3_offset as u16, read.key.tos);
+        let len = self.pool.len_bytes(frame);
+        if let Some(observer) = &mut self.observer {
+            observer.arrived(self.index, now, &read.key, port.classify(&read.key), len);
+        }
+        let mut desk = Desk {
+            index: self.index,
+            pool: &mut self.pool,
+            books: &mut self.books,
+            line: &mut self.line,
+            observer: self.observer.as_deref_mut(),
+            delay: self.delay,
+            ecn: *ecn,
+            rewritten: &mut self.rewritten,
+        };
+        let _ = port.receive(now, len, frame, &read.key, &mut |event| desk.handle(event));
+    }
+
+    /// Does what the port has due up to `now`.
+    pub fn advance(&mut self, now: Instant) {
+        self.with_port(|port, desk| port.advance(now, &mut |event| desk.handle(event)));
+    }
+
+    /// Calls `act` with the port and with what handles its events.
+    fn with_port(&mut self, act: impl FnOnce(&mut Port, &mut Desk<'_>)) {
+        let Some(Managed { port, ecn }) = &mut self.managed else { return };
+        let mut desk = Desk {
+            index: self.index,
+            pool: &mut self.pool,
+            books: &mut self.books,
+            line: &mut self.line,
+            observer: self.observer.as_deref_mut(),
+            delay: self.delay,
+            ecn: *ecn,
+            rewritten: &mut self.rewritten,
+        };
+        act(port, &mut desk);
+    }
+
+    /// Sends what has reached the end of the delay line.
+    pub fn send(&mut self, now: Instant, to: &mut impl Io) {
+        loop {
+            while self.outbox.len() < BATCH
+                && let Some(&(at, frame)) = self.line.front().filter(|(at, _)| *at <= now)
+            {
+                debug_assert!(at <= now);
+                self.line.pop_front();
+                self.outbox.push(frame);
+            }
+            if self.outbox.is_empty() {
+                return;
+            }
+            let done = to.send(&mut self.pool, &self.outbox);
+            for frame in self.outbox.drain(..done) {
+                self.books[frame.0 as usize].place = Place::Elsewhere;
+                self.pool.free(frame);
+            }
+            if done == 0 {
+                return;
+            }
+        }
+    }
+
+    /// When something is due here next.
+    pub fn next_event(&self, now: Instant) -> Instant {
+        if !self.outbox.is_empty() {
+            return now + FULL_DEVICE;
+        }
+        let line = self.line.front().map_or(Instant::NEVER, |&(at, _)| at);
+        self.port().map_or(Instant::NEVER, Port::next_event).min(line)
+    }
+
+    /// Replaces the tree of the managed port, losing nothing; false if there is no port.
+    pub fn swap(
+        &mut self,
+        now: Instant,
+        tree: weir_core::sched::Tree,
+        classifier: weir_core::classify::Classifier,
+    ) -> bool {
+        let managed = self.managed.is_some();
+        self.with_port(|port, desk| port.swap(now, tree, classifier, &mut |event| desk.handle(event)));
+        managed
+    }
+
+    /// After a panic: gives up the port, whose state cannot be trusted, and forwards plainly from
+    /// now on. Every frame that this side's books know to be inside leaves in the order in which
+    /// it came.
+    pub fn forward_plainly(&mut self, now: Instant) {
+        // Its destructor might stumble over the same broken state.
+        std::mem::forget(self.managed.take());
+        let books = self.books.iter().enumerate();
+        let mut inside: Vec<(u64, FrameRef)> = books
+            .filter(|(_, book)| book.place == Place::Port)
+            .map(|(index, book)| (book.order, FrameRef(index as u32)))
+            .collect();
+        inside.sort_unstable_by_key(|&(order, _)| order);
+        for (_, frame) in inside {
+            self.books[frame.0 as usize].place = Place::Line;
+            self.line.push_back((now + self.delay, frame));
+        }
+    }
+}
+
+/// Handles what the port tells, with everything of the direction but the port itself.
+struct Desk<'a> {
+    index: usize,
+    pool: &'a mut Pool,
+    books: &'a mut [Book],
+    line: &'a mut Line,
+    observer: Option<&'a mut (dyn Observe + 'static)>,
+    delay: Duration,
+    ecn: bool,
+    rewritten: &'a mut u64,
+}
+
+impl Desk<'_> {
+    fn handle(&mut self, event: Event<'_>) {
+        let (Event::Taken(meta) | Event::Sent(meta, _) | Event::Dropped(meta, _)) = event;
+        let frame = meta.frame;
+        let book = &mut self.books[frame.0 as usize];
+        if let Some(observer) = &mut self.observer {
+            observer.told(self.index, &event, book.tos);
+        }
+        match event {
+            Event::Taken(_) => {}
+            Event::Sent(meta, at) => {
+                let ecn = if self.ecn { meta.ecn & 3 } else { book.tos & 3 };
+                let tos = meta.dscp << 2 | ecn;
+                if tos != book.tos && set_tos(self.pool.head_mut(frame), usize::from(book.l3_offset), tos) {
+                    *self.rewritten += 1;
+                }
+                book.place = Place::Line;
+                self.line.push_back((at + self.delay, frame));
+            }
+            Event::Dropped(..) => {
+                book.place = Place::Elsewhere;
+                self.pool.free(frame);
+            }
+        }
+    }
+}

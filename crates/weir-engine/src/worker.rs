@@ -1,0 +1,171 @@
+//! The thread that runs a bridge: tells it the time, sleeps between what is due, survives a panic.
+
+use crate::bridge::{Bridge, Step};
+use crate::control::{Control, Inbox, Request, Snapshot, egresses};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread::JoinHandle;
+use weir_core::units::{Duration, Instant};
+use weir_io::{Io, sys};
+
+/// How a worker spends the time between two events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pace {
+    /// When something is due within this time the worker stays awake for it. Sleeping is late by
+    /// some 20 us, spinning by none: at 100 Mbit/s, 60 us of spinning costs half a processor.
+    pub spin: Duration,
+    /// The processor that the thread stays on.
+    pub cpu: Option<usize>,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Pace { spin: Duration::from_micros(60), cpu: None }
+    }
+}
+
+/// The longest sleep, so that counters of a silent link still move.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+
+/// A running bridge.
+pub struct Worker {
+    thread: JoinHandle<Snapshot>,
+    control: Control,
+}
+
+impl Worker {
+    /// Starts a thread that runs `bridge` between interfaces of those names (left, right).
+    pub fn start<L, R>(bridge: Bridge<L, R>, names: [String; 2], pace: Pace) -> io::Result<Worker>
+    where
+        L: Io + Send + 'static,
+        R: Io + Send + 'static,
+    {
+        let (control, inbox) = Control::new()?;
+        let thread = std::thread::Builder::new().name("weir-worker".into()).spawn(move || {
+            // Neither is vital: without them the worker is later, and what is late shows.
+            let _ = sys::sleep_precisely();
+            if let Some(cpu) = pace.cpu {
+                let _ = sys::pin_to(cpu);
+            }
+            Run { bridge, names, pace, inbox, started: sys::now(), steps: 0, failed: None }.run()
+        })?;
+        Ok(Worker { thread, control })
+    }
+
+    /// The way to the worker from other threads.
+    pub fn control(&self) -> Control {
+        self.control.clone()
+    }
+    /// True once the worker has ended.
+    pub fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+    /// Stops the worker: its last statistics.
+    pub fn stop(self) -> io::Result<Snapshot> {
+        self.control.stop();
+        self.thread.join().map_err(|_| io::Error::other("the worker panicked twice and has ended"))
+    }
+}
+
+struct Run<L, R> {
+    bridge: Bridge<L, R>,
+    names: [String; 2],
+    pace: Pace,
+    inbox: Inbox,
+    started: Instant,
+    steps: u64,
+    failed: Option<String>,
+}
+
+impl<L: Io, R: Io> Run<L, R> {
+    fn run(mut self) -> Snapshot {
+        loop {
+            let step = self.step(sys::now());
+            self.steps += 1;
+            if self.answer() {
+                return self.snapshot();
+            }
+            if !step.more {
+                self.pause(step.next);
+            }
+        }
+    }
+
+    fn step(&mut self, now: Instant) -> Step {
+        self.guarded(now, |bridge| bridge.step(now)).unwrap_or(Step { next: now, more: true })
+    }
+
+    /// Does something to the bridge. A panic in it is a bug of ours; traffic goes on without us.
+    fn guarded<T>(&mut self, now: Instant, act: impl FnOnce(&mut Bridge<L, R>) -> T) -> Option<T> {
+        let bridge = &mut self.bridge;
+        match catch_unwind(AssertUnwindSafe(|| act(bridge))) {
+            Ok(done) => Some(done),
+            Err(panic) => {
+                let what = panic
+                    .downcast_ref::<&str>()
+                    .map(|s| (*s).to_string())
+                    .or_else(|| panic.downcast_ref::<String>().cloned())
+                    .unwrap_or_else(|| "no message".into());
+                eprintln!("weir: the worker panicked ({what}); forwarding goes on without any discipline");
+                self.failed = Some(what);
+                self.bridge.forward_plainly(now);
+                None
+            }
+        }
+    }
+
+    /// Answers what was asked; true if it is time to stop.
+    fn answer(&mut self) -> bool {
+        while let Ok(request) = self.inbox.requests.try_recv() {
+            // Who asked may have gone: that is not our concern.
+            match request {
+                Request::Stop => return true,
+                Request::Snapshot(to) => {
+                    let snapshot = self.snapshot();
+                    let _ = to.send(snapshot);
+                }
+                Request::Swap { direction, tree, classifier, done } => {
+                    let now = sys::now();
+                    let swap = |bridge: &mut Bridge<L, R>| {
+                        let direction = bridge.directions_mut().get_mut(direction);
+                        direction.is_some_and(|d| d.swap(now, tree, *classifier))
+                    };
+                    let _ = done.send(self.guarded(now, swap).unwrap_or(false));
+                }
+            }
+        }
+        false
+    }
+
+    fn snapshot(&mut self) -> Snapshot {
+        Snapshot {
+            uptime_ns: sys::now().since(self.started).as_nanos(),
+            cpu_ns: sys::thread_cpu().as_nanos(),
+            steps: self.steps,
+            failed: self.failed.clone(),
+            egresses: egresses(&mut self.bridge, &self.names),
+        }
+    }
+
+    /// Sleeps until a frame comes, somebody rings, or it is nearly `next`.
+    fn pause(&mut self, next: Instant) {
+        let gap = next.since(sys::now()).saturating_sub(self.pace.spin);
+        if gap.is_zero() {
+            // Due within the spinning time: the next step looks at the interfaces anyway.
+            return;
+        }
+        let bell = self.inbox.bell.as_fd();
+        let mut descriptors: [BorrowedFd<'_>; 3] = [bell; 3];
+        let mut count = 1;
+        for descriptor in self.bridge.descriptors().into_iter().flatten() {
+            descriptors[count] = descriptor;
+            count += 1;
+        }
+        // An interface without descriptor (in memory) is looked at by steps alone.
+        let longest = if count == 3 { LONGEST_SLEEP } else { Duration::from_millis(1) };
+        let _ = sys::wait(&descriptors[..count], Some(gap.min(longest)));
+        let mut rings = [0; 64];
+        while (&self.inbox.bell).read(&mut rings).is_ok_and(|n| n == rings.len()) {}
+    }
+}

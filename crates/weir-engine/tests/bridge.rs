@@ -1,0 +1,362 @@
+//! The bridge over interfaces in memory, with made-up time: transparent, conserving, in order,
+//! on time; and what it does when a discipline misbehaves.
+
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
+
+use weir_core::classify::Classifier;
+use weir_core::packet::PacketId;
+use weir_core::port::{Port, PortConfig, Refill, WireConfig};
+use weir_core::queue::{
+    Backlog, Broken, Cx, Discipline, DropReason, Leaf, Link, Next, ParamError, Params, Verdict, Visit,
+};
+use weir_core::sched::{Fifo, LeafInfo, Tree};
+use weir_core::units::{Duration, Instant, Rate};
+use weir_engine::control::egresses;
+use weir_engine::{Bridge, Direction, Managed, Pace, Worker};
+use weir_io::fault::{Faults, Faulty};
+use weir_io::memory::Memory;
+use weir_io::{Io, PoolSize};
+
+const SIZE: PoolSize = PoolSize { frames: 512, tails: 4 };
+const MBPS: u64 = 10;
+
+/// A UDP packet over IPv4 in a frame of `len` bytes, with a number in its last four.
+fn frame(number: u32, len: usize, tos: u8) -> Vec<u8> {
+    let mut bytes = vec![0u8; len];
+    bytes[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
+    let total = (len - 14) as u16;
+    bytes[14..34].copy_from_slice(&[
+        0x45,
+        tos,
+        (total >> 8) as u8,
+        total as u8,
+        0,
+        0,
+        0,
+        0,
+        64,
+        17,
+        0,
+        0,
+        10,
+        0,
+        0,
+        1,
+        10,
+        0,
+        0,
+        2,
+    ]);
+    let sum = checksum(&bytes[14..34]);
+    bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+    bytes[34..38].copy_from_slice(&[0x4e, 0x20, 0x13, 0x89]);
+    bytes[len - 4..].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+fn checksum(header: &[u8]) -> u16 {
+    let mut sum: u32 = header.chunks(2).map(|b| u32::from(u16::from_be_bytes([b[0], b[1]]))).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+fn number(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes(bytes[bytes.len() - 4..].try_into().unwrap())
+}
+
+fn tree(discipline: Box<dyn Discipline>) -> Tree {
+    let leaves = vec![LeafInfo { name: "all".into(), terminal: true }];
+    Tree { discipline, leaves, default_leaf: Some(0) }
+}
+
+fn fifo(limit: u32) -> Tree {
+    tree(Box::new(Fifo::new(Leaf::tail_drop(limit))))
+}
+
+fn managed(tree: Tree) -> Option<Managed> {
+    let link = Link::new(Rate::from_mbps(MBPS), 0, 1514);
+    let config = PortConfig::new(link, WireConfig::Link { ring: 1, refill: Refill::Packet });
+    Some(Managed { port: Port::new(config, tree, Classifier::empty()), ecn: true })
+}
+
+fn bridge(tree: Tree, delay: Duration) -> Bridge<Memory, Memory> {
+    let forth = Direction::new(0, managed(tree), SIZE, delay);
+    let back = Direction::new(1, None, SIZE, delay);
+    Bridge::new(Memory::new(), Memory::new(), [forth, back])
+}
+
+/// Steps through all that is due until `until`, waking when the bridge asks and not otherwise.
+fn run<L: Io, R: Io>(bridge: &mut Bridge<L, R>, from: Instant, until: Instant) {
+    let mut now = from;
+    loop {
+        let step = bridge.step(now);
+        if step.more {
+            continue;
+        }
+        if step.next > until {
+            return;
+        }
+        assert!(step.next > now, "a step leaves nothing undone");
+        now = step.next;
+    }
+}
+
+fn ms(n: u64) -> Instant {
+    Instant::from_millis(n)
+}
+
+#[test]
+fn frames_cross_unchanged_and_in_order_at_the_rate_of_the_link() {
+    let mut bridge = bridge(fifo(100), Duration::ZERO);
+    let sent: Vec<_> = (0..80).map(|n| frame(n, 1250, 0)).collect();
+    bridge.interfaces().0.arriving = sent.clone().into();
+    // 1250 bytes last 1 ms at 10 Mbit/s: after 40 ms exactly 40 have left.
+    run(&mut bridge, ms(0), ms(40));
+    assert_eq!(bridge.interfaces().1.sent, sent[..40]);
+    run(&mut bridge, ms(41), ms(100));
+    assert_eq!(bridge.interfaces().1.sent, sent);
+    // The other way is plain: nothing is held back.
+    bridge.interfaces().1.arriving = sent.clone().into();
+    run(&mut bridge, ms(101), ms(101));
+    assert_eq!(bridge.interfaces().0.sent, sent);
+    for direction in bridge.directions() {
+        assert_eq!((direction.frames_available(), direction.leaving()), (512, 0));
+    }
+}
+
+#[test]
+fn the_delay_stands_behind_the_wire_and_costs_no_rate() {
+    let mut bridge = bridge(fifo(100), Duration::from_millis(20));
+    bridge.interfaces().0.arriving = (0..50).map(|n| frame(n, 1250, 0)).collect();
+    run(&mut bridge, ms(0), ms(20));
+    assert_eq!(bridge.interfaces().1.sent.len(), 0);
+    run(&mut bridge, ms(20), ms(30));
+    assert_eq!(bridge.interfaces().1.sent.len(), 10);
+    run(&mut bridge, ms(31), ms(70));
+    assert_eq!(bridge.interfaces().1.sent.len(), 50);
+}
+
+#[test]
+fn what_overflows_is_dropped_once_and_its_frames_come_back() {
+    let mut bridge = bridge(fifo(10), Duration::ZERO);
+    bridge.interfaces().0.arriving = (0..100).map(|n| frame(n, 1250, 0)).collect();
+    run(&mut bridge, ms(0), ms(200));
+    let names = ["left".to_string(), "right".to_string()];
+    let state = egresses(&mut bridge, &names);
+    let port = state[0].port.clone().unwrap();
+    assert_eq!((port.total.offered_packets, port.total.sent_packets), (100, 11));
+    assert_eq!(port.total.dropped_packets["tail"], 89);
+    assert_eq!((state[0].interface.as_str(), state[0].sent_packets), ("right", 11));
+    assert_eq!(bridge.directions()[0].frames_available(), 512);
+}
+
+#[test]
+fn a_full_device_is_asked_again_and_order_is_kept() {
+    let mut bridge = bridge(fifo(100), Duration::ZERO);
+    bridge.interfaces().0.arriving = (0..20).map(|n| frame(n, 125, 0)).collect();
+    bridge.interfaces().1.room = Some(3);
+    run(&mut bridge, ms(0), ms(3));
+    assert_eq!(bridge.interfaces().1.sent.len(), 3);
+    bridge.interfaces().1.room = None;
+    run(&mut bridge, ms(4), ms(5));
+    let numbers: Vec<_> = bridge.interfaces().1.sent.iter().map(|b| number(b)).collect();
+    assert_eq!(numbers, (0..20).collect::<Vec<_>>());
+}
+
+/// Frames of every length and content, dropped, repeated, damaged, cut short, late: nothing
+/// panics, nothing is lost that was not counted. 20,000 frames a seed.
+#[test]
+fn hostile_interfaces_lose_nothing_uncounted() {
+    let faults = Faults { drop: 50, duplicate: 50, corrupt: 300, truncate: 100, delay: 100, short_send: 500 };
+    for seed in [1, 2, 3] {
+        println!("seed {seed}");
+        let forth = Direction::new(0, managed(fifo(40)), SIZE, Duration::from_micros(100));
+        let back = Direction::new(1, managed(fifo(40)), SIZE, Duration::ZERO);
+        let left = Faulty::new(Memory::new(), faults, seed);
+        let right = Faulty::new(Memory::new(), faults, seed + 100);
+        let mut bridge = Bridge::new(left, right, [forth, back]);
+        let mut now = Instant::ZERO;
+        for round in 0..200u32 {
+            let (left, right) = bridge.interfaces();
+            for n in 0..50 {
+                left.inner().arriving.push_back(frame(
+                    round * 50 + n,
+                    60 + (n as usize * 37) % 1400,
+                    n as u8,
+                ));
+                right.inner().arriving.push_back(frame(n, 60, 0));
+            }
+            now += Duration::from_millis(8);
+            let until = now + Duration::from_millis(7);
+            run(&mut bridge, now, until);
+            now = until;
+        }
+        // Let everything out: steps, so that withheld frames come too.
+        for _ in 0..500 {
+            now += Duration::from_millis(1);
+            bridge.step(now);
+        }
+        let names = ["left".to_string(), "right".to_string()];
+        let state = egresses(&mut bridge, &names);
+        for (egress, direction) in state.iter().zip(bridge.directions()) {
+            let port = egress.port.as_ref().unwrap();
+            let dropped: u64 = port.total.dropped_packets.values().sum();
+            assert_eq!(port.total.offered_packets, port.total.sent_packets + dropped);
+            assert_eq!(port.total.sent_packets, egress.sent_packets);
+            assert_eq!((direction.frames_available(), direction.leaving()), (512, 0));
+            direction.port().unwrap().check().unwrap();
+        }
+        let (left, _) = bridge.interfaces();
+        let counts = left.counts();
+        let offered = state[0].port.as_ref().unwrap().total.offered_packets;
+        assert_eq!(offered, 10_000 - counts.dropped + counts.duplicated, "{counts:?}");
+        assert!(counts.corrupted > 1000 && counts.truncated > 300);
+    }
+}
+
+/// Marks, remarks, panics or breaks on demand; else a FIFO.
+struct Wilful {
+    fifo: Fifo,
+    seen: u32,
+    act: fn(u32, &mut Cx, &PacketId),
+}
+
+impl Discipline for Wilful {
+    fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
+        self.seen += 1;
+        (self.act)(self.seen, cx, &id);
+        self.fifo.enqueue(cx, id)
+    }
+    fn dequeue(&mut self, cx: &mut Cx) -> Next {
+        self.fifo.dequeue(cx)
+    }
+    fn backlog(&self) -> Backlog {
+        self.fifo.backlog()
+    }
+    fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
+        self.fifo.flush(cx, reason);
+    }
+    fn reconfigure(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
+        self.fifo.reconfigure(cx, class, params)
+    }
+    fn visit_stats(&self, visit: &mut dyn Visit) {
+        self.fifo.visit_stats(visit);
+    }
+    fn check(&self, cx: &Cx) -> Result<(), Broken> {
+        self.fifo.check(cx)
+    }
+}
+
+fn wilful(act: fn(u32, &mut Cx, &PacketId)) -> Tree {
+    tree(Box::new(Wilful { fifo: Fifo::new(Leaf::tail_drop(100)), seen: 0, act }))
+}
+
+#[test]
+fn marks_and_code_points_are_written_with_a_right_checksum() {
+    let mut bridge = bridge(
+        wilful(|_, cx, id| {
+            let meta = cx.packets.get_mut(id);
+            if meta.ecn_capable() {
+                meta.ecn = 3;
+            }
+            meta.dscp = 10;
+        }),
+        Duration::ZERO,
+    );
+    // Not ECN-capable, ECT(0), and something that is not IP.
+    let mut arp = vec![0x11u8; 60];
+    arp[12..14].copy_from_slice(&[8, 6]);
+    bridge.interfaces().0.arriving = [frame(0, 100, 0xb8), frame(1, 100, 0x02), arp.clone()].into();
+    run(&mut bridge, ms(0), ms(10));
+    assert_eq!(bridge.directions()[0].rewritten(), 2);
+    let sent = &bridge.interfaces().1.sent;
+    assert_eq!((sent[0][15], sent[1][15]), (10 << 2, 10 << 2 | 3));
+    for bytes in &sent[..2] {
+        assert_eq!(checksum(&bytes[14..34]), 0, "the header sums to all ones");
+    }
+    assert_eq!(sent[2], arp);
+}
+
+#[test]
+fn a_broken_discipline_becomes_a_fifo_and_loses_nothing() {
+    let mut bridge = bridge(
+        wilful(|n, cx, _| {
+            if n == 30 {
+                cx.broken("wilful", "the thirtieth packet");
+            }
+        }),
+        Duration::ZERO,
+    );
+    let sent: Vec<_> = (0..60).map(|n| frame(n, 125, 0)).collect();
+    bridge.interfaces().0.arriving = sent.clone().into();
+    run(&mut bridge, ms(0), ms(100));
+    assert_eq!(bridge.interfaces().1.sent, sent);
+    let names = ["left".to_string(), "right".to_string()];
+    let broken = egresses(&mut bridge, &names)[0].port.clone().unwrap().broken;
+    assert_eq!(broken.as_deref(), Some("wilful: the thirtieth packet"));
+}
+
+#[test]
+fn a_panicking_discipline_costs_nothing_but_itself() {
+    let mut bridge = bridge(wilful(|n, _, _| assert!(n != 30, "the thirtieth packet")), Duration::ZERO);
+    let sent: Vec<_> = (0..60).map(|n| frame(n, 125, 0)).collect();
+    bridge.interfaces().0.arriving = sent.clone().into();
+    let names = ["left".to_string(), "right".to_string()];
+    let worker = Worker::start(bridge, names, Pace::default()).unwrap();
+    let control = worker.control();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+    let snapshot = loop {
+        let snapshot = control.snapshot().unwrap();
+        if snapshot.egresses[0].sent_packets == 60 || std::time::Instant::now() > deadline {
+            break snapshot;
+        }
+    };
+    assert_eq!(snapshot.egresses[0].sent_packets, 60, "{snapshot:?}");
+    assert_eq!(snapshot.failed.as_deref(), Some("the thirtieth packet"));
+    assert!(snapshot.egresses[0].port.is_none(), "plain from now on");
+    worker.stop().unwrap();
+}
+
+#[test]
+fn a_swap_under_load_loses_nothing_and_a_missing_port_says_so() {
+    let mut bridge = bridge(fifo(500), Duration::ZERO);
+    bridge.interfaces().0.arriving = (0..100).map(|n| frame(n, 1250, 0)).collect();
+    run(&mut bridge, ms(0), ms(10));
+    assert!(bridge.directions_mut()[0].swap(ms(10), fifo(5), Classifier::empty()));
+    assert!(!bridge.directions_mut()[1].swap(ms(10), fifo(5), Classifier::empty()));
+    run(&mut bridge, ms(11), ms(200));
+    let numbers: Vec<_> = bridge.interfaces().1.sent.iter().map(|b| number(b)).collect();
+    assert_eq!(numbers, (0..100).collect::<Vec<_>>(), "adoption ignores the new limit");
+}
+
+#[test]
+fn a_worker_answers_swaps_and_stops_while_it_works() {
+    let mut bridge = bridge(fifo(500), Duration::ZERO);
+    bridge.interfaces().0.arriving = (0..30).map(|n| frame(n, 125, 0)).collect();
+    let worker = Worker::start(bridge, ["left".into(), "right".into()], Pace::default()).unwrap();
+    let control = worker.control();
+    assert!(control.swap(0, fifo(50), Classifier::empty()).unwrap());
+    assert!(!control.swap(1, fifo(50), Classifier::empty()).unwrap());
+    assert!(!control.swap(7, fifo(50), Classifier::empty()).unwrap());
+    let folder = std::env::temp_dir().join(format!("weir-engine-test-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let socket = folder.join("stats");
+    let server = weir_engine::server::Server::start(&socket, control.clone()).unwrap();
+    let second = weir_engine::server::Server::start(&socket, control.clone()).err().unwrap();
+    assert!(second.to_string().contains("another weir serves there"), "{second}");
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    let text = weir_engine::server::fetch(&socket).unwrap();
+    let snapshot: weir_engine::Snapshot = serde_json::from_str(&text).unwrap();
+    assert_eq!(snapshot.egresses[0].sent_packets, 30, "{text}");
+    assert_eq!(snapshot.egresses[0].port.as_ref().unwrap().classes[0].name, "all");
+    drop(server);
+    assert!(!socket.exists());
+    let gone = weir_engine::server::fetch(&socket).unwrap_err().to_string();
+    assert!(gone.contains("is `weir up` running"), "{gone}");
+    std::fs::remove_dir(&folder).unwrap();
+    let last = worker.stop().unwrap();
+    assert!(last.cpu_ns > 0 && last.uptime_ns > 30_000_000);
+    assert!(control.snapshot().is_err(), "nobody answers any more");
+}
