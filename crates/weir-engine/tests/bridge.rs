@@ -358,5 +358,5 @@ fn a_worker_answers_swaps_and_stops_while_it_works() {
     std::fs::remove_dir(&folder).unwrap();
     let last = worker.stop().unwrap();
     assert!(last.cpu_ns > 0 && last.uptime_ns > 30_000_000);
-    assert!(control.snapshot().is_err(), "nobody answers any more");
+    assert!(control.swap(0, fifo(5), Classifier::empty()).is_err(), "nobody answers any more");
 }
