@@ -8,11 +8,17 @@
 //! The keys of a scenario are the fields of `scenario`'s structs: each documents its unit, default
 //! and range. Unknown keys are errors, and every error names its place and its remedy.
 
+pub mod compare;
 pub mod diagnostic;
 pub mod expect;
+mod files;
+#[cfg(test)]
+mod fixture;
 pub mod histogram;
+pub mod lab;
 mod mean;
 pub mod measure;
+pub mod plot;
 pub mod quantity;
 mod read;
 pub mod recorder;
@@ -21,9 +27,11 @@ pub mod scenario;
 pub mod topology;
 mod validate;
 
+pub use compare::{Comparison, compare};
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use expect::evaluate;
 pub use histogram::Histogram;
+pub use lab::{LabLayout, WhyNot, lab_layout};
 pub use mean::mean;
 pub use measure::{Measure, Statistic};
 pub use quantity::{Amount, BitRate, Dscp, Size, Time};

@@ -1,0 +1,294 @@
+//! How the lab runs a scenario: one box, a transparent bridge with two egresses, and the hosts on its two sides.
+
+use crate::quantity::{BitRate, Time};
+use crate::scenario::{Kind, Scenario};
+use crate::topology::{NodeId, Topology};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// A scenario as the lab sees it. Links other than those at the box become delay; boxes other than
+/// the managed one become the bridge of their side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabLayout {
+    /// The box: the node whose egress the scenario's first port manages.
+    pub box_name: String,
+    /// The side that the first port leads away from, and the side that it leads to.
+    pub sides: [Side; 2],
+    /// MTU of all links.
+    pub mtu_bytes: u64,
+}
+
+/// One side of the box.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Side {
+    /// Its hosts, in the order of the scenario.
+    pub hosts: Vec<LabHost>,
+    /// The box's egress towards it.
+    pub egress: Egress,
+}
+
+/// A host of a side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabHost {
+    /// Index in the scenario.
+    pub host: usize,
+    /// One-way delay between this host and the box, over all links.
+    pub delay: Time,
+    /// The slowest link between this host and the box's own link: at least as fast as the egresses.
+    pub rate: Option<BitRate>,
+}
+
+/// An egress of the box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Egress {
+    /// The scenario's port that manages it; without one it is a FIFO of the link's `queue` packets.
+    pub port: Option<usize>,
+    /// The link whose rate, overhead, ring, refill, tick and queue it has.
+    pub link: usize,
+}
+
+/// Why the lab cannot run a scenario: a sentence for the user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WhyNot(pub String);
+
+impl fmt::Display for WhyNot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for WhyNot {}
+
+fn why_not<T>(reason: impl Into<String>) -> Result<T, WhyNot> {
+    Err(WhyNot(reason.into()))
+}
+
+impl LabLayout {
+    /// One-way delay of a packet from one host to another, on different sides.
+    pub fn delay(&self, from: usize, to: usize) -> Option<Time> {
+        let of = |host| self.sides.iter().flat_map(|side| &side.hosts).find(|known| known.host == host);
+        Some(Time::from_nanos(of(from)?.delay.as_nanos() + of(to)?.delay.as_nanos()))
+    }
+
+    /// The side that a host is on.
+    pub fn side_of(&self, host: usize) -> Option<usize> {
+        self.sides.iter().position(|side| side.hosts.iter().any(|known| known.host == host))
+    }
+}
+
+/// The layout of a scenario in the lab, or why there is none.
+pub fn lab_layout(scenario: &Scenario) -> Result<LabLayout, WhyNot> {
+    let topology = Topology::of(scenario);
+    let Some(first) = scenario.ports.first() else {
+        return why_not("the scenario has no managed port: the lab runs one box with one or two of them");
+    };
+    let nodes = (topology.node(&first.at), topology.node(&first.to));
+    let ((Some(at), Some(to)), Some((cut, _))) = (nodes, scenario.link_between(&first.at, &first.to)) else {
+        return why_not(format!("the managed port {} is not on a link", first.name()));
+    };
+    if topology.is_host(at) {
+        return why_not(format!(
+            "the managed port {} is on a host: in the lab only a box between the hosts can be managed",
+            first.name()
+        ));
+    }
+    let beyond = reachable(&topology, to, cut);
+    if beyond.contains(&at) {
+        return why_not(format!(
+            "the hosts do not fall into two sides: a second way leads round the link {}",
+            first.name()
+        ));
+    }
+    let back = second_port(scenario, &topology, (at, to), cut)?;
+    let mut sides = [
+        Side { hosts: Vec::new(), egress: back },
+        Side { hosts: Vec::new(), egress: Egress { port: Some(0), link: cut } },
+    ];
+    let managed = sides.iter().map(|side| scenario.links[side.egress.link].rate).max().unwrap_or_default();
+    for host in 0..scenario.hosts.len() {
+        let side = usize::from(beyond.contains(&host));
+        let Some(path) = topology.path(at, host) else {
+            return why_not(format!(
+                "no path leads from the box `{}` to host `{}`",
+                first.at, scenario.hosts[host].name
+            ));
+        };
+        if side == 0 && back.link != cut && path.first().is_none_or(|hop| hop.link != back.link) {
+            let name = &scenario.hosts[host].name;
+            return why_not(format!(
+                "host `{name}` is on neither side: the box has two managed links, and `{name}` hangs on a third"
+            ));
+        }
+        let links: Vec<usize> = path.iter().map(|hop| hop.link).collect();
+        let access = links.iter().filter(|link| **link != cut).map(|link| scenario.links[*link].rate);
+        let rate = access.min();
+        if rate.is_some_and(|rate| rate < managed) {
+            return why_not(format!(
+                "a link on the way to host `{}` is slower than the managed link: the lab emulates the managed link only",
+                scenario.hosts[host].name
+            ));
+        }
+        let delay = links.iter().map(|link| scenario.links[*link].delay.as_nanos()).sum();
+        sides[side].hosts.push(LabHost { host, delay: Time::from_nanos(delay), rate });
+    }
+    let mtu = scenario.links[cut].mtu;
+    if scenario.links.iter().any(|link| link.mtu != mtu) {
+        return why_not("the links have different MTUs: the lab is one bridged network with one MTU");
+    }
+    let layout = LabLayout { box_name: first.at.clone(), sides, mtu_bytes: mtu.as_bytes() };
+    traffic(scenario, &layout)?;
+    Ok(layout)
+}
+
+/// The egress towards the near side: managed by a second port, or the other direction of the cut.
+fn second_port(
+    scenario: &Scenario,
+    topology: &Topology,
+    cut_ends: (NodeId, NodeId),
+    cut: usize,
+) -> Result<Egress, WhyNot> {
+    let several = "the scenario has more than one managed link: it runs in the simulator only";
+    match scenario.ports.as_slice() {
+        [_] => Ok(Egress { port: None, link: cut }),
+        [_, second] => {
+            let ends = (topology.node(&second.at), topology.node(&second.to));
+            let Some((link, _)) = scenario.link_between(&second.at, &second.to) else {
+                return why_not(several);
+            };
+            let reverse = ends == (Some(cut_ends.1), Some(cut_ends.0));
+            let same_box = ends.0 == Some(cut_ends.0);
+            if reverse || same_box { Ok(Egress { port: Some(1), link }) } else { why_not(several) }
+        }
+        _ => why_not(several),
+    }
+}
+
+/// The nodes that can be reached from `from` without the link `cut`.
+fn reachable(topology: &Topology, from: NodeId, cut: usize) -> BTreeSet<NodeId> {
+    let (mut seen, mut next) = (BTreeSet::from([from]), vec![from]);
+    while let Some(node) = next.pop() {
+        for hop in topology.neighbours(node) {
+            if hop.link != cut && seen.insert(hop.to) {
+                next.push(hop.to);
+            }
+        }
+    }
+    seen
+}
+
+/// Every flow must cross the box and be something that a kernel can send.
+fn traffic(scenario: &Scenario, layout: &LabLayout) -> Result<(), WhyNot> {
+    for (index, flow) in scenario.flows.iter().enumerate() {
+        let name = scenario.flow_name(index);
+        let side = |host: &str| scenario.host(host).and_then(|host| layout.side_of(host));
+        if side(&flow.from) == side(&flow.to) {
+            return why_not(format!("flow `{name}` stays on one side of the box and would never cross it"));
+        }
+        if flow.kind == Kind::Tcp && !flow.slow_start {
+            return why_not(format!(
+                "flow `{name}` has slow_start = false: the kernel's TCP always begins with slow start"
+            ));
+        }
+    }
+    if layout.sides.iter().any(|side| side.hosts.is_empty()) {
+        return why_not("all hosts are on one side of the box");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A scenario from `a-b rate delay` links; hosts are the names in lower case.
+    fn scenario(links: &str, ports: &[(&str, &str)], flows: &[(&str, &str)]) -> Scenario {
+        let mut text = String::from("duration = \"1s\"\n");
+        let mut hosts = BTreeSet::new();
+        for link in links.split(',') {
+            let words: Vec<&str> = link.split_whitespace().collect();
+            let (a, b) = words[0].split_once('-').unwrap();
+            hosts.extend([a, b].into_iter().filter(|name| name.starts_with(char::is_lowercase)));
+            text += &format!(
+                "[[link]]\na = \"{a}\"\nb = \"{b}\"\nrate = \"{}\"\ndelay = \"{}\"\n",
+                words[1], words[2]
+            );
+        }
+        hosts.iter().for_each(|name| text += &format!("[[host]]\nname = \"{name}\"\n"));
+        ports.iter().for_each(|(at, to)| {
+            text += &format!("[[port]]\nat = \"{at}\"\nto = \"{to}\"\ntext = \"interface em0 fifoq\"\n")
+        });
+        flows.iter().for_each(|(from, to)| text += &format!("[[flow]]\nfrom = \"{from}\"\nto = \"{to}\"\n"));
+        toml::from_str(&text).unwrap()
+    }
+
+    const STAR: &str = "b-BOX 1G 100us, c-BOX 1G 200us, BOX-sink 20M 1ms";
+
+    #[test]
+    fn a_star_has_senders_left_and_sink_right() {
+        let layout =
+            lab_layout(&scenario(STAR, &[("BOX", "sink")], &[("b", "sink"), ("sink", "c")])).unwrap();
+        let hosts = |side: usize| layout.sides[side].hosts.iter().map(|host| host.host).collect::<Vec<_>>();
+        assert_eq!((hosts(0), hosts(1)), (vec![0, 1], vec![2]));
+        assert_eq!(layout.sides[1].egress, Egress { port: Some(0), link: 2 });
+        assert_eq!(layout.sides[0].egress, Egress { port: None, link: 2 });
+        assert_eq!(layout.delay(1, 2), Some(Time::from_nanos(1_200_000)));
+        assert_eq!(layout.box_name, "BOX");
+    }
+
+    #[test]
+    fn a_dumbbell_is_cut_at_the_managed_link() {
+        let links = "a-R1 10M 5ms, b-R1 10M 5ms, R1-R2 1500k 5ms, R2-k 10M 5ms";
+        let flows = [("a", "k")];
+        let one = lab_layout(&scenario(links, &[("R1", "R2")], &flows)).unwrap();
+        assert_eq!(one.delay(0, 2), Some(Time::from_millis(15)));
+        let both = lab_layout(&scenario(links, &[("R1", "R2"), ("R2", "R1")], &flows)).unwrap();
+        assert_eq!(both.sides[0].egress, Egress { port: Some(1), link: 2 });
+    }
+
+    #[test]
+    fn what_the_lab_cannot_do_has_a_reason() {
+        let reason = |links: &str, ports: &[(&str, &str)], flows: &[(&str, &str)]| {
+            lab_layout(&scenario(links, ports, flows)).unwrap_err().to_string()
+        };
+        let chain = "s-R1 1G 0, R1-R2 100M 0, R2-R3 100M 0, R3-k 1G 0";
+        assert_eq!(
+            reason(chain, &[("R1", "R2"), ("R2", "R3")], &[("s", "k")]),
+            "the scenario has more than one managed link: it runs in the simulator only"
+        );
+        assert_eq!(
+            reason(STAR, &[], &[]),
+            "the scenario has no managed port: the lab runs one box with one or two of them"
+        );
+        assert_eq!(
+            reason(STAR, &[("b", "BOX")], &[]),
+            "the managed port b>BOX is on a host: in the lab only a box between the hosts can be managed"
+        );
+        assert_eq!(
+            reason("a-B1 1G 0, B1-B2 1M 0, B2-B3 1G 0, B3-B1 1G 0, B2-k 1G 0", &[("B1", "B2")], &[]),
+            "the hosts do not fall into two sides: a second way leads round the link B1>B2"
+        );
+        assert_eq!(
+            reason(STAR, &[("BOX", "sink"), ("BOX", "b")], &[]),
+            "host `c` is on neither side: the box has two managed links, and `c` hangs on a third"
+        );
+        assert_eq!(
+            reason("a-BOX 1M 0, BOX-k 2M 0", &[("BOX", "k")], &[]),
+            "a link on the way to host `a` is slower than the managed link: the lab emulates the managed link only"
+        );
+        assert_eq!(
+            reason(STAR, &[("BOX", "sink")], &[("b", "c")]),
+            "flow `f1` stays on one side of the box and would never cross it"
+        );
+        let mut slow = scenario(STAR, &[("BOX", "sink")], &[("b", "sink")]);
+        slow.flows[0].slow_start = false;
+        assert_eq!(
+            lab_layout(&slow).unwrap_err().0,
+            "flow `f1` has slow_start = false: the kernel's TCP always begins with slow start"
+        );
+        slow.links[0].mtu = crate::quantity::Size::from_bytes(9000);
+        assert_eq!(
+            lab_layout(&slow).unwrap_err().0,
+            "the links have different MTUs: the lab is one bridged network with one MTU"
+        );
+    }
+}

@@ -1,0 +1,365 @@
+//! Plots of one report, or of two on top of each other: rate per class over time, distribution of
+//! queue delays, drops. SVG, one file each.
+//!
+//! Drawn on a canvas of 1600 by 1000 units, so that whole units are finer than a pixel of any page.
+
+use crate::report::{ClassReport, PortReport, Report};
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::ValueFormatter;
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use std::io::{Error, Result};
+use std::path::{Path, PathBuf};
+
+const SIZE: (u32, u32) = (1600, 1000);
+/// Width of the column of the legend.
+const LEGEND: u32 = 290;
+const FONT: &str = "Helvetica, Arial, sans-serif";
+const INK: RGBColor = RGBColor(40, 40, 40);
+const GRID: RGBColor = RGBColor(222, 222, 222);
+/// Width of a curve, and length of the dashes of the second run and of the gaps between them.
+const WIDTH: u32 = 4;
+const DASH: u32 = 12;
+const GAP: u32 = 8;
+
+/// Colours that can be told apart with any eyes (Okabe and Ito 2008; then Tol's muted).
+const COLOURS: [RGBColor; 12] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(0, 0, 0),
+    RGBColor(136, 34, 85),
+    RGBColor(153, 153, 51),
+    RGBColor(51, 34, 136),
+    RGBColor(136, 136, 136),
+    RGBColor(170, 68, 153),
+];
+
+/// What a plot shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plot {
+    /// Rate of each class over time.
+    Rate,
+    /// Distribution of each class's queue delays.
+    Delay,
+    /// Drops of each class, summed up over time.
+    Drops,
+}
+
+impl Plot {
+    /// All plots.
+    pub const ALL: [Plot; 3] = [Plot::Rate, Plot::Delay, Plot::Drops];
+
+    /// The stem of its file's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Plot::Rate => "rate",
+            Plot::Delay => "delay",
+            Plot::Drops => "drops",
+        }
+    }
+    const fn title(self) -> &'static str {
+        match self {
+            Plot::Rate => "rate of each class",
+            Plot::Delay => "time in the queue",
+            Plot::Drops => "packets dropped",
+        }
+    }
+    const fn axes(self) -> (&'static str, &'static str) {
+        match self {
+            Plot::Rate => ("time, s", "rate, Mbit/s"),
+            Plot::Delay => ("queue delay, ms", "packets not delayed longer, %"),
+            Plot::Drops => ("time, s", "packets dropped since the start"),
+        }
+    }
+}
+
+/// Writes every plot of every managed port into a folder: `rate.svg`, `delay.svg`, `drops.svg`, or
+/// `rate-A-B.svg` … where there are several ports. A second report is drawn dashed over the first.
+pub fn write(folder: &Path, first: &Report, second: Option<&Report>) -> Result<Vec<PathBuf>> {
+    std::fs::create_dir_all(folder)?;
+    let mut written = Vec::new();
+    for port in &first.ports {
+        for plot in Plot::ALL {
+            let suffix = if first.ports.len() == 1 {
+                String::new()
+            } else {
+                format!("-{}", port.name.replace('>', "-"))
+            };
+            let path = folder.join(format!("{}{suffix}.svg", plot.name()));
+            std::fs::write(&path, draw(plot, &port.name, first, second)?)?;
+            written.push(path);
+        }
+    }
+    Ok(written)
+}
+
+/// One curve.
+struct Curve {
+    label: String,
+    colour: RGBColor,
+    dashed: bool,
+    points: Vec<(f64, f64)>,
+}
+
+/// A plot of one managed port as SVG.
+pub fn draw(plot: Plot, port: &str, first: &Report, second: Option<&Report>) -> Result<String> {
+    let runs: Vec<(&Report, &PortReport)> = [Some(first), second]
+        .into_iter()
+        .flatten()
+        .filter_map(|run| Some((run, run.port(Some(port))?)))
+        .collect();
+    let (curves, left_out) = curves(plot, &runs);
+    let title = match first.meta.scenario.as_str() {
+        "" => plot.title().to_string(),
+        name => format!("{name}: {}", plot.title()),
+    };
+    let ports = if first.ports.len() > 1 { format!("{port}, ") } else { String::new() };
+    let names: Vec<String> = runs.iter().map(|(run, _)| run_name(run)).collect();
+    let subtitle = match names.as_slice() {
+        [one, other] => format!("{ports}bands: {one}; dashes: {other}"),
+        _ => format!("{ports}{}", names.concat()),
+    };
+    let mut svg = String::new();
+    let words = Words { title: &title, subtitle: &subtitle, left_out };
+    canvas(&mut svg, plot, &words, &curves, runs.first().map(|(_, port)| port.rate_bps))
+        .map_err(|error| Error::other(format!("the plot {} cannot be drawn: {error}", plot.name())))?;
+    Ok(svg)
+}
+
+fn run_name(run: &Report) -> String {
+    let place = match run.meta.kind {
+        crate::scenario::RunKind::Sim => "simulated",
+        crate::scenario::RunKind::Lab => "live",
+    };
+    format!("{place}, seed {}", run.meta.seed)
+}
+
+/// The curves of all runs, and how many classes with traffic have none for want of colours.
+fn curves(plot: Plot, runs: &[(&Report, &PortReport)]) -> (Vec<Curve>, usize) {
+    let mut names: Vec<&str> = Vec::new();
+    for class in runs.iter().flat_map(|(_, port)| &port.classes) {
+        if class.offered.packets > 0 && !names.contains(&class.name.as_str()) {
+            names.push(&class.name);
+        }
+    }
+    let left_out = names.len().saturating_sub(COLOURS.len());
+    let mut curves = Vec::new();
+    for (name, colour) in names.iter().zip(COLOURS) {
+        for (n, (run, port)) in runs.iter().enumerate() {
+            let Some(class) = port.class(name) else { continue };
+            let points = match plot {
+                Plot::Rate => rate(run, class),
+                Plot::Delay => delay(class),
+                Plot::Drops => drops(run, class),
+            };
+            curves.push(Curve { label: name.to_string(), colour, dashed: n > 0, points });
+        }
+    }
+    (curves, left_out)
+}
+
+/// (seconds, Mbit/s) at the middle of each interval of the probe.
+fn rate(run: &Report, class: &ClassReport) -> Vec<(f64, f64)> {
+    let meta = &run.meta;
+    (0..run.intervals())
+        .map(|n| {
+            let from = n * meta.probe_ns;
+            let length = meta.probe_ns.min(meta.duration_ns - from) as f64;
+            let bytes: u64 = run.interval(&class.series.sent_bytes, n).iter().sum();
+            ((from as f64 + length / 2.0) / 1e9, bytes as f64 * 8e3 / length)
+        })
+        .collect()
+}
+
+/// (ms, per cent), from the shortest delay up.
+fn delay(class: &ClassReport) -> Vec<(f64, f64)> {
+    let mut points: Vec<(f64, f64)> = Vec::new();
+    for (ns, part) in class.delay.histogram.distribution() {
+        // A logarithmic axis has no zero: a microsecond stands for less.
+        let ms = (ns as f64 / 1e6).max(1e-3);
+        if points.is_empty() {
+            points.push((ms, 0.0));
+        }
+        points.push((ms, part * 100.0));
+    }
+    points
+}
+
+/// (seconds, packets) at the end of each interval of the probe.
+fn drops(run: &Report, class: &ClassReport) -> Vec<(f64, f64)> {
+    let meta = &run.meta;
+    let mut sum = 0;
+    let ends = (0..run.intervals()).map(|n| {
+        sum += run.interval(&class.series.dropped_packets, n).iter().sum::<u64>();
+        (((n + 1) * meta.probe_ns).min(meta.duration_ns) as f64 / 1e9, sum as f64)
+    });
+    std::iter::once((0.0, 0.0)).chain(ends).collect()
+}
+
+type Drawn = std::result::Result<(), DrawingAreaErrorKind<Error>>;
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// The words around a plot.
+struct Words<'a> {
+    title: &'a str,
+    subtitle: &'a str,
+    left_out: usize,
+}
+
+fn canvas(svg: &mut String, plot: Plot, words: &Words<'_>, curves: &[Curve], link_bps: Option<u64>) -> Drawn {
+    let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
+    root.fill(&WHITE)?;
+    text(&root, words.title, (130, 44), 42)?;
+    text(&root, words.subtitle, (130, 94), 30)?;
+    let (area, column) = root.margin(124, 16, 16, 0).split_horizontally(SIZE.0 - LEGEND - 16);
+    let points = || curves.iter().flat_map(|curve| &curve.points);
+    let right = points().map(|point| point.0).fold(1e-3, f64::max);
+    let link = link_bps.map(|bps| bps as f64 / 1e6).filter(|_| plot == Plot::Rate);
+    let mut builder = ChartBuilder::on(&area);
+    builder.x_label_area_size(88).y_label_area_size(130).margin_right(30);
+    match plot {
+        Plot::Delay => {
+            let left = points().map(|point| point.0).fold(right, f64::min);
+            let (left, right) = log_range(left, right);
+            let axis = (left..right).log_scale().with_key_points(log_ticks(left, right));
+            body(&mut builder.build_cartesian_2d(axis, 0.0..100.0)?, plot, curves, None)?;
+        }
+        Plot::Rate | Plot::Drops => {
+            let top = points().map(|point| point.1).fold(link.unwrap_or(0.0), f64::max);
+            body(
+                &mut builder.build_cartesian_2d(0.0..right, 0.0..nice_top(top))?,
+                plot,
+                curves,
+                link.map(|y| (right, y)),
+            )?;
+        }
+    }
+    legend(&column, curves, words.left_out, link_bps.filter(|_| link.is_some()))?;
+    root.present()
+}
+
+/// Axes, grid, the line of the link's rate (whose right end is given), and the curves.
+fn body<X>(
+    chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<X, RangedCoordf64>>,
+    plot: Plot,
+    curves: &[Curve],
+    link: Option<(f64, f64)>,
+) -> Drawn
+where
+    X: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
+    let axes = plot.axes();
+    chart
+        .configure_mesh()
+        .x_desc(axes.0)
+        .y_desc(axes.1)
+        .x_label_formatter(&|x| decimal(*x))
+        .y_label_formatter(&|y| decimal(*y))
+        .label_style((FONT, 34, &INK))
+        .axis_desc_style((FONT, 38, &INK))
+        .bold_line_style(GRID.stroke_width(2))
+        .light_line_style(TRANSPARENT)
+        .axis_style(INK.stroke_width(2))
+        .draw()?;
+    if let Some((right, y)) = link {
+        chart.draw_series(LineSeries::new([(0.0, y), (right, y)], INK.stroke_width(2)))?;
+    }
+    // Under a second run the first is a pale band, so that both show where they agree.
+    let two = curves.iter().any(|curve| curve.dashed);
+    for curve in curves.iter().filter(|curve| !curve.dashed).chain(curves.iter().filter(|curve| curve.dashed))
+    {
+        let points = curve.points.iter().copied();
+        let solid = if two {
+            curve.colour.mix(0.4).stroke_width(2 * WIDTH)
+        } else {
+            curve.colour.stroke_width(WIDTH)
+        };
+        match curve.dashed {
+            false => chart.draw_series(LineSeries::new(points, solid))?,
+            true => chart.draw_series(DashedLineSeries::new(
+                points,
+                DASH,
+                GAP,
+                curve.colour.stroke_width(WIDTH),
+            ))?,
+        };
+    }
+    Ok(())
+}
+
+/// One line per class, in the order of the configuration, then what else a reader must know.
+fn legend(column: &Area<'_>, curves: &[Curve], left_out: usize, link_bps: Option<u64>) -> Drawn {
+    let mut y = 24;
+    let sample = |y, style| column.draw(&PathElement::new(vec![(20, y), (84, y)], style));
+    for curve in curves.iter().filter(|curve| !curve.dashed) {
+        sample(y, curve.colour.stroke_width(WIDTH + 2))?;
+        text(column, &shorten(&curve.label), (100, y), 34)?;
+        y += 52;
+    }
+    if let Some(bps) = link_bps {
+        sample(y, INK.stroke_width(2))?;
+        text(
+            column,
+            &format!("link {}", crate::expect::show(bps as f64, crate::measure::Unit::Rate)),
+            (100, y),
+            30,
+        )?;
+        y += 52;
+    }
+    if left_out > 0 {
+        text(column, &format!("{left_out} more not drawn"), (20, y), 30)?;
+    }
+    if curves.is_empty() {
+        text(column, "no packets", (20, y), 34)?;
+    }
+    Ok(())
+}
+
+/// Text from `at` to the right, vertically centred.
+fn text(area: &Area<'_>, words: &str, at: (i32, i32), size: i32) -> Drawn {
+    let style = TextStyle::from((FONT, size).into_font()).color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
+    area.draw(&Text::new(words.to_string(), at, style))
+}
+
+/// A class's name as far as it fits the legend.
+fn shorten(name: &str) -> String {
+    if name.chars().count() <= 11 { name.to_string() } else { name.chars().take(10).chain(['…']).collect() }
+}
+
+/// A number on an axis: no more decimals than it needs.
+fn decimal(x: f64) -> String {
+    let text = format!("{x:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_string()
+}
+
+/// Somewhat above the highest value, so that no curve touches the frame.
+fn nice_top(top: f64) -> f64 {
+    if top > 0.0 { top * 1.06 } else { 1.0 }
+}
+
+/// Bounds for a logarithmic axis: from 1, 2 or 5 times a power of ten to another, at least a decade apart.
+fn log_range(low: f64, high: f64) -> (f64, f64) {
+    let steps = |x: f64| {
+        let power = 10_f64.powf(x.log10().floor());
+        [1.0, 2.0, 5.0, 10.0].map(|step| step * power)
+    };
+    let low = steps(low).into_iter().rev().find(|step| *step <= low).unwrap_or(low);
+    let high = high.max(low * 10.0);
+    (low, steps(high).into_iter().find(|step| *step >= high).unwrap_or(high))
+}
+
+/// 1, 2 and 5 times the powers of ten between two bounds; only the powers if there are many.
+fn log_ticks(low: f64, high: f64) -> Vec<f64> {
+    let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
+    let steps: &[f64] = if last - first > 4 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+    let ticks = (first..=last).flat_map(|power| steps.iter().map(move |step| step * 10_f64.powi(power)));
+    ticks.filter(|tick| *tick >= low * 0.999 && *tick <= high * 1.001).collect()
+}
+
+#[cfg(test)]
+mod tests;
