@@ -1,6 +1,6 @@
 //! One direction of the bridge: frames from one interface, through a port, to the other.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use weir_core::packet::{FrameRef, Key, dissect, set_tos};
 use weir_core::port::{Event, Port};
 use weir_core::units::{Duration, Instant};
@@ -42,10 +42,61 @@ struct Book {
     l3_offset: u16,
     tos: u8,
     place: Place,
+    delay: Duration,
 }
 
-/// Frames that have left the wire and arrive at the far end after a constant delay.
-type Line = VecDeque<(Instant, FrameRef)>;
+/// Propagation delay behind the wire: one for all packets, or by the hosts that they are between.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Delay {
+    /// For packets of which no host is known.
+    pub otherwise: Duration,
+    /// Host address (as in `Key`), and its part of the delay. A packet waits for the parts of its
+    /// source and of its destination.
+    pub parts: BTreeMap<u128, Duration>,
+}
+
+impl Delay {
+    /// The same for every packet.
+    pub fn constant(delay: Duration) -> Self {
+        Delay { otherwise: delay, parts: BTreeMap::new() }
+    }
+    fn of(&self, key: &Key) -> Duration {
+        match (self.parts.get(&key.src), self.parts.get(&key.dst)) {
+            (None, None) => self.otherwise,
+            (from, to) => from.copied().unwrap_or_default() + to.copied().unwrap_or_default(),
+        }
+    }
+}
+
+/// Frames that have left the wire and are on their way to the far end: a queue for each delay that
+/// occurs, so that each is in order of time.
+#[derive(Default)]
+struct Line {
+    queues: Vec<(Duration, VecDeque<(Instant, FrameRef)>)>,
+}
+
+impl Line {
+    fn push(&mut self, left: Instant, delay: Duration, frame: FrameRef) {
+        let known = self.queues.iter().position(|q| q.0 == delay);
+        let index = known.unwrap_or_else(|| {
+            self.queues.push((delay, VecDeque::new()));
+            self.queues.len() - 1
+        });
+        self.queues[index].1.push_back((left + delay, frame));
+    }
+    /// The queue whose front arrives first, and when.
+    fn first(&self) -> Option<(Instant, usize)> {
+        let fronts = self.queues.iter().enumerate();
+        fronts.filter_map(|(index, q)| q.1.front().map(|f| (f.0, index))).min()
+    }
+    fn pop(&mut self, now: Instant) -> Option<FrameRef> {
+        let (_, index) = self.first().filter(|(at, _)| *at <= now)?;
+        self.queues[index].1.pop_front().map(|(_, frame)| frame)
+    }
+    fn len(&self) -> usize {
+        self.queues.iter().map(|q| q.1.len()).sum()
+    }
+}
 
 /// One direction.
 pub struct Direction {
@@ -55,7 +106,7 @@ pub struct Direction {
     pool: Pool,
     books: Vec<Book>,
     order: u64,
-    delay: Duration,
+    delay: Delay,
     line: Line,
     /// Frames being sent; the front first.
     outbox: Vec<FrameRef>,
@@ -70,8 +121,8 @@ const FULL_DEVICE: Duration = Duration::from_micros(50);
 
 impl Direction {
     /// A direction with its own frames. `delay` is the propagation delay behind the wire.
-    pub fn new(index: usize, managed: Option<Managed>, size: PoolSize, delay: Duration) -> Self {
-        let book = Book { order: 0, l3_offset: 0, tos: 0, place: Place::Elsewhere };
+    pub fn new(index: usize, managed: Option<Managed>, size: PoolSize, delay: Delay) -> Self {
+        let book = Book { order: 0, l3_offset: 0, tos: 0, place: Place::Elsewhere, delay: Duration::ZERO };
         Direction {
             index,
             managed,
@@ -79,7 +130,7 @@ impl Direction {
             books: vec![book; size.frames as usize],
             order: 0,
             delay,
-            line: VecDeque::new(),
+            line: Line::default(),
             outbox: Vec::with_capacity(2 * BATCH),
             fresh: Vec::with_capacity(BATCH),
             observer: None,
@@ -116,8 +167,13 @@ impl Direction {
         for &frame in &fresh {
             // All of the batch is in the books before any of it is handed on: what a panic
             // leaves behind is then found.
-            self.books[frame.0 as usize] =
-                Book { order: self.order, l3_offset: 0, tos: 0, place: Place::Port };
+            self.books[frame.0 as usize] = Book {
+                order: self.order,
+                l3_offset: 0,
+                tos: 0,
+                place: Place::Port,
+                delay: self.delay.otherwise,
+            };
             self.order += 1;
         }
         for &frame in &fresh {
@@ -132,11 +188,14 @@ impl Direction {
         let book = &mut self.books[frame.0 as usize];
         let Some(Managed { port, ecn }) = &mut self.managed else {
             book.place = Place::Line;
-            self.line.push_back((now + self.delay, frame));
+            self.line.push(now, book.delay, frame);
             return;
         };
         let read = dissect(self.pool.head(frame));
         (book.l3_offset, book.tos) = (read.l3_offset as u16, read.key.tos);
+        if !self.delay.parts.is_empty() {
+            book.delay = self.delay.of(&read.key);
+        }
         let len = self.pool.len_bytes(frame);
         if let Some(observer) = &mut self.observer {
             observer.arrived(self.index, now, &read.key, port.classify(&read.key), len);
@@ -147,7 +206,6 @@ impl Direction {
             books: &mut self.books,
             line: &mut self.line,
             observer: self.observer.as_deref_mut(),
-            delay: self.delay,
             ecn: *ecn,
             rewritten: &mut self.rewritten,
         };
@@ -168,7 +226,6 @@ impl Direction {
             books: &mut self.books,
             line: &mut self.line,
             observer: self.observer.as_deref_mut(),
-            delay: self.delay,
             ecn: *ecn,
             rewritten: &mut self.rewritten,
         };
@@ -179,10 +236,8 @@ impl Direction {
     pub fn send(&mut self, now: Instant, to: &mut impl Io) {
         loop {
             while self.outbox.len() < BATCH
-                && let Some(&(at, frame)) = self.line.front().filter(|(at, _)| *at <= now)
+                && let Some(frame) = self.line.pop(now)
             {
-                debug_assert!(at <= now);
-                self.line.pop_front();
                 self.outbox.push(frame);
             }
             if self.outbox.is_empty() {
@@ -204,7 +259,7 @@ impl Direction {
         if !self.outbox.is_empty() {
             return now + FULL_DEVICE;
         }
-        let line = self.line.front().map_or(Instant::NEVER, |&(at, _)| at);
+        let line = self.line.first().map_or(Instant::NEVER, |(at, _)| at);
         self.port().map_or(Instant::NEVER, Port::next_event).min(line)
     }
 
@@ -233,8 +288,9 @@ impl Direction {
             .collect();
         inside.sort_unstable_by_key(|&(order, _)| order);
         for (_, frame) in inside {
-            self.books[frame.0 as usize].place = Place::Line;
-            self.line.push_back((now + self.delay, frame));
+            let book = &mut self.books[frame.0 as usize];
+            book.place = Place::Line;
+            self.line.push(now, book.delay, frame);
         }
     }
 }
@@ -246,7 +302,6 @@ struct Desk<'a> {
     books: &'a mut [Book],
     line: &'a mut Line,
     observer: Option<&'a mut (dyn Observe + 'static)>,
-    delay: Duration,
     ecn: bool,
     rewritten: &'a mut u64,
 }
@@ -268,7 +323,7 @@ impl Desk<'_> {
                     *self.rewritten += 1;
                 }
                 book.place = Place::Line;
-                self.line.push_back((at + self.delay, frame));
+                self.line.push(at, book.delay, frame);
             }
             Event::Dropped(..) => {
                 book.place = Place::Elsewhere;

@@ -2,12 +2,11 @@
 
 use crate::bridge::Bridge;
 use crate::control::Snapshot;
-use crate::direction::{Direction, Managed, Observe};
+use crate::direction::{Delay, Direction, Managed, Observe};
 use crate::server::Server;
 use crate::worker::{Pace, Worker};
 use std::io;
 use std::path::PathBuf;
-use weir_core::units::Duration;
 use weir_io::PoolSize;
 use weir_io::af_packet::AfPacket;
 
@@ -18,7 +17,7 @@ pub struct Side {
     /// The managed egress; `None` forwards plainly.
     pub managed: Option<Managed>,
     /// Propagation delay behind this egress, for testbeds.
-    pub delay: Duration,
+    pub delay: Delay,
 }
 
 /// A box.

@@ -12,7 +12,7 @@ use weir_core::queue::{
 use weir_core::sched::{Fifo, LeafInfo, Tree};
 use weir_core::units::{Duration, Instant, Rate};
 use weir_engine::control::egresses;
-use weir_engine::{Bridge, Direction, Managed, Pace, Worker};
+use weir_engine::{Bridge, Delay, Direction, Managed, Pace, Worker};
 use weir_io::fault::{Faults, Faulty};
 use weir_io::memory::Memory;
 use weir_io::{Io, PoolSize};
@@ -82,8 +82,8 @@ fn managed(tree: Tree) -> Option<Managed> {
 }
 
 fn bridge(tree: Tree, delay: Duration) -> Bridge<Memory, Memory> {
-    let forth = Direction::new(0, managed(tree), SIZE, delay);
-    let back = Direction::new(1, None, SIZE, delay);
+    let forth = Direction::new(0, managed(tree), SIZE, Delay::constant(delay));
+    let back = Direction::new(1, None, SIZE, Delay::constant(delay));
     Bridge::new(Memory::new(), Memory::new(), [forth, back])
 }
 
@@ -139,6 +139,33 @@ fn the_delay_stands_behind_the_wire_and_costs_no_rate() {
 }
 
 #[test]
+fn each_pair_of_hosts_has_its_own_delay() {
+    let address = |last: u8| u128::from(u32::from_be_bytes([10, 0, 0, last]));
+    let delay = Delay {
+        otherwise: Duration::from_millis(1),
+        parts: [(address(1), Duration::from_millis(4)), (address(9), Duration::from_millis(3))].into(),
+    };
+    let forth = Direction::new(0, managed(fifo(10)), SIZE, delay);
+    let back = Direction::new(1, None, SIZE, Delay::default());
+    let mut bridge = Bridge::new(Memory::new(), Memory::new(), [forth, back]);
+    // From 10.0.0.1 to .2, from .1 to .9, from .3 to .9, from .3 to .4; 0.1 ms each on the wire.
+    let mut frames: Vec<_> = (0..4).map(|n| frame(n, 125, 0)).collect();
+    frames[1][33] = 9;
+    (frames[2][29], frames[2][33]) = (3, 9);
+    (frames[3][29], frames[3][33]) = (3, 4);
+    bridge.interfaces().0.arriving = frames.into();
+    let mut order = Vec::new();
+    for us in (0..10_000).step_by(100) {
+        let step_to = Instant::from_micros(us);
+        bridge.step(step_to);
+        for bytes in bridge.interfaces().1.sent.drain(..) {
+            order.push((number(&bytes), us));
+        }
+    }
+    assert_eq!(order, [(3, 1400), (2, 3300), (0, 4100), (1, 7200)]);
+}
+
+#[test]
 fn what_overflows_is_dropped_once_and_its_frames_come_back() {
     let mut bridge = bridge(fifo(10), Duration::ZERO);
     bridge.interfaces().0.arriving = (0..100).map(|n| frame(n, 1250, 0)).collect();
@@ -172,8 +199,8 @@ fn hostile_interfaces_lose_nothing_uncounted() {
     let faults = Faults { drop: 50, duplicate: 50, corrupt: 300, truncate: 100, delay: 100, short_send: 500 };
     for seed in [1, 2, 3] {
         println!("seed {seed}");
-        let forth = Direction::new(0, managed(fifo(40)), SIZE, Duration::from_micros(100));
-        let back = Direction::new(1, managed(fifo(40)), SIZE, Duration::ZERO);
+        let forth = Direction::new(0, managed(fifo(40)), SIZE, Delay::constant(Duration::from_micros(100)));
+        let back = Direction::new(1, managed(fifo(40)), SIZE, Delay::default());
         let left = Faulty::new(Memory::new(), faults, seed);
         let right = Faulty::new(Memory::new(), faults, seed + 100);
         let mut bridge = Bridge::new(left, right, [forth, back]);
