@@ -49,6 +49,13 @@ impl Stream {
         // A cast of f64 to u64 saturates; -ln(2^-53) is 36.7, so this is far from it.
         span as u64
     }
+
+    /// A span in nanoseconds, Pareto-distributed around `mean_ns` with a `shape` above 1:
+    /// k·U^(-1/shape) with k = mean·(shape - 1)/shape.
+    pub fn pareto_ns(&mut self, mean_ns: u64, shape: f64) -> u64 {
+        let least = mean_ns as f64 * (shape - 1.0) / shape;
+        (least * exp(-ln(self.unit()) / shape)) as u64
+    }
 }
 
 /// The natural logarithm of a normal positive number, by + - * / alone.
@@ -75,6 +82,22 @@ fn ln(x: f64) -> f64 {
     exponent as f64 * LN_2 + 2.0 * s * series
 }
 
+/// e^x for x from 0 to 700, by + - * / alone: x = n·ln 2 + r with |r| <= ln 2 / 2, and e^r by
+/// its series, which is below 2^-53 after sixteen terms.
+fn exp(x: f64) -> f64 {
+    const LN_2: f64 = core::f64::consts::LN_2;
+    let n = (x / LN_2 + 0.5) as u64;
+    let r = x - n as f64 * LN_2;
+    let mut series = 1.0;
+    let mut term = 16.0;
+    while term >= 1.0 {
+        series = 1.0 + series * r / term;
+        term -= 1.0;
+    }
+    // 2^n exactly, by its exponent.
+    series * f64::from_bits((n + 1023) << 52)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,6 +110,10 @@ mod tests {
             assert!((ln(x) - x.ln()).abs() <= 4e-16 * x.ln().abs().max(1.0), "{x}");
         }
         assert_eq!(ln(1.0), 0.0);
+        for i in 0..3_000 {
+            let x = f64::from(i) / 80.0;
+            assert!((exp(x) / x.exp() - 1.0).abs() < 1e-14, "{x}");
+        }
     }
 
     /// Golden bits: a change of these is a change of every random scenario.
@@ -108,5 +135,15 @@ mod tests {
         assert!((mean / 1e6 - 1.0).abs() < 0.01, "{mean}");
         let tail = draws.iter().filter(|&&d| d > 3_000_000).count() as f64 / draws.len() as f64;
         assert!((tail - 0.0498).abs() < 0.003, "{tail}");
+    }
+
+    #[test]
+    fn pareto_draws_have_their_least_and_their_tail() {
+        let mut stream = Stream::new(5, 1);
+        let draws: Vec<u64> = (0..200_000).map(|_| stream.pareto_ns(3_000_000, 1.5)).collect();
+        // k = 1 ms; above x a part (k/x)^1.5 remains.
+        assert!(draws.iter().all(|&d| d >= 999_999));
+        let tail = draws.iter().filter(|&&d| d > 4_000_000).count() as f64 / draws.len() as f64;
+        assert!((tail - 0.125).abs() < 0.003, "{tail}");
     }
 }

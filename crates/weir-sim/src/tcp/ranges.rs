@@ -113,7 +113,7 @@ mod tests {
                 let (start, end) = (a.min(b), a.max(b));
                 let (from, to) = (start as usize, end as usize);
                 if random.below(8) == 0 {
-                    let gone = flags[..from].iter_mut().map(|f| core::mem::take(f) as u64).sum();
+                    let gone: u64 = flags[..from].iter_mut().map(|f| core::mem::take(f) as u64).sum();
                     assert_eq!(set.trim_below(start), gone, "seed {seed}");
                 } else if random.below(3) == 0 {
                     let new = flags[from..to].iter().filter(|f| !**f).count() as u64;

@@ -73,6 +73,8 @@ pub struct SenderStats {
     pub rtt_min_ns: u64,
     /// The greatest.
     pub rtt_max_ns: u64,
+    /// The last.
+    pub rtt_last_ns: u64,
 }
 
 /// A piece of the stream to put into a segment.
@@ -158,6 +160,7 @@ impl Sender {
         s.rtt_min_ns = if s.rtt_samples == 0 { ns } else { s.rtt_min_ns.min(ns) };
         s.rtt_max_ns = s.rtt_max_ns.max(ns);
         s.rtt_sum_ns += ns;
+        s.rtt_last_ns = ns;
         s.rtt_samples += 1;
     }
 

@@ -1,0 +1,313 @@
+//! The network between the hosts: links, ports, the packets on them, and who hears of it.
+
+use crate::event::EventQueue;
+use crate::link::{Fifo, Flight, Pipe, arrival};
+use crate::packet::{Body, Packet, PacketIndex, Slab};
+use crate::trace::{self, Trace};
+use weir_core::packet::{FrameRef, Key, Meta};
+use weir_core::port::{Event, Port};
+use weir_core::units::{Duration, Instant};
+use weir_scenario::Recorder;
+use weir_scenario::report::Count;
+
+/// The end of a route.
+pub const END: u32 = u32::MAX;
+
+/// One direction of a link.
+#[derive(Debug)]
+pub struct Direction {
+    /// What is on its way.
+    pub pipe: Pipe,
+    /// What stands at its near end.
+    pub egress: Egress,
+    /// Propagation.
+    pub delay: Duration,
+    /// Bytes of wire time a frame takes besides its length.
+    pub overhead: u32,
+    /// Frames carried whole.
+    pub carried: Count,
+    /// Frames that an unmanaged egress dropped.
+    pub dropped: Count,
+    /// Wire bytes in cells of the report's series, and where the last of them ends.
+    pub wire_bytes: Vec<u64>,
+    /// Where the last cell ends.
+    pub cell_end: Instant,
+}
+
+/// What stands at the near end of a direction.
+#[derive(Debug)]
+pub enum Egress {
+    /// A FIFO that needs no port.
+    Fifo(Fifo),
+    /// The port of that number.
+    Port(u32),
+}
+
+impl Direction {
+    /// Counts a frame whose last bit left.
+    fn carry(&mut self, flight: &Flight, cell: Duration) {
+        while flight.left >= self.cell_end {
+            self.wire_bytes.push(0);
+            self.cell_end += cell;
+        }
+        self.carried.add(u64::from(flight.len));
+        if let Some(last) = self.wire_bytes.last_mut() {
+            *last += u64::from(flight.len + self.overhead);
+        }
+    }
+}
+
+/// A port of weir-core at the near end of a direction.
+pub struct Managed {
+    /// The port.
+    pub port: Port,
+    /// Its number in the report; `None` if the scenario does not manage it.
+    pub report: Option<usize>,
+    /// The direction whose near end it is.
+    pub direction: u32,
+    /// Whether the two ECN bits mean congestion here.
+    pub ecn: bool,
+    /// The leaf asserted for each flow; `END` for none.
+    pub asserted: Vec<u32>,
+    /// The leaf of each flow and direction, with the tos byte that it is for.
+    pub leaves: Vec<Option<(u8, u32)>>,
+    /// Most packets that its ring held.
+    pub ring_max: u32,
+}
+
+/// What the network knows of a flow. Arrays are by the side that receives.
+#[derive(Clone, Debug)]
+pub struct FlowWays {
+    /// Header fields of its packets.
+    pub keys: [Key; 2],
+    /// First entry of its routes.
+    pub routes: [u32; 2],
+    /// Whether a packet that dies counts as lost for ever.
+    pub datagrams: bool,
+}
+
+/// The network.
+pub struct Network<'a> {
+    /// The present.
+    pub now: Instant,
+    /// Who acts when.
+    pub queue: EventQueue,
+    /// Every direction of every link.
+    pub directions: Vec<Direction>,
+    /// The ports.
+    pub ports: Vec<Managed>,
+    /// The entity number of the first port.
+    pub first_port: u32,
+    /// The packets.
+    pub packets: Slab,
+    /// Directions to take, one route after the other, each with `END` behind it.
+    pub routes: Vec<u32>,
+    /// The flows.
+    pub flows: Vec<FlowWays>,
+    /// The report in the making.
+    pub recorder: Recorder,
+    /// Hash and packets.csv.
+    pub trace: Trace<'a>,
+    /// Length of a cell of the series.
+    pub cell: Duration,
+    /// Packets made so far.
+    pub made: u64,
+}
+
+impl Network<'_> {
+    /// A host sends a packet of a flow to its other side.
+    pub fn send(&mut self, flow: u32, to_side: u8, len: u32, ect: bool, body: Body) {
+        let ways = &self.flows[flow as usize];
+        let side = usize::from(to_side & 1);
+        let tos = ways.keys[side].tos | if ect { 2 } else { 0 };
+        let route = ways.routes[side];
+        let number = self.made;
+        self.made += 1;
+        let packet = Packet { number, sent_at: self.now, flow, route, len, tos, to_side, body };
+        if to_side == 1 {
+            self.recorder.flow(flow as usize).sent.add(u64::from(len));
+        }
+        let index = self.packets.insert(packet);
+        self.forward(index);
+    }
+
+    /// The first packet on its way along `direction` is there. Answers it if that is its end.
+    pub fn arrive(&mut self, direction: u32) -> Option<Packet> {
+        let there = &mut self.directions[direction as usize];
+        let flight = there.pipe.pop()?;
+        there.carry(&flight, self.cell);
+        if let Egress::Fifo(fifo) = &mut there.egress {
+            fifo.arrived();
+        }
+        let next = there.pipe.next_arrival();
+        self.queue.set(direction, next);
+        let packet = self.packets.get(flight.packet);
+        self.trace.note(event(packet, self.now, trace::Kind::Delivered, direction, ""));
+        if self.routes[packet.route as usize] == END {
+            return Some(*self.packets.remove(flight.packet));
+        }
+        self.forward(flight.packet);
+        None
+    }
+
+    /// Offers a packet to the next direction of its route.
+    fn forward(&mut self, index: PacketIndex) {
+        let packet = self.packets.get_mut(index);
+        let direction = self.routes[packet.route as usize];
+        packet.route += 1;
+        let there = &mut self.directions[direction as usize];
+        let port = match &mut there.egress {
+            Egress::Port(port) => *port,
+            Egress::Fifo(fifo) => {
+                match fifo.offer(self.now, index, packet.len, &there.pipe) {
+                    Some(flight) => {
+                        if there.pipe.push(flight) {
+                            self.queue.set(direction, flight.arrives);
+                        }
+                    }
+                    None => {
+                        there.dropped.add(u64::from(packet.len));
+                        self.bury(index, direction, "tail");
+                    }
+                }
+                return;
+            }
+        };
+        self.offer(port, index);
+    }
+
+    fn bury(&mut self, index: PacketIndex, direction: u32, reason: &'static str) {
+        let packet = self.packets.remove(index);
+        if self.flows[packet.flow as usize].datagrams {
+            self.recorder.flow(packet.flow as usize).lost += 1;
+        }
+        self.trace.note(event(packet, self.now, trace::Kind::Dropped, direction, reason));
+    }
+
+    fn offer(&mut self, port: u32, index: PacketIndex) {
+        let packet = *self.packets.get(index);
+        let managed = &mut self.ports[port as usize];
+        let way = packet.flow as usize * 2 + usize::from(packet.to_side & 1);
+        let key = self.flows[packet.flow as usize].keys[usize::from(packet.to_side & 1)].with_tos(packet.tos);
+        let leaf = match managed.leaves[way] {
+            Some((tos, leaf)) if tos == packet.tos => leaf,
+            _ => {
+                let leaf = managed.port.classify(&key);
+                managed.leaves[way] = Some((packet.tos, leaf));
+                leaf
+            }
+        };
+        if let Some(report) = managed.report {
+            let asserted = managed.asserted[packet.flow as usize];
+            if packet.to_side == 1 && asserted != END && asserted != leaf {
+                self.recorder.flow(packet.flow as usize).misclassified += 1;
+            }
+            let at = self.now.as_nanos();
+            self.recorder.offered(report, leaf as usize, u64::from(packet.len), at);
+        }
+        let now = self.now;
+        self.drive(port, |port, host| {
+            port.receive(now, packet.len, FrameRef(index), &key, &mut |event| host(event));
+        });
+    }
+
+    /// The clock reached the next event of a port.
+    pub fn advance(&mut self, port: u32) {
+        let now = self.now;
+        self.drive(port, |port, host| port.advance(now, &mut |event| host(event)));
+    }
+
+    /// Calls a port and does what its events ask for.
+    fn drive(&mut self, number: u32, call: impl FnOnce(&mut Port, &mut dyn FnMut(Event<'_>))) {
+        let Network { ports, directions, packets, flows, recorder, trace, queue, now, .. } = self;
+        let managed = &mut ports[number as usize];
+        let (report, direction, ecn, now) = (managed.report, managed.direction, managed.ecn, *now);
+        let there = &mut directions[direction as usize];
+        call(&mut managed.port, &mut |happened| match happened {
+            Event::Taken(meta) => {
+                let packet = packets.get_mut(meta.frame.0);
+                let tos = tos_after(meta, packet.tos, ecn);
+                let marked = tos & 3 == 3 && packet.tos & 3 != 3;
+                packet.tos = tos;
+                if marked {
+                    trace.note(event(packet, now, trace::Kind::Marked, direction, ""));
+                }
+                if let Some(report) = report {
+                    // What was due a part of a nanosecond before `now` is done within this call.
+                    let at = meta.enqueued.as_nanos();
+                    let delay = meta.enqueued.since(meta.arrival).as_nanos();
+                    let class = meta.leaf as usize;
+                    if marked {
+                        recorder.marked(report, class, at);
+                    }
+                    recorder.sent(report, class, u64::from(meta.len), delay, at);
+                }
+            }
+            Event::Sent(meta, left) => {
+                let arrives = arrival(left.into(), there.delay).max(now);
+                let flight = Flight { left, arrives, packet: meta.frame.0, len: meta.len };
+                if there.pipe.push(flight) {
+                    queue.set(direction, arrives);
+                }
+            }
+            Event::Dropped(meta, reason) => {
+                let packet = packets.remove(meta.frame.0);
+                let flow = packet.flow as usize;
+                trace.note(event(packet, now, trace::Kind::Dropped, direction, reason.name()));
+                if flows[flow].datagrams {
+                    recorder.flow(flow).lost += 1;
+                }
+                match report {
+                    Some(report) => {
+                        let len = u64::from(meta.len);
+                        recorder.dropped(report, meta.leaf as usize, len, reason.name(), now.as_nanos());
+                    }
+                    None => there.dropped.add(u64::from(meta.len)),
+                }
+            }
+        });
+        managed.ring_max = managed.ring_max.max(managed.port.in_ring());
+        let next = managed.port.next_event();
+        queue.set(self.first_port + number, next);
+    }
+
+    /// The run is over: writes what the network counted into the report.
+    pub fn close(&mut self, end: Instant) {
+        for (number, there) in self.directions.iter_mut().enumerate() {
+            let flights: Vec<Flight> = there.pipe.iter().filter(|f| f.left <= end).copied().collect();
+            for flight in &flights {
+                there.carry(flight, self.cell);
+            }
+            let report = self.recorder.link(number);
+            (report.carried, report.dropped) = (there.carried, there.dropped);
+            report.wire_bytes = std::mem::take(&mut there.wire_bytes);
+            match &there.egress {
+                Egress::Fifo(fifo) => {
+                    report.ring_max = fifo.ring_max as u64;
+                    report.refills = there.carried.packets;
+                }
+                Egress::Port(port) => {
+                    let managed = &self.ports[*port as usize];
+                    report.ring_max = u64::from(managed.ring_max);
+                    report.refills = managed.port.refills();
+                }
+            }
+        }
+    }
+}
+
+/// The tos byte with which a packet leaves a port.
+fn tos_after(meta: &Meta, before: u8, ecn: bool) -> u8 {
+    (meta.dscp << 2) | if ecn { meta.ecn & 3 } else { before & 3 }
+}
+
+fn event(
+    packet: &Packet,
+    at: Instant,
+    kind: trace::Kind,
+    direction: u32,
+    reason: &'static str,
+) -> trace::Event {
+    let Packet { number, flow, to_side, len, .. } = *packet;
+    trace::Event { at, kind, direction, packet: number, flow, to_side, len, reason }
+}

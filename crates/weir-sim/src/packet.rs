@@ -1,0 +1,83 @@
+//! The packets under way: a slab of records that is reused, so that a run in its stride
+//! allocates nothing.
+
+use crate::tcp::Segment;
+use weir_core::units::Instant;
+
+/// Number of a packet in the slab.
+pub type PacketIndex = u32;
+
+/// A packet from its sender to its end.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet {
+    /// Unique in the run: what the event hash and packets.csv call it.
+    pub number: u64,
+    /// When its sender handed it to its host's link.
+    pub sent_at: Instant,
+    /// The copy of a flow that it belongs to.
+    pub flow: u32,
+    /// Where the next entry of its route stands.
+    pub route: u32,
+    /// Bytes of the frame, layer-2 header included.
+    pub len: u32,
+    /// DSCP and ECN.
+    pub tos: u8,
+    /// The side of the flow that receives it: 1 the flow's receiver, 0 its sender.
+    pub to_side: u8,
+    /// What it carries.
+    pub body: Body,
+}
+
+/// What a packet carries.
+#[derive(Clone, Copy, Debug)]
+pub enum Body {
+    /// A TCP segment.
+    Tcp(Segment),
+    /// A datagram: its number in its flow, and its octets of payload.
+    Datagram {
+        /// From 0.
+        number: u64,
+        /// Octets.
+        payload: u32,
+    },
+}
+
+/// All packets under way.
+#[derive(Debug, Default)]
+pub struct Slab {
+    rows: Vec<Packet>,
+    free: Vec<PacketIndex>,
+}
+
+impl Slab {
+    /// Takes a row.
+    pub fn insert(&mut self, packet: Packet) -> PacketIndex {
+        match self.free.pop() {
+            Some(index) => {
+                self.rows[index as usize] = packet;
+                index
+            }
+            None => {
+                self.rows.push(packet);
+                (self.rows.len() - 1) as PacketIndex
+            }
+        }
+    }
+    /// Gives the row back; what was in it can be read until the next `insert`.
+    pub fn remove(&mut self, index: PacketIndex) -> &Packet {
+        self.free.push(index);
+        &self.rows[index as usize]
+    }
+    /// The packet in a row.
+    pub fn get(&self, index: PacketIndex) -> &Packet {
+        &self.rows[index as usize]
+    }
+    /// The packet in a row, to change.
+    pub fn get_mut(&mut self, index: PacketIndex) -> &mut Packet {
+        &mut self.rows[index as usize]
+    }
+    /// Packets under way.
+    pub fn live(&self) -> usize {
+        self.rows.len() - self.free.len()
+    }
+}
