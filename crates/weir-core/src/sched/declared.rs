@@ -3,71 +3,15 @@
 //! A configuration that uses them is read, checked and printed; building its tree is refused by
 //! name. Each entry moves to its discipline's own file when that is written.
 
-use super::registry::{Alias, Classes, Entry};
+use super::registry::{Classes, Entry};
 use crate::aqm::{CLASS_PARAMS, QLIMIT_50};
 use crate::queue::ParamSpec as P;
 use crate::queue::{Kind, ParamSpec, TimeUnit};
 
 const SOURCE: &str = "//! Known by name; not built yet.";
-const ADMISSION: &[&str] = &["guaranteed", "predictive", "cntlload", "cntldelay", "none"];
 const fn count(min: u64, max: u64) -> Kind {
     Kind::Count { min, max }
 }
-
-const CBQ_PARAMS: &[ParamSpec] = &[
-    P::discipline(
-        "efficient",
-        Kind::Flag,
-        "",
-        "Never idle: when every class is overlimit, the first that may borrow sends.",
-    ),
-    P::discipline(
-        "link-sharing",
-        Kind::Word(&["top-level", "formal", "ancestor-only"]),
-        "top-level",
-        "Which ancestors may lend (Floyd and Jacobson 1995, section III).",
-    ),
-    P::discipline(
-        "gain",
-        count(2, 1024),
-        "32",
-        "Weight of the past in the estimator: a packet counts 1/gain; a power of two.",
-    ),
-    P::discipline(
-        "minidle",
-        Kind::Word(&["on", "off"]),
-        "on",
-        "Whether the debt of a class is bounded below.",
-    ),
-    P::discipline("prr", Kind::Flag, "", "Packet by packet round robin instead of weighted round robin."),
-    P::class("priority", count(0, 7), "1", "Higher goes first."),
-    P::class("pbandwidth", Kind::Percent, "0", "Share of the interface's bandwidth, percent."),
-    P::class("exactbandwidth", Kind::Rate, "", "Share as a rate, bit/s."),
-    P::class("borrow", Kind::Flag, "", "May use what its parent has left over."),
-    P::class("default", Kind::Flag, "", "Takes what no filter matches."),
-    P::class("control", Kind::Flag, "", "Takes control traffic: ICMP, IGMP, RSVP."),
-    P::class("admission", Kind::Word(ADMISSION), "none", "Kept for RSVP; no effect of its own."),
-    P::class(
-        "maxdelay",
-        Kind::Time { bare: TimeUnit::Millis },
-        "0",
-        "Queue length as the time that it takes to drain, ms.",
-    ),
-    P::class("maxburst", count(1, 10_000), "16", "Packets that an idle class may send back to back."),
-    P::class("minburst", count(1, 10_000), "2", "Packets that a class sends back to back in steady state."),
-    P::class("packetsize", Kind::Bytes { min: 1, max: 65_535 }, "MTU", "Average packet size, bytes."),
-    P::class("maxpacketsize", Kind::Bytes { min: 1, max: 65_535 }, "MTU", "Largest packet, bytes."),
-    P::class("qlimit", count(1, 1_000_000), "30", "Queue length, packets."),
-];
-
-pub(super) const CBQ: Entry = Entry {
-    name: "cbq",
-    aliases: &[Alias { name: "cbq-wrr", implies: None }, Alias { name: "cbq-prr", implies: Some("prr") }],
-    source: SOURCE,
-    params: &[CBQ_PARAMS, CLASS_PARAMS],
-    classes: Classes::RootedTree,
-    build: None,
-};
 
 const HFSC_PARAMS: &[ParamSpec] = &[
     P::class("sc", Kind::Curve, "", "Real-time and link-share curve: m1 (bit/s), d (ms), m2 (bit/s)."),

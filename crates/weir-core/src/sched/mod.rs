@@ -1,5 +1,6 @@
 //! Schedulers: who goes next, and when. One file or folder each; `registry` lists them all.
 
+mod cbq;
 mod declared;
 mod drr;
 mod fifo;
@@ -11,5 +12,6 @@ mod registry;
 pub(crate) mod testing;
 mod wfq;
 
+pub use cbq::Cbq;
 pub use fifo::Fifo;
 pub use registry::{Alias, Build, Builder, Class, Classes, Entry, LeafInfo, Node, Registry, Tree};

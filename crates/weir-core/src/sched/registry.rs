@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 /// Every discipline that Weir brings. One line each.
 const BUILTIN: &[Entry] = &[
     super::fifo::ENTRY,
-    super::declared::CBQ,
+    super::cbq::ENTRY,
     super::declared::HFSC,
     super::priq::ENTRY,
     super::declared::JOBS,

@@ -161,6 +161,10 @@ impl Rig {
                 self.mix(stats);
             }
         }
+        // Only now, so that no completion comes between the singles that a batch is compared with.
+        while self.in_flight.len() > IN_FLIGHT {
+            self.complete();
+        }
         self.settle(None)?;
         self.audit(matches!(op, Op::Check))
     }
@@ -379,9 +383,6 @@ impl Rig {
         *last = serial + 1;
         self.summary.sent += 1;
         self.in_flight.push_back(id);
-        if self.in_flight.len() > IN_FLIGHT {
-            self.complete();
-        }
         Ok(())
     }
     fn complete(&mut self) {

@@ -1,0 +1,219 @@
+//! A class: what its configuration says, checked, and what it counts.
+
+use super::estimator::{Estimator, Shape};
+use super::link_sharing::{LEVELS, NONE, levels};
+use crate::queue::{Link, ParamError, Params, Value, Visit};
+use crate::units::{Duration, Rate};
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+/// Packets that a queue holds where nothing says otherwise; with RED, twice as many.
+const QLIMIT: u32 = 30;
+/// The shortest queue that `maxdelay` makes, packets.
+const LEAST_QLIMIT: u64 = 4;
+/// Where a packet of a class outlasts this, `maxburst` is 4 by default instead of 16.
+const SLOW_PACKET: Duration = Duration::from_millis(10);
+
+/// The parameters of one class.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub name: String,
+    pub parent: u32,
+    pub rate: Rate,
+    pub priority: u8,
+    pub borrows: bool,
+    maxburst: Option<u32>,
+    minburst: u32,
+    packet_bytes: u32,
+    pub largest_bytes: u32,
+    maxdelay: Duration,
+    qlimit: Option<u32>,
+    red: bool,
+}
+
+fn ranged(class: &str, field: &str, value: u64, min: u64, max: u64) -> Result<u32, ParamError> {
+    if (min..=max).contains(&value) {
+        return Ok(value as u32);
+    }
+    Err(ParamError::new(class, field, value, format!("{min} to {max}")))
+}
+
+impl Settings {
+    /// Those of a class before anything is said.
+    pub fn new(name: &str, parent: u32, link: &Link) -> Self {
+        let mtu = link.mtu.clamp(1, 65_535);
+        Settings {
+            name: name.to_string(),
+            parent,
+            // The root is the link, unless it says otherwise.
+            rate: if parent == NONE { link.rate } else { Rate::ZERO },
+            priority: 1,
+            borrows: false,
+            maxburst: None,
+            minburst: 2,
+            packet_bytes: mtu,
+            largest_bytes: mtu,
+            maxdelay: Duration::ZERO,
+            qlimit: None,
+            red: false,
+        }
+    }
+
+    /// With what `params` say; what they do not say stays.
+    pub fn read(&self, params: &Params, link: &Link) -> Result<Self, ParamError> {
+        let mut new = self.clone();
+        let class = self.name.as_str();
+        for (field, value) in params.iter() {
+            match (field, value) {
+                ("pbandwidth", Value::Fraction(share)) => {
+                    new.rate = Rate::from_bps(share.of(link.rate.as_bps()))
+                }
+                ("exactbandwidth", Value::Rate(rate)) => new.rate = *rate,
+                ("priority", Value::Count(n)) => new.priority = ranged(class, field, *n, 0, 7)? as u8,
+                ("borrow", Value::Flag) => new.borrows = true,
+                ("borrow", Value::Count(n)) => new.borrows = *n > 0,
+                ("maxburst", Value::Count(n)) => new.maxburst = Some(ranged(class, field, *n, 1, 10_000)?),
+                ("minburst", Value::Count(n)) => new.minburst = ranged(class, field, *n, 1, 10_000)?,
+                ("packetsize", Value::Bytes(n)) => new.packet_bytes = ranged(class, field, *n, 1, 65_535)?,
+                ("maxpacketsize", Value::Bytes(n)) => {
+                    new.largest_bytes = ranged(class, field, *n, 1, 65_535)?
+                }
+                ("maxdelay", Value::Time(t)) => new.maxdelay = *t,
+                ("qlimit", Value::Count(n)) => new.qlimit = Some(ranged(class, field, *n, 1, 1_000_000)?),
+                ("red" | "rio" | "ecn" | "flowvalve", _) => new.red = true,
+                _ => {}
+            }
+        }
+        Ok(new)
+    }
+
+    /// What the class's queue may expect to send at.
+    pub fn expected(&self, link: &Link) -> Rate {
+        if self.rate.is_zero() && self.borrows { link.rate } else { self.rate }
+    }
+
+    /// Packets that the queue holds: what `qlimit` says, else what leaves within `maxdelay`.
+    pub fn queue_limit(&self) -> u32 {
+        if let Some(limit) = self.qlimit {
+            return limit;
+        }
+        if !self.maxdelay.is_zero() && !self.rate.is_zero() {
+            let bytes = self.rate.bytes_in(self.maxdelay.as_nanos());
+            return (bytes / u64::from(self.packet_bytes)).clamp(LEAST_QLIMIT, 1_000_000) as u32;
+        }
+        if self.red { 2 * QLIMIT } else { QLIMIT }
+    }
+
+    /// What the estimator is made from.
+    pub fn shape(&self, gain_log2: u32, minidle: bool, link: &Link) -> Shape {
+        let packet = self.rate.time_for(u64::from(self.packet_bytes) + u64::from(link.overhead));
+        let own = packet.saturating_sub(link.time_for(self.packet_bytes));
+        let maxburst = if own > SLOW_PACKET.into() { 4 } else { 16 };
+        let maxburst = self.maxburst.unwrap_or(maxburst.max(self.minburst));
+        Shape {
+            rate: self.rate,
+            gain_log2,
+            maxburst,
+            minburst: self.minburst.min(maxburst),
+            packet_bytes: self.packet_bytes,
+            largest_bytes: self.largest_bytes.max(self.packet_bytes),
+            minidle,
+            waits: !self.borrows,
+        }
+    }
+}
+
+/// Checks what concerns several classes: the tree, and that no parent promises more than it has.
+pub(super) fn check_tree(all: &[Settings]) -> Result<(), ParamError> {
+    let parents: Vec<u32> = all.iter().map(|c| c.parent).collect();
+    if let Some(class) = all.iter().filter(|c| c.parent == NONE).nth(1) {
+        let expected = format!("a parent: the root of this interface is class {}", all[0].name);
+        return Err(ParamError::new(&class.name, "parent", "NULL", expected));
+    }
+    if levels(&parents).first().is_some_and(|&depth| depth >= LEVELS) {
+        let expected = format!("at most {} levels of classes", LEVELS - 1);
+        return Err(ParamError::new(&all[0].name, "class", "a deeper tree", expected));
+    }
+    for (index, parent) in all.iter().enumerate() {
+        let mut left = parent.rate.as_bps();
+        for child in all.iter().filter(|c| c.parent == index as u32) {
+            let wanted = child.rate.as_bps();
+            if wanted > left {
+                let expected = format!(
+                    "at most {}, which is what its parent {} ({}) has left: lower this share or raise that one",
+                    Rate::from_bps(left),
+                    parent.name,
+                    parent.rate,
+                );
+                return Err(ParamError::new(&child.name, "bandwidth", child.rate, expected));
+            }
+            left -= wanted;
+        }
+    }
+    Ok(())
+}
+
+/// Bytes that each class sends in a turn: in proportion to its rate, on average over the classes
+/// of its priority the largest packet.
+pub(super) fn quanta(all: &[Settings], link: &Link) -> Vec<i64> {
+    let weight = |c: &Settings| c.rate.as_bps().max(link.rate.as_bps() / 10_000).max(1);
+    let inner: Vec<bool> = (0..all.len()).map(|n| all.iter().any(|c| c.parent == n as u32)).collect();
+    let (mut classes, mut sum, mut largest) = ([0u64; 8], [0u64; 8], [0u64; 8]);
+    for (c, _) in all.iter().zip(&inner).filter(|(_, inner)| !**inner) {
+        let p = usize::from(c.priority);
+        classes[p] += 1;
+        sum[p] = sum[p].saturating_add(weight(c));
+        largest[p] = largest[p].max(u64::from(c.largest_bytes));
+    }
+    let quantum = |c: &Settings| {
+        let p = usize::from(c.priority);
+        if classes[p] == 0 {
+            return i64::from(c.largest_bytes);
+        }
+        let round = classes[p].saturating_mul(largest[p]);
+        crate::units::mul_div(round, weight(c), sum[p]).clamp(1, 1 << 40) as i64
+    };
+    all.iter().map(quantum).collect()
+}
+
+/// A class at run time.
+pub(super) struct Class {
+    pub settings: Settings,
+    pub estimator: Estimator,
+    pub count: Count,
+}
+
+/// What a class has done.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Count {
+    pub packets: u64,
+    pub bytes: u64,
+    /// Packets after which the class was overlimit.
+    pub overs: u64,
+    /// Packets sent on an ancestor's share.
+    pub borrows: u64,
+    /// Times that it had to wait with packets in its queue because nobody could lend.
+    pub delays: u64,
+    pub refused: u64,
+}
+
+impl Class {
+    /// Shows its counters.
+    pub fn visit_stats(&self, quantum: i64, visit: &mut dyn Visit) {
+        let Count { packets, bytes, overs, borrows, delays, refused } = self.count;
+        let wake = self.estimator.wake();
+        visit.value("packets", "packets", packets as i64);
+        visit.value("bytes", "bytes", bytes as i64);
+        visit.value("refused", "packets", refused as i64);
+        visit.value("rate", "bit/s", self.settings.rate.as_bps() as i64);
+        visit.value("priority", "", i64::from(self.settings.priority));
+        visit.value("quantum", "bytes", quantum);
+        visit.value("overs", "packets", overs as i64);
+        visit.value("borrows", "packets", borrows as i64);
+        visit.value("delays", "", delays as i64);
+        visit.value("avgidle", "ns", self.estimator.average_ns());
+        visit.value("maxidle", "ns", self.estimator.most_ns());
+        visit.value("undertime", "ns", wake.as_nanos().min(i64::MAX as u64) as i64);
+    }
+}

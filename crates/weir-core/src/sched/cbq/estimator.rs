@@ -1,0 +1,162 @@
+//! The estimator: is a class over its limit, and until when?
+//!
+//! After each packet the idle time is `idle = end - last - cost`: the time since the class's
+//! previous packet ended, less the time that the packet takes at the class's own rate. Its
+//! exponential average `avgidle` is positive for a class that uses less than its share. At or
+//! below zero the class is overlimit until `undertime`, the time at which sending another such
+//! packet would bring the average to exactly zero [CBQ95 section IV].
+//!
+//! Times are in units of 2^-32 ns in 128 bits. Proof of range: an instant is below 2^(64+32),
+//! a cost below 2^(64+17) (`PerByte` times 65,535 + 2^16 bytes), the average lies between the
+//! bounds of idle and so below 2^97 in magnitude, and the largest product is the average times
+//! 1024: 2^107.
+
+use crate::queue::Link;
+use crate::units::{Fine, Instant, PerByte, Rate};
+
+/// One nanosecond.
+const NANOSECOND: i128 = 1 << 32;
+/// Bursts longer than this many ns of credit count as this: 2^62 ns is 146 years.
+const MOST_CREDIT: i128 = 1 << (62 + 32);
+
+/// What the estimator of a class is made from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Shape {
+    /// The class's share.
+    pub rate: Rate,
+    /// 2^this is the gain.
+    pub gain_log2: u32,
+    /// Packets that an idle class may send back to back.
+    pub maxburst: u32,
+    /// Packets that it sends back to back in steady state.
+    pub minburst: u32,
+    /// Average packet, bytes.
+    pub packet_bytes: u32,
+    /// Largest packet, bytes.
+    pub largest_bytes: u32,
+    /// Whether the average is bounded below.
+    pub minidle: bool,
+    /// Whether the class waits by itself: it cannot borrow, so `minburst` shapes its waiting.
+    pub waits: bool,
+}
+
+/// The estimator of one class.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Estimator {
+    average: i128,
+    last: i128,
+    undertime: i128,
+    per_byte: PerByte,
+    gain_log2: u32,
+    most: i128,
+    least: i128,
+    offtime: i128,
+    wake: Instant,
+}
+
+fn raw(t: Fine) -> i128 {
+    // A Fine of this module is below 2^97.
+    t.raw() as i128
+}
+
+/// `base * ((gain / (gain - 1))^n - 1)`: the credit that n packets back to back use up, when
+/// each costs `base` [CBQ95 appendix A].
+fn credit_of_burst(base: i128, gain_log2: u32, n: u32) -> i128 {
+    let mut grown = base;
+    for _ in 0..n {
+        if grown > MOST_CREDIT {
+            return MOST_CREDIT;
+        }
+        // x * G / (G - 1) = x + x / (G - 1)
+        grown += grown / ((1 << gain_log2) - 1);
+    }
+    grown - base
+}
+
+impl Estimator {
+    pub fn new(shape: &Shape, link: &Link) -> Self {
+        let mut new = Estimator {
+            average: 0,
+            last: 0,
+            undertime: 0,
+            per_byte: PerByte::of(shape.rate),
+            gain_log2: shape.gain_log2,
+            most: 0,
+            least: 0,
+            offtime: 0,
+            wake: Instant::ZERO,
+        };
+        new.shape(shape, link);
+        new.average = new.most;
+        new
+    }
+
+    /// Takes other parameters. The debt or credit of the class stays as far as they allow it.
+    pub fn shape(&mut self, shape: &Shape, link: &Link) {
+        self.per_byte = PerByte::of(shape.rate);
+        self.gain_log2 = shape.gain_log2;
+        let overhead = u64::from(link.overhead);
+        let cost = |bytes: u32| raw(self.per_byte.time_for(u64::from(bytes) + overhead));
+        let on_link = raw(link.time_for(shape.packet_bytes));
+        // What a packet sent back to back costs: its time at the class's rate less its own.
+        let base = (cost(shape.packet_bytes) - on_link).max(0);
+        let burst = credit_of_burst(base, self.gain_log2, shape.maxburst);
+        self.most = burst.max(on_link >> self.gain_log2);
+        self.least = if shape.minidle { -cost(shape.largest_bytes) } else { -MOST_CREDIT };
+        // Waiting for one packet's time sends one packet; G/(G-1) of a packet's time more leaves
+        // the credit that one more packet uses up, and so on.
+        let more = credit_of_burst(base, self.gain_log2, shape.minburst - 1);
+        let wanted = base + (more << self.gain_log2);
+        self.offtime = if shape.waits { wanted.min(MOST_CREDIT) } else { 0 };
+        self.average = self.average.clamp(self.least, self.most);
+        if shape.rate.is_zero() {
+            self.wake = Instant::NEVER;
+        } else if self.wake == Instant::NEVER {
+            self.wake = Instant::ZERO;
+        }
+    }
+
+    /// From when on the class is underlimit.
+    pub fn wake(&self) -> Instant {
+        self.wake
+    }
+
+    /// `avgidle` in ns, for statistics.
+    pub fn average_ns(&self) -> i64 {
+        (self.average >> 32) as i64
+    }
+
+    /// `maxidle` in ns, for statistics.
+    pub fn most_ns(&self) -> i64 {
+        (self.most >> 32) as i64
+    }
+
+    /// Counts a packet of `bytes` on the wire, whose transmission starts at `start` and takes
+    /// `on_link`. Answers from when on the class is underlimit: `Instant::ZERO` if it is so now.
+    pub fn charge(&mut self, start: Fine, on_link: Fine, bytes: u64) -> Instant {
+        if self.wake == Instant::NEVER {
+            return self.wake;
+        }
+        let (start, on_link) = (raw(start), raw(on_link));
+        let cost = raw(self.per_byte.time_for(bytes));
+        // Hosts count whole nanoseconds. A class that starts in the nanosecond in which its
+        // waiting ended is in time: the rounding must not count as idleness.
+        let late = start - self.undertime;
+        let start = if (0..NANOSECOND).contains(&late) { self.undertime } else { start };
+        let end = start + on_link;
+        let idle = end - self.last - cost;
+        self.last = end;
+        let average = self.average + ((idle - self.average) >> self.gain_log2);
+        self.average = average.clamp(self.least, self.most);
+        if self.average > 0 {
+            self.wake = Instant::ZERO;
+            return self.wake;
+        }
+        // The next packet, starting at x, brings the average to 0 if its idle time
+        // x + on_link - last - cost = -(G - 1) * average.
+        let debt = self.average - (self.average << self.gain_log2);
+        self.undertime = end + (cost - on_link).max(self.offtime) + debt;
+        self.wake = Fine::from_raw(self.undertime.max(0) as u128).ceil();
+        self.wake
+    }
+}

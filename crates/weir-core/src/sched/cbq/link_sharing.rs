@@ -1,0 +1,411 @@
+//! Link sharing: which classes are underlimit, which have demand, and who may lend to whom.
+//!
+//! [CBQ95 section III] calls a class *unsatisfied* if it is underlimit and has backlog below it.
+//! A leaf is at level 1, any other class one level above its highest child. A class may send
+//! if it is not overlimit, or if it may borrow from an ancestor that is not overlimit and that
+//! ancestor's level is at most
+//!
+//! * *formal*: the lowest level at which any class is unsatisfied,
+//! * *top-level*: the Top-Level variable, which packets' arrivals and departures move,
+//! * *ancestor-only*: any level.
+//!
+//! Backlog counts for a class only where the borrow flags lead from the backlogged class to it:
+//! what no lending could serve must not hold others back. It follows that, whatever the rule,
+//! somebody may send if and only if some class with demand is underlimit, so the time at which
+//! to come back is the least wake-up time of the classes with demand.
+//!
+//! A class with demand is either in the count of its level (underlimit) or in the tree of
+//! wake-up times (overlimit), never polled, and moves by itself when its time has come.
+
+use super::wakes::Wakes;
+use super::wrr::{Ring, Standing};
+use crate::units::Instant;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// "No class."
+pub(super) const NONE: u32 = u32::MAX;
+/// Levels that the bits of a word can count.
+pub(super) const LEVELS: usize = 64;
+
+/// Which ancestors may lend.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Rule {
+    Formal,
+    TopLevel,
+    AncestorOnly,
+}
+
+/// A class as link sharing sees it.
+#[derive(Clone, Copy)]
+pub(super) struct Member {
+    pub parent: u32,
+    /// The parent, if the class may borrow from it.
+    pub lender: u32,
+    /// Classes with packets from which the lenders lead to here, itself included.
+    demand: u32,
+    place: u32,
+    pub level: u8,
+    pub priority: u8,
+    /// Underlimit, as far as known; kept only while there is demand.
+    under: bool,
+    /// Its own queue has packets that could go.
+    queued: bool,
+    standing: Standing,
+    wake: Instant,
+}
+
+/// Where a class stands in the tree, to build from.
+pub(super) struct Position {
+    pub parent: u32,
+    pub borrows: bool,
+    pub priority: u8,
+    pub quantum: i64,
+    pub wake: Instant,
+}
+
+/// Who sends next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Pick {
+    pub class: u32,
+    /// The ancestor that lends, or `NONE`.
+    pub lender: u32,
+}
+
+pub(super) struct LinkSharing {
+    pub members: Vec<Member>,
+    rings: Vec<Ring>,
+    wakes: Wakes,
+    /// Unsatisfied classes per level.
+    unsatisfied: [u32; LEVELS],
+    /// The levels with any.
+    levels: u64,
+    /// The Top-Level variable.
+    top_level: u8,
+    pub rule: Rule,
+}
+
+/// The level of each class: 1 without children, else one above the highest child. Parents come
+/// before children in `parents`.
+pub(super) fn levels(parents: &[u32]) -> Vec<usize> {
+    let mut levels = vec![1; parents.len()];
+    for class in (0..parents.len()).rev() {
+        if let Some(level) = levels.get(parents[class] as usize) {
+            let above = (levels[class] + 1).max(*level);
+            levels[parents[class] as usize] = above;
+        }
+    }
+    levels
+}
+
+impl LinkSharing {
+    /// `positions` in the order of the file, parents before children, fewer than `LEVELS` levels.
+    pub fn new(positions: &[Position], rule: Rule, packet_by_packet: bool) -> Self {
+        let parents: Vec<u32> = positions.iter().map(|p| p.parent).collect();
+        let levels = levels(&parents);
+        let mut places = vec![Vec::new(); 8];
+        let mut members = Vec::with_capacity(positions.len());
+        for (class, p) in positions.iter().enumerate() {
+            let ring = &mut places[usize::from(p.priority)];
+            members.push(Member {
+                parent: p.parent,
+                lender: if p.borrows { p.parent } else { NONE },
+                demand: 0,
+                place: ring.len() as u32,
+                level: levels[class].min(LEVELS - 1) as u8,
+                priority: p.priority,
+                under: false,
+                queued: false,
+                standing: Standing::Out,
+                wake: p.wake,
+            });
+            ring.push((class as u32, p.quantum));
+        }
+        LinkSharing {
+            wakes: Wakes::new(members.len()),
+            members,
+            rings: places.iter().map(|ring| Ring::new(ring, packet_by_packet)).collect(),
+            unsatisfied: [0; LEVELS],
+            levels: 0,
+            top_level: u8::MAX,
+            rule,
+        }
+    }
+
+    fn stand(&mut self, class: usize) {
+        let member = &mut self.members[class];
+        let to = match (member.queued, member.under) {
+            (false, _) => Standing::Out,
+            (true, true) => Standing::Ready,
+            (true, false) if member.lender != NONE => Standing::Over,
+            (true, false) => Standing::Out,
+        };
+        if member.standing != to {
+            let ring = &mut self.rings[usize::from(member.priority)];
+            ring.stand(member.place as usize, member.standing, to);
+            member.standing = to;
+        }
+    }
+
+    fn count(&mut self, level: u8, more: bool) {
+        let level = usize::from(level);
+        if more {
+            self.unsatisfied[level] += 1;
+        } else {
+            self.unsatisfied[level] -= 1;
+        }
+        let bit = 1 << level;
+        self.levels = if self.unsatisfied[level] > 0 { self.levels | bit } else { self.levels & !bit };
+    }
+
+    /// The class's own queue has packets that could go.
+    pub fn enter(&mut self, class: usize, now: Instant) {
+        let mut at = class;
+        loop {
+            let member = &mut self.members[at];
+            member.demand += 1;
+            let lender = member.lender;
+            if member.demand == 1 {
+                member.under = member.wake <= now;
+                let (under, level, wake) = (member.under, member.level, member.wake);
+                if under {
+                    self.count(level, true);
+                } else {
+                    self.wakes.set(at, wake);
+                }
+            }
+            if lender == NONE {
+                break;
+            }
+            at = lender as usize;
+        }
+        self.members[class].queued = true;
+        self.stand(class);
+    }
+
+    /// The class's own queue has no more packets that could go.
+    pub fn leave(&mut self, class: usize) {
+        self.members[class].queued = false;
+        self.stand(class);
+        let mut at = class;
+        loop {
+            let member = &mut self.members[at];
+            member.demand -= 1;
+            let (demand, under, level, lender) = (member.demand, member.under, member.level, member.lender);
+            if demand == 0 {
+                if under {
+                    self.count(level, false);
+                } else {
+                    self.wakes.set(at, Instant::NEVER);
+                }
+            }
+            if lender == NONE {
+                break;
+            }
+            at = lender as usize;
+        }
+    }
+
+    /// The class is underlimit from `wake` on.
+    #[inline]
+    pub fn set_wake(&mut self, class: usize, wake: Instant, now: Instant) {
+        let member = &mut self.members[class];
+        member.wake = wake;
+        if member.demand == 0 {
+            return;
+        }
+        let (was, level) = (member.under, member.level);
+        member.under = wake <= now;
+        match (was, member.under) {
+            (true, true) => {}
+            (false, false) => self.wakes.set(class, wake),
+            (true, false) => {
+                self.wakes.set(class, wake);
+                self.count(level, false);
+                self.stand(class);
+            }
+            (false, true) => {
+                self.wakes.set(class, Instant::NEVER);
+                self.count(level, true);
+                self.stand(class);
+            }
+        }
+    }
+
+    /// Moves every class whose waiting has ended. Answers how many.
+    #[inline]
+    pub fn advance(&mut self, now: Instant) -> u32 {
+        let mut moved = 0;
+        while let Some(class) = self.wakes.take_due(now) {
+            self.members[class].under = true;
+            let level = self.members[class].level;
+            self.count(level, true);
+            self.stand(class);
+            moved += 1;
+        }
+        moved
+    }
+
+    /// When the next class with demand becomes underlimit.
+    pub fn next_wake(&self) -> Instant {
+        self.wakes.least()
+    }
+
+    /// From when on some class on the way of `class` to its lenders is underlimit.
+    pub fn wake_of_chain(&self, class: usize) -> Instant {
+        let mut at = class as u32;
+        let mut least = Instant::NEVER;
+        while at != NONE {
+            least = least.min(self.members[at as usize].wake);
+            at = self.members[at as usize].lender;
+        }
+        least
+    }
+
+    /// Top-Level on an arrival for `class`: who waits while it is underlimit, or has a parent
+    /// that is, must not be passed over by borrowing from higher up [CBQ95 section III.C].
+    #[inline]
+    pub fn arrived(&mut self, class: usize, now: Instant) {
+        if self.rule != Rule::TopLevel {
+            return;
+        }
+        let mut at = class as u32;
+        while at != NONE {
+            let member = &self.members[at as usize];
+            if member.level >= self.top_level {
+                return;
+            }
+            if member.wake <= now {
+                self.top_level = member.level;
+                return;
+            }
+            at = member.lender;
+        }
+    }
+
+    /// Top-Level after `pick` has sent: if its queue is empty, or who lent is overlimit now,
+    /// there is no more reason to hold others back.
+    #[inline]
+    pub fn departed(&mut self, pick: Pick, now: Instant) {
+        if self.rule != Rule::TopLevel {
+            return;
+        }
+        let used = &self.members[(if pick.lender == NONE { pick.class } else { pick.lender }) as usize];
+        if self.top_level >= used.level {
+            let on = self.members[pick.class as usize].queued && used.wake <= now;
+            self.top_level = if on { used.level } else { u8::MAX };
+        }
+    }
+
+    /// The next class that may send under the rule; `None` if every class with demand is overlimit.
+    #[inline]
+    pub fn pick(&mut self) -> Option<Pick> {
+        if self.levels == 0 {
+            return None;
+        }
+        let lowest = self.levels.trailing_zeros() as u8;
+        let ceiling = match self.rule {
+            Rule::Formal => lowest,
+            Rule::AncestorOnly => u8::MAX,
+            Rule::TopLevel => {
+                // Nobody at or below Top-Level may send: it rises to where somebody may.
+                self.top_level = self.top_level.max(lowest);
+                self.top_level
+            }
+        };
+        let (members, borrowers) = (&self.members, ceiling > 1);
+        for ring in self.rings.iter_mut().rev() {
+            if !ring.any(borrowers) {
+                continue;
+            }
+            let may = |class: u32| {
+                let member = &members[class as usize];
+                if member.under {
+                    return Some(NONE);
+                }
+                let mut lender = member.lender;
+                while lender != NONE {
+                    let above = &members[lender as usize];
+                    if above.level > ceiling {
+                        return None;
+                    }
+                    if above.under {
+                        return Some(lender);
+                    }
+                    lender = above.lender;
+                }
+                None
+            };
+            if let Some((class, lender)) = ring.pick(borrowers, may) {
+                return Some(Pick { class, lender });
+            }
+        }
+        None
+    }
+
+    /// When every class is overlimit: the next that has somebody to borrow from.
+    pub fn pick_any_borrower(&mut self) -> Option<Pick> {
+        let mut rings = self.rings.iter_mut().rev().filter(|ring| ring.any(true));
+        let (class, ()) = rings.find_map(|ring| ring.pick(true, |_| Some(())))?;
+        Some(Pick { class, lender: self.members[class as usize].lender })
+    }
+
+    /// `class` sent a packet of `bytes`.
+    #[inline]
+    pub fn sent(&mut self, class: usize, bytes: u32) {
+        let member = &self.members[class];
+        self.rings[usize::from(member.priority)].sent(member.place as usize, bytes);
+    }
+
+    /// True if the class's own queue has packets that could go.
+    pub fn is_queued(&self, class: usize) -> bool {
+        self.members[class].queued
+    }
+
+    /// The class's share of a round, bytes.
+    pub fn quantum(&self, class: usize) -> i64 {
+        let member = &self.members[class];
+        self.rings[usize::from(member.priority)].quantum(member.place as usize)
+    }
+
+    /// Counts everything anew and compares: for tests.
+    pub fn check(&self, now: Instant) -> Result<(), &'static str> {
+        let mut demand = vec![0; self.members.len()];
+        let mut unsatisfied = [0; LEVELS];
+        for (class, member) in self.members.iter().enumerate() {
+            let mut at = if member.queued { class as u32 } else { NONE };
+            while at != NONE {
+                demand[at as usize] += 1;
+                at = self.members[at as usize].lender;
+            }
+            if self.rings[usize::from(member.priority)].standing(member.place as usize) != member.standing {
+                return Err("a ring disagrees with a class about its standing");
+            }
+            if (member.standing == Standing::Ready) != (member.queued && member.under && member.demand > 0) {
+                return Err("ready without being underlimit with packets, or the reverse");
+            }
+        }
+        for (class, member) in self.members.iter().enumerate() {
+            let waits = member.demand > 0 && !member.under;
+            if member.demand != demand[class] {
+                return Err("a class miscounts the demand below it");
+            }
+            if self.wakes.get(class) != if waits { member.wake } else { Instant::NEVER } {
+                return Err("an overlimit class with demand has no wake-up, or another class has one");
+            }
+            if member.demand > 0 && member.under {
+                unsatisfied[usize::from(member.level)] += 1;
+                if member.wake > now {
+                    return Err("a class counts as underlimit before its time");
+                }
+            }
+        }
+        if unsatisfied != self.unsatisfied {
+            return Err("a level miscounts its unsatisfied classes");
+        }
+        match (0..LEVELS).all(|l| (self.levels >> l & 1 == 1) == (unsatisfied[l] > 0)) {
+            true => Ok(()),
+            false => Err("the levels with unsatisfied classes are miscounted"),
+        }
+    }
+}

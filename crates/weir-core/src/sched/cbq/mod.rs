@@ -1,0 +1,551 @@
+//! CBQ: a tree of classes shares the link; each gets its part, and lends what it does not use.
+//!
+//! Principle: every class has a share of the link and a queue. An estimator says whether a class
+//! has lately used more than its share (overlimit). Among the classes that may send, the higher
+//! priority goes first, and inside a priority weighted round robin by share. A class that is not
+//! overlimit may always send. One that is may still send if it may borrow from its parent, and
+//! that from its own, up to an ancestor that is not overlimit, and if nobody lower in the tree
+//! is waiting for its own share: how exactly that is judged is the link-sharing rule. A class
+//! that cannot borrow waits until the time at which its share allows the next packet.
+//! Paper: S. Floyd and V. Jacobson, "Link-sharing and resource management models for packet
+//! networks", IEEE/ACM Transactions on Networking 3(4), 1995 [CBQ95]: section III is
+//! `link_sharing`, section IV and appendix A are `estimator`; `wrr` is the general scheduler.
+//! The parameters are those of ALTQ (Cho, USENIX 1998).
+//!
+//! Where we differ, and why: times are exact (2^-32 ns) and 128 bits wide, so that neither
+//! 9.6 kbit/s nor 400 Gbit/s distorts a share. Classes that wait are never polled: the time of
+//! the next one is known, and answered. `formal` is exact and costs no more than the heuristic.
+//! Backlog makes an ancestor unsatisfied only where it may borrow from that ancestor. The root
+//! is the link and always lends. `minburst` shapes the waiting only of classes that may not
+//! borrow, since others do not wait by themselves.
+//! Cost: the same whatever the number of classes without packets; a class, 300 bytes and its
+//! queue.
+//! Guarantees (tests of this folder): `a20` a class that is always backlogged gets its share;
+//! `a21` equal priorities share by weight whatever the packet sizes; `a22` the rules agree on
+//! whole agencies; `a23` bursts are `maxburst` long; `a05` no wake-up is wasted; `a28` borrowing
+//! fills the link; `a41` idle classes cost nothing; `floyd` the link-sharing tables of the paper.
+
+mod class;
+mod estimator;
+mod link_sharing;
+mod wakes;
+mod wrr;
+
+#[cfg(test)]
+mod tests;
+
+use super::registry::{Alias, Builder, Classes, Entry, Node};
+use crate::aqm::CLASS_PARAMS;
+use crate::packet::PacketId;
+use crate::queue::ParamSpec as P;
+use crate::queue::{
+    Backlog, Broken, Child, Cx, Discipline, DropReason, Head, Kind, Link, Next, ParamError, ParamSpec,
+    Params, Routes, TimeUnit, Value, Verdict, Visit,
+};
+use crate::units::{Fine, Instant};
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use class::{Class, Count, Settings, check_tree, quanta};
+use estimator::Estimator;
+use link_sharing::{LinkSharing, NONE, Pick, Position, Rule};
+use wakes::Wakes;
+
+const ADMISSION: &[&str] = &["guaranteed", "predictive", "cntlload", "cntldelay", "none"];
+
+const PARAMS: &[ParamSpec] = &[
+    P::discipline(
+        "efficient",
+        Kind::Flag,
+        "",
+        "Never idle: when every class is overlimit, the first that may borrow sends.",
+    ),
+    P::discipline(
+        "link-sharing",
+        Kind::Word(&["top-level", "formal", "ancestor-only"]),
+        "top-level",
+        "Which ancestors may lend (Floyd and Jacobson 1995, section III).",
+    ),
+    P::discipline(
+        "gain",
+        Kind::Count { min: 2, max: 1024 },
+        "32",
+        "Weight of the past in the estimator: a packet counts 1/gain; a power of two.",
+    ),
+    P::discipline(
+        "minidle",
+        Kind::Word(&["on", "off"]),
+        "on",
+        "Whether the debt of a class is bounded below.",
+    ),
+    P::discipline(
+        "completion",
+        Kind::Word(&["estimated", "callback"]),
+        "estimated",
+        "When a packet counts as sent: estimated from its size when it leaves, or when the link says so.",
+    ),
+    P::discipline("prr", Kind::Flag, "", "Packet by packet round robin instead of weighted round robin."),
+    P::class("priority", Kind::Count { min: 0, max: 7 }, "1", "Higher goes first."),
+    P::class("pbandwidth", Kind::Percent, "0", "Share of the interface's bandwidth, percent."),
+    P::class("exactbandwidth", Kind::Rate, "", "Share as a rate, bit/s."),
+    P::class("borrow", Kind::Flag, "", "May use what its parent has left over."),
+    P::class("default", Kind::Flag, "", "Takes what no filter matches."),
+    P::class("control", Kind::Flag, "", "Takes control traffic: ICMP, IGMP, RSVP."),
+    P::class("admission", Kind::Word(ADMISSION), "none", "Kept for RSVP; no effect of its own."),
+    P::class(
+        "maxdelay",
+        Kind::Time { bare: TimeUnit::Millis },
+        "0",
+        "Queue length as the time that it takes to drain, ms.",
+    ),
+    P::class(
+        "maxburst",
+        Kind::Count { min: 1, max: 10_000 },
+        "16",
+        "Packets that an idle class may send back to back (4 where a packet outlasts 10 ms).",
+    ),
+    P::class(
+        "minburst",
+        Kind::Count { min: 1, max: 10_000 },
+        "2",
+        "Packets that a class without borrowing sends back to back in steady state.",
+    ),
+    P::class("packetsize", Kind::Bytes { min: 1, max: 65_535 }, "MTU", "Average packet size, bytes."),
+    P::class("maxpacketsize", Kind::Bytes { min: 1, max: 65_535 }, "MTU", "Largest packet, bytes."),
+    P::class("qlimit", Kind::Count { min: 1, max: 1_000_000 }, "30", "Queue length, packets; 60 with RED."),
+];
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "cbq",
+    aliases: &[Alias { name: "cbq-wrr", implies: None }, Alias { name: "cbq-prr", implies: Some("prr") }],
+    source: include_str!("mod.rs"),
+    params: &[PARAMS, CLASS_PARAMS],
+    classes: Classes::RootedTree,
+    build: Some(build),
+};
+
+/// How far ahead of the clock the link may be believed busy, in packets of MTU: a device ring is
+/// filled ahead of the wire, but a link that is faster than its rate says must not push the
+/// estimates further and further away.
+const AHEAD_PACKETS: u64 = 64;
+
+/// When a child is asked again that waits for another call only: not at any time that comes.
+const HELD_FOR_EVER: Instant = Instant::from_nanos(u64::MAX - 1);
+
+/// The parameters of the discipline itself.
+#[derive(Clone, Copy, Debug)]
+struct Options {
+    rule: Rule,
+    efficient: bool,
+    gain_log2: u32,
+    minidle: bool,
+    callback: bool,
+    prr: bool,
+}
+
+impl Options {
+    const DEFAULT: Options = Options {
+        rule: Rule::TopLevel,
+        efficient: false,
+        gain_log2: 5,
+        minidle: true,
+        callback: false,
+        prr: false,
+    };
+
+    /// With what `params` say; what they do not say stays.
+    fn read(mut self, params: &Params) -> Result<Self, ParamError> {
+        for (field, value) in params.iter() {
+            match (field, value) {
+                ("efficient", Value::Flag) => self.efficient = true,
+                ("efficient", Value::Count(n)) => self.efficient = *n > 0,
+                ("prr", Value::Flag) => self.prr = true,
+                ("prr", Value::Count(n)) => self.prr = *n > 0,
+                ("minidle", Value::Word(word)) => self.minidle = *word != "off",
+                ("completion", Value::Word(word)) => self.callback = *word == "callback",
+                ("link-sharing", Value::Word("formal")) => self.rule = Rule::Formal,
+                ("link-sharing", Value::Word("ancestor-only")) => self.rule = Rule::AncestorOnly,
+                ("link-sharing", Value::Word(_)) => self.rule = Rule::TopLevel,
+                ("gain", Value::Count(n)) if n.is_power_of_two() && (2..=1024).contains(n) => {
+                    self.gain_log2 = n.trailing_zeros();
+                }
+                ("gain", found) => {
+                    return Err(ParamError::new(
+                        "",
+                        "gain",
+                        found,
+                        "a power of two from 2 to 1024, as 16 or 32",
+                    ));
+                }
+                _ => {}
+            }
+        }
+        Ok(self)
+    }
+}
+
+fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
+    let link = builder.link;
+    let options = Options::DEFAULT.read(&node.params)?;
+    let mut settings = Vec::with_capacity(node.classes.len());
+    for class in &node.classes {
+        let parent = class.parent.map_or(NONE, |p| p as u32);
+        settings.push(Settings::new(&class.name, parent, &link).read(&class.params, &link)?);
+    }
+    check_tree(&settings)?;
+    let (mut children, mut ranges) = (Vec::new(), Vec::new());
+    for (index, s) in settings.iter().enumerate() {
+        let first = builder.next_leaf();
+        children.push(builder.child(node, index, s.expected(&link), s.queue_limit())?);
+        ranges.push(first..builder.next_leaf());
+    }
+    Ok(Box::new(Cbq::new(options, settings, children, Routes::new(&ranges), link)))
+}
+
+/// Class-based queueing.
+pub struct Cbq {
+    options: Options,
+    classes: Vec<Class>,
+    children: Vec<Child>,
+    routes: Routes,
+    sharing: LinkSharing,
+    /// Children that said `At`: classes with packets that are not in `sharing` until then.
+    held: Wakes,
+    held_count: u32,
+    /// The children that are disciplines.
+    inner: Vec<u32>,
+    /// Children with packets.
+    backlogged: u32,
+    /// When the link will have sent what it got.
+    link_free: Fine,
+    link: Link,
+    /// Classes that woke up: what waiting costs, counted for tests.
+    woken: u64,
+}
+
+impl Cbq {
+    fn new(
+        options: Options,
+        settings: Vec<Settings>,
+        children: Vec<Child>,
+        routes: Routes,
+        link: Link,
+    ) -> Self {
+        let shape = |s: &Settings| s.shape(options.gain_log2, options.minidle, &link);
+        let make = |s: Settings| Class {
+            estimator: Estimator::new(&shape(&s), &link),
+            settings: s,
+            count: Count::default(),
+        };
+        let classes: Vec<Class> = settings.into_iter().map(make).collect();
+        Cbq {
+            sharing: sharing(&options, &classes, &link),
+            held: Wakes::new(classes.len()),
+            held_count: 0,
+            inner: (0..classes.len() as u32).filter(|&c| children[c as usize].as_leaf().is_none()).collect(),
+            backlogged: 0,
+            link_free: Fine::ZERO,
+            options,
+            classes,
+            children,
+            routes,
+            link,
+            woken: 0,
+        }
+    }
+
+    /// A child's backlog or willingness changed in a call: reads both again.
+    fn refresh(&mut self, class: usize, was_empty: bool, now: Instant) {
+        let empty = self.children[class].is_empty();
+        if empty != was_empty {
+            if empty {
+                self.backlogged -= 1;
+            } else {
+                self.backlogged += 1;
+            }
+        }
+        self.release(class);
+        if empty == self.sharing.is_queued(class) {
+            if empty {
+                self.sharing.leave(class);
+            } else {
+                self.sharing.enter(class, now);
+            }
+        }
+    }
+
+    fn release(&mut self, class: usize) {
+        if self.held_count > 0 && self.held.get(class) != Instant::NEVER {
+            self.held.set(class, Instant::NEVER);
+            self.held_count -= 1;
+        }
+    }
+
+    /// The child gives nothing before `at`: nobody need look at it until then.
+    fn hold(&mut self, class: usize, at: Instant) {
+        self.sharing.leave(class);
+        self.held.set(class, at.min(HELD_FOR_EVER));
+        self.held_count += 1;
+    }
+
+    /// Before a time is named: inner disciplines show whether they will have a packet then.
+    fn ask_inner(&mut self, cx: &mut Cx) {
+        for n in 0..self.inner.len() {
+            let class = self.inner[n] as usize;
+            if !self.sharing.is_queued(class) {
+                continue;
+            }
+            match self.children[class].head(cx) {
+                Head::Packet { .. } => {}
+                Head::At(at) => self.hold(class, at),
+                Head::Idle => self.refresh(class, false, cx.now),
+            }
+        }
+    }
+
+    fn advance(&mut self, now: Instant) {
+        while let Some(class) = self.held.take_due(now) {
+            self.held_count -= 1;
+            self.sharing.enter(class, now);
+        }
+        self.woken += u64::from(self.sharing.advance(now));
+    }
+
+    /// When somebody may send who may not now. Nobody below is asked before that.
+    fn next_time(&mut self) -> Instant {
+        for n in 0..if self.held_count > 0 { self.inner.len() } else { 0 } {
+            let class = self.inner[n] as usize;
+            let at = self.held.get(class);
+            let asks_anyway = self.options.efficient && self.sharing.members[class].lender != NONE;
+            if at < HELD_FOR_EVER && !asks_anyway {
+                // Its own time, but not before its share or a lender's allows it.
+                self.held.set(class, at.max(self.sharing.wake_of_chain(class)).min(HELD_FOR_EVER));
+            }
+        }
+        let held = if self.held.least() < HELD_FOR_EVER { self.held.least() } else { Instant::NEVER };
+        held.min(self.sharing.next_wake())
+    }
+
+    /// Counts a packet of `len` bytes whose transmission starts at `start` against its class and
+    /// every ancestor but the root, which is the link itself.
+    fn charge(&mut self, class: usize, len: u32, start: Fine, link: &Link, now: Instant) {
+        let on_link = link.time_for(len);
+        let bytes = u64::from(len) + u64::from(link.overhead);
+        let mut at = class;
+        loop {
+            let parent = self.sharing.members[at].parent;
+            if parent == NONE {
+                break;
+            }
+            let wake = self.classes[at].estimator.charge(start, on_link, bytes);
+            if wake > now {
+                self.classes[at].count.overs += 1;
+            }
+            self.sharing.set_wake(at, wake, now);
+            at = parent as usize;
+        }
+    }
+
+    /// What a packet of `pick.class` that just left means for everybody.
+    fn sent(&mut self, cx: &Cx, pick: Pick, len: u32) {
+        let class = pick.class as usize;
+        let count = &mut self.classes[class].count;
+        count.packets += 1;
+        count.bytes += u64::from(len);
+        count.borrows += u64::from(pick.lender != NONE);
+        self.sharing.sent(class, len);
+        if !self.options.callback {
+            let start = self.link_free.max(cx.now.into());
+            let on_link = cx.link.time_for(len);
+            let mtu = cx.link.time_for(cx.link.mtu).raw();
+            let ahead = Fine::from(cx.now) + Fine::from_raw(mtu * u128::from(AHEAD_PACKETS));
+            self.link_free = (start + on_link).min(ahead);
+            self.charge(class, len, start, &cx.link, cx.now);
+        }
+        self.refresh(class, false, cx.now);
+        let wakes_at = self.sharing.members[class].lender == NONE && self.sharing.is_queued(class);
+        if wakes_at && self.classes[class].estimator.wake() > cx.now {
+            self.classes[class].count.delays += 1;
+        }
+        self.sharing.departed(pick, cx.now);
+    }
+
+    /// Everything that is made from the classes' settings, anew.
+    fn rebuild(&mut self, now: Instant) {
+        for class in &mut self.classes {
+            let shape = class.settings.shape(self.options.gain_log2, self.options.minidle, &self.link);
+            class.estimator.shape(&shape, &self.link);
+        }
+        let queued: Vec<bool> = (0..self.classes.len()).map(|c| self.sharing.is_queued(c)).collect();
+        self.sharing = sharing(&self.options, &self.classes, &self.link);
+        for (class, _) in queued.iter().enumerate().filter(|(_, queued)| **queued) {
+            self.sharing.enter(class, now);
+        }
+    }
+}
+
+fn sharing(options: &Options, classes: &[Class], link: &Link) -> LinkSharing {
+    let settings: Vec<Settings> = classes.iter().map(|c| c.settings.clone()).collect();
+    let positions: Vec<Position> = classes
+        .iter()
+        .zip(quanta(&settings, link))
+        .map(|(class, quantum)| Position {
+            parent: class.settings.parent,
+            borrows: class.settings.borrows && class.settings.parent != NONE,
+            priority: class.settings.priority,
+            quantum,
+            // The root is the link: it is never over itself.
+            wake: if class.settings.parent == NONE { Instant::ZERO } else { class.estimator.wake() },
+        })
+        .collect();
+    LinkSharing::new(&positions, options.rule, options.prr)
+}
+
+impl Discipline for Cbq {
+    fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
+        let class = self.routes.child(cx.packets.get(&id).leaf).unwrap_or(0);
+        let child = &mut self.children[class];
+        let was_empty = child.is_empty();
+        let verdict = child.enqueue(cx, id);
+        self.refresh(class, was_empty, cx.now);
+        if verdict == Verdict::Dropped {
+            self.classes[class].count.refused += 1;
+        }
+        // A packet that found the queue full is demand too: a class that starves sees no others.
+        if self.sharing.is_queued(class) {
+            self.sharing.arrived(class, cx.now);
+        }
+        verdict
+    }
+
+    fn dequeue(&mut self, cx: &mut Cx) -> Next {
+        self.advance(cx.now);
+        loop {
+            if self.backlogged == 0 {
+                return Next::Idle;
+            }
+            let mut pick = self.sharing.pick();
+            if pick.is_none() && self.options.efficient {
+                pick = self.sharing.pick_any_borrower();
+            }
+            let Some(pick) = pick else {
+                self.ask_inner(cx);
+                return if self.backlogged == 0 { Next::Idle } else { Next::At(self.next_time()) };
+            };
+            let class = pick.class as usize;
+            match self.children[class].take(cx) {
+                Next::Packet(id) => {
+                    self.sent(cx, pick, cx.packets.get(&id).len);
+                    return Next::Packet(id);
+                }
+                Next::At(at) => self.hold(class, at),
+                // All that was there died on the way out.
+                Next::Idle if self.children[class].is_empty() => self.refresh(class, false, cx.now),
+                Next::Idle => {
+                    cx.broken("cbq", "a child with packets said that it had none");
+                    self.hold(class, Instant::NEVER);
+                }
+            }
+        }
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.children.iter().fold(Backlog::default(), |sum, child| sum + child.backlog())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.backlogged == 0
+    }
+
+    fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
+        for class in 0..self.children.len() {
+            let was_empty = self.children[class].is_empty();
+            self.children[class].flush(cx, reason);
+            self.refresh(class, was_empty, cx.now);
+        }
+    }
+
+    fn reconfigure(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
+        if class.is_empty() {
+            self.options = self.options.read(params)?;
+            self.rebuild(cx.now);
+            return Ok(());
+        }
+        let Some(index) = self.classes.iter().position(|c| c.settings.name == class) else {
+            for index in 0..self.children.len() {
+                let was_empty = self.children[index].is_empty();
+                let done = self.children[index].reconfigure_below(cx, class, params);
+                self.refresh(index, was_empty, cx.now);
+                match done {
+                    Err(error) if error.field == "class" => {}
+                    done => return done,
+                }
+            }
+            return Err(ParamError::new(class, "class", class, "a class of this interface"));
+        };
+        let new = self.classes[index].settings.read(params, &self.link)?;
+        let mut all: Vec<Settings> = self.classes.iter().map(|c| c.settings.clone()).collect();
+        all[index] = new.clone();
+        check_tree(&all)?;
+        let was_empty = self.children[index].is_empty();
+        let done = self.children[index].reconfigure_queue(cx, class, params);
+        self.refresh(index, was_empty, cx.now);
+        done?;
+        if let Some(leaf) = self.children[index].as_leaf_mut()
+            && !params.has("qlimit")
+            && new.queue_limit() != self.classes[index].settings.queue_limit()
+        {
+            leaf.set_limit(new.queue_limit());
+        }
+        self.classes[index].settings = new;
+        self.rebuild(cx.now);
+        Ok(())
+    }
+
+    fn visit_stats(&self, visit: &mut dyn Visit) {
+        // Depth first from the root, siblings in the order of the file.
+        let mut stack = vec![(NONE, 0)];
+        while let Some((parent, depth)) = stack.pop() {
+            if parent != NONE {
+                let class = &self.classes[parent as usize];
+                visit.class(&class.settings.name, depth);
+                class.visit_stats(self.sharing.quantum(parent as usize), visit);
+                self.children[parent as usize].visit_stats(visit);
+            }
+            let below = self.classes.iter().enumerate().rev().filter(|(_, c)| c.settings.parent == parent);
+            stack.extend(below.map(|(n, _)| (n as u32, depth + 1)));
+        }
+    }
+
+    fn check(&self, cx: &Cx) -> Result<(), Broken> {
+        let broken = |what| Broken { discipline: "cbq", what };
+        let mut backlogged = 0;
+        for (class, child) in self.children.iter().enumerate() {
+            child.check(cx)?;
+            backlogged += u32::from(!child.is_empty());
+            let held = self.held.get(class) != Instant::NEVER;
+            if child.is_empty() != (!self.sharing.is_queued(class) && !held) {
+                return Err(broken("a class with packets is neither scheduled nor held, or an empty one is"));
+            }
+            if child.is_empty() != (child.backlog().packets == 0) {
+                return Err(broken("a child is empty and has a backlog"));
+            }
+        }
+        if backlogged != self.backlogged {
+            return Err(broken("the number of classes with packets is wrong"));
+        }
+        self.sharing.check(cx.now).map_err(broken)
+    }
+
+    fn on_sent(&mut self, cx: &mut Cx, id: &PacketId, at: Instant) {
+        let row = cx.packets.get(id);
+        let (Some(class), len) = (self.routes.child(row.leaf), row.len) else { return };
+        let was_empty = self.children[class].is_empty();
+        self.children[class].on_sent(cx, id, at);
+        self.refresh(class, was_empty, cx.now);
+        if self.options.callback {
+            let start = Fine::from(at).saturating_sub(cx.link.time_for(len));
+            self.charge(class, len, start, &cx.link, cx.now);
+        }
+    }
+}

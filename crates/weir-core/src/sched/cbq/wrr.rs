@@ -1,0 +1,254 @@
+//! Weighted round robin inside a priority: who of those that may send sends next.
+//!
+//! Each class has a credit of bytes and keeps its turn until that is used up; a turn that ends
+//! gives the class its quantum for the next one. A packet larger than the credit still goes and
+//! leaves a debt, so that over many turns each class sends in proportion to its quantum whatever
+//! its packets' sizes, and within one quantum and one packet at any time. Classes that may not
+//! send are no bits in the sets, and cost nothing.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// A set of small numbers, with "the next from here".
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn new(len: usize) -> Self {
+        Bits(vec![0; len.div_ceil(64)])
+    }
+    #[inline]
+    fn set(&mut self, at: usize, value: bool) {
+        let bit = 1 << (at % 64);
+        if value {
+            self.0[at / 64] |= bit;
+        } else {
+            self.0[at / 64] &= !bit;
+        }
+    }
+    fn has(&self, at: usize) -> bool {
+        self.0[at / 64] >> (at % 64) & 1 == 1
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Turn {
+    class: u32,
+    credit: i64,
+    quantum: i64,
+}
+
+/// The classes of one priority.
+pub(super) struct Ring {
+    turns: Vec<Turn>,
+    /// Underlimit, with packets.
+    ready: Bits,
+    /// Overlimit, with packets and a lender.
+    over: Bits,
+    ready_count: u32,
+    over_count: u32,
+    cursor: usize,
+    packet_by_packet: bool,
+}
+
+/// How a class with packets stands with the scheduler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Standing {
+    /// Underlimit: may send.
+    Ready,
+    /// Overlimit, and may send if somebody lends.
+    Over,
+    /// No packets, or waiting until it is underlimit.
+    Out,
+}
+
+impl Ring {
+    /// A ring of those (class, quantum); quanta are at least 1 byte.
+    pub fn new(members: &[(u32, i64)], packet_by_packet: bool) -> Self {
+        let turn =
+            |&(class, quantum): &(u32, i64)| Turn { class, credit: quantum.max(1), quantum: quantum.max(1) };
+        Ring {
+            turns: members.iter().map(turn).collect(),
+            ready: Bits::new(members.len()),
+            over: Bits::new(members.len()),
+            ready_count: 0,
+            over_count: 0,
+            cursor: 0,
+            packet_by_packet,
+        }
+    }
+
+    /// True if a class is ready, or, with `borrowers`, might borrow.
+    #[inline]
+    pub fn any(&self, borrowers: bool) -> bool {
+        self.ready_count > 0 || (borrowers && self.over_count > 0)
+    }
+
+    /// How the class at `place` stands.
+    pub fn standing(&self, place: usize) -> Standing {
+        match (self.ready.has(place), self.over.has(place)) {
+            (true, _) => Standing::Ready,
+            (false, true) => Standing::Over,
+            (false, false) => Standing::Out,
+        }
+    }
+
+    /// Changes how the class at `place` stands.
+    #[inline]
+    pub fn stand(&mut self, place: usize, from: Standing, to: Standing) {
+        match from {
+            Standing::Ready => (self.ready_count -= 1, self.ready.set(place, false)).1,
+            Standing::Over => (self.over_count -= 1, self.over.set(place, false)).1,
+            Standing::Out => {}
+        }
+        match to {
+            Standing::Ready => (self.ready_count += 1, self.ready.set(place, true)).1,
+            Standing::Over => (self.over_count += 1, self.over.set(place, true)).1,
+            Standing::Out => {}
+        }
+    }
+
+    /// The first candidate at or after `from`, without wrapping.
+    #[inline]
+    fn next(&self, from: usize, borrowers: bool) -> Option<usize> {
+        let mut mask = u64::MAX << (from % 64);
+        for word in from / 64..self.ready.0.len() {
+            let over = if borrowers { self.over.0[word] } else { 0 };
+            let bits = (self.ready.0[word] | over) & mask;
+            if bits != 0 {
+                return Some(word * 64 + bits.trailing_zeros() as usize);
+            }
+            mask = u64::MAX;
+        }
+        None
+    }
+
+    /// The class whose turn it is among those that `may` send; with it, what `may` said.
+    #[inline]
+    pub fn pick<T>(&mut self, borrowers: bool, may: impl Fn(u32) -> Option<T>) -> Option<(u32, T)> {
+        let mut poor = false;
+        let (mut from, mut wrapped) = (self.cursor, false);
+        loop {
+            let place = match self.next(from, borrowers) {
+                Some(place) if !wrapped || place < self.cursor => place,
+                None if !wrapped => {
+                    (from, wrapped) = (0, true);
+                    continue;
+                }
+                _ => break,
+            };
+            from = place + 1;
+            let turn = &mut self.turns[place];
+            if let Some(how) = may(turn.class) {
+                if self.packet_by_packet || turn.credit > 0 {
+                    self.cursor = place;
+                    return Some((turn.class, how));
+                }
+                turn.credit += turn.quantum;
+                poor = true;
+            }
+        }
+        if !poor {
+            return None;
+        }
+        self.hand_out(borrowers, &may);
+        self.pick(borrowers, may)
+    }
+
+    /// Everybody who may send is in debt: as many rounds at once as give somebody a credit.
+    #[cold]
+    fn hand_out<T>(&mut self, borrowers: bool, may: &impl Fn(u32) -> Option<T>) {
+        let mut rounds = i64::MAX;
+        let mut from = 0;
+        while let Some(place) = self.next(from, borrowers) {
+            from = place + 1;
+            let turn = &self.turns[place];
+            if may(turn.class).is_some() {
+                // The least n with credit + n * quantum > 0.
+                rounds = rounds.min((-turn.credit).max(0) / turn.quantum + 1);
+            }
+        }
+        from = 0;
+        while let Some(place) = self.next(from, borrowers) {
+            from = place + 1;
+            let turn = &mut self.turns[place];
+            if may(turn.class).is_some() && turn.credit <= 0 {
+                turn.credit += rounds.saturating_mul(turn.quantum);
+            }
+        }
+    }
+
+    /// The class at `place` sent a packet of `bytes`.
+    #[inline]
+    pub fn sent(&mut self, place: usize, bytes: u32) {
+        let turn = &mut self.turns[place];
+        if !self.packet_by_packet {
+            turn.credit -= i64::from(bytes);
+            if turn.credit > 0 {
+                return;
+            }
+            turn.credit += turn.quantum;
+        }
+        self.cursor = if place + 1 == self.turns.len() { 0 } else { place + 1 };
+    }
+
+    /// Bytes that the class at `place` may send in a turn.
+    pub fn quantum(&self, place: usize) -> i64 {
+        self.turns[place].quantum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes that each of the classes sends in `packets` packets, all of them always ready.
+    fn shares(quanta: &[i64], sizes: &[u32], packets: u32) -> Vec<u64> {
+        let members: Vec<_> = quanta.iter().enumerate().map(|(n, &q)| (n as u32, q)).collect();
+        let mut ring = Ring::new(&members, false);
+        let mut bytes = vec![0; quanta.len()];
+        for place in 0..quanta.len() {
+            ring.stand(place, Standing::Out, Standing::Ready);
+        }
+        for _ in 0..packets {
+            let (class, ()) = ring.pick(false, |_| Some(())).unwrap();
+            bytes[class as usize] += u64::from(sizes[class as usize]);
+            ring.sent(class as usize, sizes[class as usize]);
+        }
+        bytes
+    }
+
+    #[test]
+    fn bytes_follow_the_quanta_whatever_the_sizes() {
+        for scale in [1, 10, 100, 1_000] {
+            let bytes = shares(&[scale, 2 * scale, 3 * scale], &[64, 576, 1500], 200_000);
+            let unit = bytes[0] as i64;
+            for (n, &b) in bytes.iter().enumerate() {
+                let off = b as i64 - unit * (n as i64 + 1);
+                assert!(off.abs() < unit / 50, "{scale}: {bytes:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn reversed_the_quanta_reverse_the_bytes() {
+        let bytes = shares(&[300, 200, 100], &[64, 576, 1500], 200_000);
+        assert!(bytes[0] > 2 * bytes[2], "{bytes:?}");
+    }
+
+    #[test]
+    fn only_those_who_may_are_picked() {
+        let members: Vec<_> = (0..200).map(|n| (n, 100)).collect();
+        let mut ring = Ring::new(&members, true);
+        for place in 0..200 {
+            ring.stand(place, Standing::Out, if place % 2 == 0 { Standing::Ready } else { Standing::Over });
+        }
+        let mut seen = vec![0; 200];
+        for _ in 0..400 {
+            let (class, ()) = ring.pick(true, |c| (c % 3 == 0).then_some(())).unwrap();
+            seen[class as usize] += 1;
+            ring.sent(class as usize, 1_000);
+        }
+        assert!(seen.iter().enumerate().all(|(n, &s)| if n % 3 == 0 { s >= 5 } else { s == 0 }), "{seen:?}");
+        assert!(ring.pick(false, |c| (c % 2 == 1).then_some(())).is_none());
+    }
+}
