@@ -5,6 +5,8 @@
 //! (A33); the same file serves every discipline that is one queue with an AQM.
 //! Cost: a list operation a packet; no memory beyond the packets.
 //! Guarantees: drops only when full (`a33_drops_only_when_full`).
+//! Parameters: `qlimit` (packets, 1 to 1000000, 50), `drop-head` (when the queue is full the oldest
+//! packet dies).
 
 use super::registry::{Alias, Builder, Classes, Entry, Node};
 use crate::aqm::{self, Of};

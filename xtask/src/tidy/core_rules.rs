@@ -1,0 +1,95 @@
+//! What keeps weir-core a library that runs anywhere and replays bit for bit.
+
+use super::code::{code_only, lines_with, rust, without_tests};
+use super::{File, Violation};
+
+const CORE: &str = "crates/weir-core/";
+
+pub fn core_is_no_std_and_safe(files: &[File]) -> Vec<Violation> {
+    let lib = format!("{CORE}src/lib.rs");
+    let mut found = Vec::new();
+    for file in files.iter().filter(|f| f.path == lib) {
+        for attribute in ["#![no_std]", "#![forbid(unsafe_code)]"] {
+            if !file.text.lines().any(|line| line.trim() == attribute) {
+                found.push(Violation::new(file, 1, format!("must say `{attribute}`")));
+            }
+        }
+    }
+    found
+}
+
+pub fn core_has_no_floats(files: &[File]) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for file in rust(files, false).filter(|f| f.path.starts_with(CORE)) {
+        let code = code_only(without_tests(&file.text));
+        for float in ["f32", "f64"] {
+            for line in lines_with(&code, float) {
+                found.push(Violation::new(file, line, format!("`{float}`: weir-core computes in integers")));
+            }
+        }
+    }
+    found
+}
+
+/// Time is handed in there; a clock of the machine would make two runs differ.
+pub fn no_clock_where_time_is_told(files: &[File]) -> Vec<Violation> {
+    const TOLD: [&str; 4] = [CORE, "crates/weir-conf/", "crates/weir-scenario/", "crates/weir-sim/"];
+    let mut found = Vec::new();
+    for file in rust(files, false).filter(|f| TOLD.iter().any(|c| f.path.starts_with(c))) {
+        let code = code_only(without_tests(&file.text));
+        for clock in ["Instant::now", "SystemTime", "std::time"] {
+            for line in lines_with(&code, clock) {
+                found.push(Violation::new(file, line, format!("`{clock}`: time is told here, never read")));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::holds_for;
+
+    #[test]
+    fn the_core_says_what_it_is() {
+        holds_for(
+            core_is_no_std_and_safe,
+            &[("crates/weir-core/src/lib.rs", "//! x\n#![no_std]\n#![forbid(unsafe_code)]\n")],
+            &[
+                ("crates/weir-core/src/lib.rs", "#![no_std]\n"),
+                ("crates/weir-core/src/lib.rs", "// #![no_std]"),
+            ],
+        );
+    }
+
+    #[test]
+    fn the_core_has_integers_only() {
+        holds_for(
+            core_has_no_floats,
+            &[
+                (
+                    "crates/weir-core/src/a.rs",
+                    "// an f64\nlet x = 1;\n#[cfg(test)]\nmod tests {\n let x: f64; }",
+                ),
+                ("crates/weir-sim/src/a.rs", "let x: f64;"),
+            ],
+            &[("crates/weir-core/src/a.rs", "let x: f64;"), ("crates/weir-core/src/a.rs", "x as f32")],
+        );
+    }
+
+    #[test]
+    fn time_is_told() {
+        holds_for(
+            no_clock_where_time_is_told,
+            &[
+                ("crates/weir-engine/src/a.rs", "Instant::now()"),
+                ("crates/weir-sim/src/a.rs", "Instant::ZERO"),
+            ],
+            &[
+                ("crates/weir-sim/src/a.rs", "Instant::now()"),
+                ("crates/weir-core/src/a.rs", "use std::time::X;"),
+            ],
+        );
+    }
+}

@@ -1,0 +1,123 @@
+//! The rules of the house, each a function from the files to what is wrong with them.
+//!
+//! Exceptions stand in `allowed.rs`, each with its reason, and nowhere else.
+
+mod allowed;
+mod code;
+mod core_rules;
+mod manifest;
+mod pages;
+mod text;
+
+use std::fmt;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// A file of the project.
+pub struct File {
+    /// Its path from the root, with `/`.
+    pub path: String,
+    /// What is in it.
+    pub text: String,
+}
+
+/// A rule that does not hold.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Violation {
+    path: String,
+    line: usize,
+    what: String,
+}
+
+impl Violation {
+    fn new(file: &File, line: usize, what: impl Into<String>) -> Self {
+        Violation { path: file.path.clone(), line, what: what.into() }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.path, self.line, self.what)
+    }
+}
+
+type Rule = fn(&[File]) -> Vec<Violation>;
+
+/// Every rule. One line each.
+const RULES: &[Rule] = &[
+    manifest::dependencies_point_up,
+    manifest::core_depends_on_nothing,
+    manifest::packages_come_from_the_public_registry,
+    core_rules::core_is_no_std_and_safe,
+    core_rules::core_has_no_floats,
+    core_rules::no_clock_where_time_is_told,
+    code::unsafe_stands_in_weir_io_with_its_reason,
+    code::nothing_is_left_to_do,
+    code::no_unwrap_outside_tests,
+    code::files_are_short,
+    pages::disciplines_open_with_their_manual,
+    pages::disciplines_have_a_page,
+    pages::guarantees_name_tests_that_exist,
+    text::no_paths_of_a_machine,
+];
+
+/// Applies every rule to the files below `root` and prints what does not hold.
+pub fn main(root: &Path) -> ExitCode {
+    let mut files = Vec::new();
+    if let Err(error) = collect(root, root, &mut files) {
+        eprintln!("tidy: cannot read {}: {error}", root.display());
+        return ExitCode::from(2);
+    }
+    let mut found: Vec<Violation> = RULES.iter().flat_map(|rule| rule(&files)).collect();
+    found.sort();
+    for violation in &found {
+        eprintln!("{violation}");
+    }
+    if found.is_empty() {
+        println!("tidy: {} rules hold in {} files", RULES.len(), files.len());
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("tidy: {} violations", found.len());
+    ExitCode::FAILURE
+}
+
+/// Reads every text file below `folder`, but for what is generated.
+fn collect(root: &Path, folder: &Path, files: &mut Vec<File>) -> std::io::Result<()> {
+    const HIDDEN_BUT_OURS: [&str; 3] = [".cargo", ".ci", ".gitignore"];
+    const GENERATED: [&str; 3] = ["target", "node_modules", "out"];
+    let mut entries: Vec<_> = std::fs::read_dir(folder)?.collect::<Result<_, _>>()?;
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    for entry in entries {
+        let (name, kind) = (entry.file_name(), entry.file_type()?);
+        let name = name.to_string_lossy();
+        if (name.starts_with('.') && !HIDDEN_BUT_OURS.contains(&&*name)) || GENERATED.contains(&&*name) {
+            continue;
+        }
+        if kind.is_dir() {
+            collect(root, &entry.path(), files)?;
+        } else if kind.is_file()
+            && let Ok(text) = std::fs::read_to_string(entry.path())
+        {
+            let path =
+                entry.path().strip_prefix(root).unwrap_or(&entry.path()).to_string_lossy().into_owned();
+            files.push(File { path, text });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+fn file(path: &str, text: &str) -> File {
+    File { path: path.into(), text: text.into() }
+}
+
+/// For the tests of rules: each of `bad` is caught, each of `good` is not.
+#[cfg(test)]
+fn holds_for(rule: Rule, good: &[(&str, &str)], bad: &[(&str, &str)]) {
+    for (path, text) in good {
+        assert_eq!(rule(&[file(path, text)]), [], "{path}: {text}");
+    }
+    for (path, text) in bad {
+        assert_ne!(rule(&[file(path, text)]), [], "{path}: {text}");
+    }
+}

@@ -1,0 +1,134 @@
+//! What is written about each discipline: the head of its file, its page in the book.
+
+use super::code::rust;
+use super::{File, Violation};
+use weir_core::sched::{Entry, Registry};
+
+/// What the head of a discipline's file must have, in this order.
+const HEADINGS: [&str; 5] = ["Principle:", "Paper:", "Cost:", "Guarantees:", "Parameters:"];
+const PAGES: &str = "book/src/disciplines/";
+
+/// Each registered discipline that runs, with the head of its file.
+fn built(files: &[File]) -> Vec<(Entry, File)> {
+    let registry = Registry::builtin();
+    let runs = registry.iter().filter(|e| e.build.is_some());
+    runs.map(|entry| {
+        let path = files.iter().find(|f| f.text == entry.source).map_or(entry.name, |f| &f.path);
+        (*entry, File { path: path.into(), text: entry.manual() })
+    })
+    .collect()
+}
+
+pub fn disciplines_open_with_their_manual(files: &[File]) -> Vec<Violation> {
+    built(files).iter().flat_map(|(_, manual)| headings_of(manual)).collect()
+}
+
+fn headings_of(manual: &File) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let mut from = 0;
+    let first = manual.text.lines().next().unwrap_or("");
+    if !first.contains(": ")
+        || !first.trim_end().ends_with(['.', ';', ',']) && manual.text.lines().count() < 2
+    {
+        found.push(Violation::new(manual, 1, "the first line says `NAME: what it does, in a sentence.`"));
+    }
+    for heading in HEADINGS {
+        match manual.text.lines().skip(from).position(|line| line.starts_with(heading)) {
+            Some(at) => from += at,
+            None => {
+                let what = format!("no `{heading}` in its place; the order is {}", HEADINGS.join(" "));
+                found.push(Violation::new(manual, from + 1, what));
+            }
+        }
+    }
+    found
+}
+
+/// The names in backquotes under `Guarantees:` that look like tests, with their lines.
+fn tests_named(manual: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let mut inside = false;
+    for (number, line) in manual.lines().enumerate() {
+        if let Some(heading) = HEADINGS.iter().find(|h| line.starts_with(**h)) {
+            inside = *heading == "Guarantees:";
+        }
+        if inside {
+            let names = line.split('`').skip(1).step_by(2);
+            let is_test = |n: &&str| {
+                n.matches('_').count() >= 2 && n.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+            };
+            found.extend(names.filter(is_test).map(|n| (number + 1, n)));
+        }
+    }
+    found
+}
+
+pub fn guarantees_name_tests_that_exist(files: &[File]) -> Vec<Violation> {
+    built(files).iter().flat_map(|(_, manual)| missing_tests(manual, files)).collect()
+}
+
+fn missing_tests(manual: &File, files: &[File]) -> Vec<Violation> {
+    let exists = |name: &str| {
+        let definition = format!("fn {name}(");
+        rust(files, true).any(|f| f.text.contains(&definition))
+    };
+    let named = tests_named(&manual.text).into_iter().filter(|(_, name)| !exists(name));
+    named.map(|(line, name)| Violation::new(manual, line, format!("there is no test `{name}`"))).collect()
+}
+
+/// From the day that the book has such pages.
+pub fn disciplines_have_a_page(files: &[File]) -> Vec<Violation> {
+    if !files.iter().any(|f| f.path.starts_with(PAGES)) {
+        return Vec::new();
+    }
+    let names = built(files).into_iter().map(|(entry, _)| entry.name);
+    names.filter_map(|name| missing_page(name, files)).collect()
+}
+
+fn missing_page(name: &str, files: &[File]) -> Option<Violation> {
+    let path = format!("{PAGES}{name}.md");
+    if files.iter().any(|f| f.path == path) {
+        return None;
+    }
+    Some(Violation { path, line: 1, what: format!("{name} is registered and has no page in the book") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::file;
+
+    const GOOD: &str = "X: does x.\n\nPrinciple: p.\nPaper: p.\nWhere we differ, and why: no.\nCost: c.\n\
+                        Guarantees: g (`a_b_c`).\nParameters: `qlimit_of_it_all`.\n";
+
+    #[test]
+    fn the_head_is_complete_and_in_order() {
+        assert_eq!(headings_of(&file("x", GOOD)), []);
+        for heading in HEADINGS {
+            assert_ne!(headings_of(&file("x", &GOOD.replace(heading, "Other:"))), [], "{heading}");
+        }
+        assert_ne!(
+            headings_of(&file(
+                "x",
+                "X: x.\nPaper: p.\nPrinciple: p.\nCost: c.\nGuarantees: g.\nParameters: -"
+            )),
+            []
+        );
+        assert_ne!(headings_of(&file("x", "")), []);
+    }
+
+    #[test]
+    fn guarantees_are_tested() {
+        let manual = file("x", GOOD);
+        assert_eq!(missing_tests(&manual, &[file("a.rs", "fn a_b_c() {}")]), []);
+        assert_eq!(missing_tests(&manual, &[file("a.rs", "fn a_b_d() {}")]).len(), 1);
+    }
+
+    #[test]
+    fn a_discipline_has_a_page() {
+        assert!(missing_page("x", &[file("book/src/disciplines/x.md", "# X")]).is_none());
+        assert!(missing_page("x", &[file("book/src/disciplines/y.md", "# Y")]).is_some());
+        assert_eq!(disciplines_have_a_page(&[]), []);
+        assert_ne!(disciplines_have_a_page(&[file("book/src/disciplines/y.md", "# Y")]), []);
+    }
+}
