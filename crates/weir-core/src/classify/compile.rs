@@ -7,15 +7,24 @@
 //! IPv4  0: dst 32 | src 32        1: dst port 16 | src port 16 | protocol 8 | tos 8 | 0    2: spi
 //! IPv6  0,1: dst   2,3: src       4: as 1 above                                5: flow label | spi
 //! ```
+//!
+//! *Why this search.* Filters have no ranges, only masked values, so hashing fits; decision trees
+//! and bit vectors are as fast to ask but slow to change. Measured with `examples/classify_cost.rs`
+//! on an access-list-like mix of 10,000 five-tuple filters, on one core: merged tuples in order of
+//! their best filter 190 ns a packet; with one byte of hash per chain looked at first, and a filter
+//! in one cache line, 120 ns; chains of up to 4 filters beat 2, 3, 6 and 10. Without pruning every
+//! search would look into all 20 tables instead of 9. Of 100 filters 21 ns, of 1,000 53 ns; exact
+//! five-tuples 19 to 24 ns at any size. A filter comes or goes in about 1 microsecond; now and then
+//! a table doubles its slots, which takes as long as it has chains.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
 
 use super::field::{Field, Fields};
-use super::filter::Filter;
+use super::filter::{Filter, Rank};
 use super::prune::{DIMENSIONS, Dimension, Prune};
-use super::tables::{Count, Entry, Tables, Work};
+use super::tables::{Count, Tables, Work};
 use crate::packet::key::{Family, Key};
 
 /// A filter inside a classifier, until it is removed; then the number may be given again.
@@ -43,9 +52,11 @@ pub struct Match {
 pub struct Classifier {
     v4: Tables<3>,
     v6: Tables<6>,
-    filters: Vec<Option<(u128, Filter)>>,
+    filters: Vec<Option<(Rank, Filter)>>,
+    /// The class of each filter once more, close together.
+    classes: Vec<u32>,
     free: Vec<u32>,
-    by_rank: BTreeMap<u128, FilterId>,
+    by_rank: BTreeMap<Rank, FilterId>,
     sequence: u64,
 }
 
@@ -69,6 +80,7 @@ impl Classifier {
             v4: Tables::new(Prune::new(DIMENSIONS_V4), relax_v4),
             v6: Tables::new(Prune::new(DIMENSIONS_V6), relax_v6),
             filters: Vec::new(),
+            classes: Vec::new(),
             free: Vec::new(),
             by_rank: BTreeMap::new(),
             sequence: 0,
@@ -92,21 +104,23 @@ impl Classifier {
             Some(id) => id,
             None => {
                 self.filters.push(None);
+                self.classes.push(0);
                 (self.filters.len() - 1) as u32
             }
         };
         match filter.family() {
             Family::V4 => {
                 let (value, mask) = (pack_v4(filter.value()), pack_v4(filter.mask()));
-                self.v4.insert(value, mask, rank, filter.class, id);
+                self.v4.insert(value, mask, rank, id);
             }
             Family::V6 => {
                 let (value, mask) = (pack_v6(filter.value()), pack_v6(filter.mask()));
-                self.v6.insert(value, mask, rank, filter.class, id);
+                self.v6.insert(value, mask, rank, id);
             }
             Family::Other => {}
         }
         self.by_rank.insert(rank, FilterId(id));
+        self.classes[id as usize] = filter.class;
         self.filters[id as usize] = Some((rank, filter));
         FilterId(id)
     }
@@ -143,11 +157,12 @@ impl Classifier {
     #[inline(always)]
     fn search<C: Count>(&self, key: &Key, count: &mut C) -> Option<Match> {
         let fields = Fields::of_key(key);
-        match key.family {
-            Family::V4 => self.v4.search(&pack_v4(&fields), count).map(to_match),
-            Family::V6 => self.v6.search(&pack_v6(&fields), count).map(to_match),
+        let filter = match key.family {
+            Family::V4 => self.v4.search(&pack_v4(&fields), count),
+            Family::V6 => self.v6.search(&pack_v6(&fields), count),
             Family::Other => None,
-        }
+        }?;
+        Some(Match { class: self.classes[filter as usize], filter: FilterId(filter) })
     }
 
     /// Every filter that matches, in the order of precedence.
@@ -189,13 +204,9 @@ impl Classifier {
         self.v4.tables() + self.v6.tables()
     }
 
-    pub(super) fn rank(&self, id: FilterId) -> u128 {
-        self.filters.get(id.index()).and_then(|f| f.as_ref()).map_or(0, |&(rank, _)| rank)
+    pub(super) fn rank(&self, id: FilterId) -> Rank {
+        self.filters.get(id.index()).and_then(|f| f.as_ref()).map_or(Rank::default(), |&(rank, _)| rank)
     }
-}
-
-fn to_match<const N: usize>(entry: &Entry<N>) -> Match {
-    Match { class: entry.class, filter: FilterId(entry.filter) }
 }
 
 #[inline(always)]

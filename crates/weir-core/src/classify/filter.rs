@@ -18,7 +18,7 @@ pub struct Filter {
     pub class: u32,
     /// `ruleno`: higher is matched first.
     pub ruleno: i32,
-    /// Line number: among equals the later one is matched first.
+    /// Line number, up to 2^31 - 1: among equals the later one is matched first.
     pub order: u32,
     family: Family,
     value: Fields,
@@ -108,24 +108,31 @@ impl Filter {
         None
     }
 
-    /// Greater is matched first: `ruleno`, then single host, then line; `sequence` decides among
-    /// filters of one line.
+    /// Its place in the order of precedence; `sequence` decides among filters of one line.
     ///
     /// ```text
-    /// 127       96  95   94      63  62       0
-    /// | ruleno+2^31 | host | order | sequence  |     never 0 for sequence > 0
+    /// 63            32  31   30           0
+    /// | ruleno + 2^31 | host | order        |
     /// ```
-    pub(super) fn rank(&self, sequence: u64) -> u128 {
+    pub(super) fn rank(&self, sequence: u64) -> Rank {
         let ruleno = (self.ruleno as u32) ^ 0x8000_0000;
-        (u128::from(ruleno) << 96)
-            | (u128::from(self.is_host()) << 95)
-            | (u128::from(self.order) << 63)
-            | u128::from(sequence & (u64::MAX >> 1))
+        let order = self.order.min(u32::MAX >> 1);
+        let key = (u64::from(ruleno) << 32) | (u64::from(self.is_host()) << 31) | u64::from(order);
+        Rank { key, sequence }
     }
     /// Whether this filter is asked before `other`: the precedence without the sequence.
     pub fn precedes(&self, other: &Filter) -> bool {
         self.rank(0) > other.rank(0)
     }
+}
+
+/// A filter's place in the order of precedence: the greater is matched first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub(super) struct Rank {
+    /// `ruleno`, then single host, then line.
+    pub key: u64,
+    /// When it was added: no two are equal.
+    pub sequence: u64,
 }
 
 /// How the packets that two filters match overlap.
@@ -239,7 +246,7 @@ mod tests {
             assert!(first.precedes(&second) && !second.precedes(&first), "{first:?} {second:?}");
         }
         assert!(v4(1).rank(2) > v4(1).rank(1), "on one line, the one added later");
-        assert!(v4(u32::MAX).ruleno(i32::MIN).rank(1) < host(0).ruleno(i32::MIN).rank(1));
+        assert!(v4(u32::MAX).ruleno(i32::MIN).rank(9) < host(0).ruleno(i32::MIN).rank(1));
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub mod explain;
 pub mod field;
 pub mod filter;
 mod prune;
+mod slots;
 mod tables;
 
 pub use compile::{Classifier, FilterId, Match};

@@ -8,8 +8,8 @@
 //! G. Varghese, "Packet Classification using Tuple Space Search", SIGCOMM 1999, §4, with rows
 //! instead of tries, so that a filter comes and goes in a few steps.)
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use alloc::vec;
 use alloc::vec::Vec;
 
 /// Tables per plane: one machine word.
@@ -40,7 +40,7 @@ impl Dimension {
 #[derive(Clone)]
 struct Plane {
     /// Dimension after dimension: what a dimension never sees stays out of the cache.
-    rows: Vec<u64>,
+    rows: [Box<[u64; ROWS]>; DIMENSIONS],
     any: [u64; DIMENSIONS],
 }
 
@@ -70,9 +70,8 @@ impl Prune {
     pub fn candidates<const N: usize>(&self, plane: usize, packet: &[u64; N]) -> u64 {
         let Some(plane) = self.planes.get(plane) else { return 0 };
         let mut tables = u64::MAX;
-        for (i, dimension) in self.dimensions.iter().enumerate() {
-            let row = dimension.row(packet);
-            tables &= plane.rows[i * ROWS + row] | plane.any[i];
+        for i in 0..DIMENSIONS {
+            tables &= plane.rows[i][self.dimensions[i].row(packet)] | plane.any[i];
         }
         tables
     }
@@ -80,7 +79,8 @@ impl Prune {
     /// A filter with these words enters `table`.
     pub fn add<const N: usize>(&mut self, table: usize, value: &[u64; N], mask: &[u64; N]) {
         while self.planes.len() <= table / PLANE {
-            self.planes.push(Plane { rows: vec![0; DIMENSIONS * ROWS], any: [0; DIMENSIONS] });
+            self.planes
+                .push(Plane { rows: core::array::from_fn(|_| Box::new([0; ROWS])), any: [0; DIMENSIONS] });
         }
         for i in 0..DIMENSIONS {
             let row = self.place(i, value, mask);
@@ -115,7 +115,7 @@ impl Prune {
 
     fn bits(&mut self, i: usize, table: usize, row: usize) -> &mut u64 {
         let plane = &mut self.planes[table / PLANE];
-        if row == ANY { &mut plane.any[i] } else { &mut plane.rows[i * ROWS + row] }
+        if row == ANY { &mut plane.any[i] } else { &mut plane.rows[i][row] }
     }
 }
 

@@ -17,40 +17,40 @@
 //! in all tables evenly, so that order alone stops the search late. A chain that is full does not
 //! split its table: the newcomer goes to a table with the next finer mask.
 //!
-//! *Cost.* Look-up: a row of bits per dimension, then a hash look-up per table left; no allocation.
-//! Insert, remove: a pass over the tables' masks, and some ordered-map steps. Memory: at most
-//! `MAX_TABLES` tables, whose slots are at most four times their filters.
+//! *Cost.* Look-up: a row of bits per dimension, a byte compare per table left, a cache line per
+//! filter on the chains found; no allocation. Insert, remove: a pass over the tables' masks, and
+//! some ordered-map steps. Memory: at most [`MAX_TABLES`] tables, whose slots are at most four
+//! times their chains.
 
 use alloc::collections::BTreeSet;
-use alloc::vec;
 use alloc::vec::Vec;
 
+use super::filter::Rank;
 use super::prune::{PLANE, Prune};
+use super::slots::{NONE, Slots};
 use crate::packet::key::fold;
 
 /// Beyond this many, filters go to any table that can hold them, however long the chain.
 pub const MAX_TABLES: usize = 256;
 /// Filters that share a chain, as long as a finer table can be had.
-const CHAIN: u32 = 6;
-/// No entry.
-const NONE: u32 = u32::MAX;
+const CHAIN: u32 = 4;
+/// Tables whose tags are compared before the first filter is.
+const GROUP: usize = 8;
 
 /// How a filter's mask is made wider: coarsest first; the last must be the mask itself.
 pub type Relax<const N: usize> = fn(&[u64; N], level: usize) -> [u64; N];
 /// Levels of [`Relax`], the exact one included.
 pub const LEVELS: usize = 3;
 
-/// A filter in its table.
+/// A filter in its table: one cache line in IPv4, two in IPv6.
 #[derive(Clone)]
-pub struct Entry<const N: usize> {
+#[repr(align(64))]
+struct Entry<const N: usize> {
     value: [u64; N],
     mask: [u64; N],
-    rank: u128,
+    rank: u64,
     next: u32,
-    /// The class that it leads to.
-    pub class: u32,
-    /// The filter that it is.
-    pub filter: u32,
+    filter: u32,
 }
 
 impl<const N: usize> Entry<N> {
@@ -62,28 +62,47 @@ impl<const N: usize> Entry<N> {
     }
 }
 
-/// The chain of the filters that agree under the table's mask.
-#[derive(Clone, Copy)]
-struct Slot {
-    head: u32,
-    /// The hash; its low bits are the place where the search for the slot begins.
-    tag: u32,
-}
-
-const EMPTY: Slot = Slot { head: NONE, tag: 0 };
-const FIRST_SLOTS: usize = 8;
-
 #[derive(Clone)]
 struct Table<const N: usize> {
     mask: [u64; N],
-    /// A power of two of them, at most half in use; collisions go to the next free one.
-    slots: Vec<Slot>,
-    /// How long the chain of each slot is.
-    lens: Vec<u32>,
-    used: usize,
+    slots: Slots,
     /// Bits asked for.
     bits: u32,
+    /// The rank of the best filter.
+    best: u64,
 }
+
+impl<const N: usize> Table<N> {
+    fn new(mask: [u64; N]) -> Self {
+        let bits = mask.iter().map(|word| word.count_ones()).sum();
+        Table { mask, slots: Slots::new(), bits, best: 0 }
+    }
+
+    /// Pairs of words through one product each; an odd one joins the first pair. Only filters enter the tables, so packets made to
+    /// collide find at most the chains that the operator's own filters form.
+    #[inline(always)]
+    fn hash(&self, words: &[u64; N]) -> u32 {
+        let word = |i: usize| words[i] & self.mask[i];
+        let odd = if N % 2 == 1 { word(N - 1).wrapping_mul(HASH_KEYS[N]) } else { 0 };
+        let mut h = fold(word(0) ^ HASH_KEYS[0], word(1) ^ HASH_KEYS[1] ^ odd);
+        for i in (3..N).step_by(2) {
+            h ^= fold(word(i - 1) ^ HASH_KEYS[i - 1], word(i) ^ HASH_KEYS[i]);
+        }
+        (h ^ (h >> 32)) as u32
+    }
+}
+
+/// Numbers without pattern, one for each word and one to spare.
+const HASH_KEYS: [u64; 8] = [
+    0x6a09_e667_f3bc_c909,
+    0xbb67_ae85_84ca_a73b,
+    0x3c6e_f372_fe94_f82b,
+    0xa54f_f53a_5f1d_36f1,
+    0x510e_527f_ade6_82d1,
+    0x9b05_688c_2b3e_6c1f,
+    0x1f83_d9ab_fb41_bd6b,
+    0x5be0_cd19_137e_2179,
+];
 
 /// Counted work of one search, for the tests that prove it sublinear.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
@@ -114,115 +133,26 @@ impl Count for Work {
 /// The filters of one family.
 #[derive(Clone)]
 pub struct Tables<const N: usize> {
-    /// The rank of the best filter of each table; 0 for none.
-    best: Vec<u128>,
     tables: Vec<Table<N>>,
     entries: Vec<Entry<N>>,
     prune: Prune,
-    /// The ranks in each table, to know the best that is left when one goes.
-    ranks: Vec<BTreeSet<u128>>,
+    /// When each entry came: decides between equal ranks, which only filters of one line have.
+    sequences: Vec<u64>,
+    /// The ranks in each table, to know the best that is left when one goes; empty if unused.
+    ranks: Vec<BTreeSet<Rank>>,
     free_entries: Vec<u32>,
     free_tables: Vec<usize>,
     relax: Relax<N>,
-}
-
-#[inline(always)]
-fn masked<const N: usize>(words: &[u64; N], mask: &[u64; N]) -> [u64; N] {
-    core::array::from_fn(|i| words[i] & mask[i])
-}
-
-/// Pairs of words through one product each. Only filters enter the tables, so packets made to
-/// collide find at most the chains that the operator's own filters form.
-#[inline(always)]
-fn hash<const N: usize>(words: &[u64; N]) -> u32 {
-    let mut h = 0;
-    let mut i = 0;
-    while i < N {
-        let second = if i + 1 < N { words[i + 1] } else { 0 };
-        h ^= fold(words[i] ^ HASH_KEYS[i], second ^ HASH_KEYS[i + 1]);
-        i += 2;
-    }
-    (h ^ (h >> 32)) as u32
-}
-
-/// Odd numbers without pattern, one for each word and one to spare.
-const HASH_KEYS: [u64; 8] = [
-    0x6a09_e667_f3bc_c909,
-    0xbb67_ae85_84ca_a73b,
-    0x3c6e_f372_fe94_f82b,
-    0xa54f_f53a_5f1d_36f1,
-    0x510e_527f_ade6_82d1,
-    0x9b05_688c_2b3e_6c1f,
-    0x1f83_d9ab_fb41_bd6b,
-    0x5be0_cd19_137e_2179,
-];
-
-impl<const N: usize> Table<N> {
-    fn new(mask: [u64; N]) -> Self {
-        let bits = mask.iter().map(|word| word.count_ones()).sum();
-        Table { mask, slots: vec![EMPTY; FIRST_SLOTS], lens: vec![0; FIRST_SLOTS], used: 0, bits }
-    }
-
-    /// The slot of this hash, or the empty one where it would go. Slots are at most half full, so
-    /// there is an empty one.
-    #[inline(always)]
-    fn find(&self, hash: u32) -> (usize, u32) {
-        let last = self.slots.len() - 1;
-        let mut at = hash as usize & last;
-        loop {
-            let slot = self.slots[at];
-            if slot.head == NONE || slot.tag == hash {
-                return (at, slot.head);
-            }
-            at = (at + 1) & last;
-        }
-    }
-
-    /// The first filter that agrees with the words under the table's mask.
-    #[inline(always)]
-    fn chain(&self, words: &[u64; N]) -> u32 {
-        self.find(hash(&masked(words, &self.mask))).1
-    }
-
-    fn grow(&mut self) {
-        let size = self.slots.len() * 2;
-        let slots = core::mem::replace(&mut self.slots, vec![EMPTY; size]);
-        let lens = core::mem::replace(&mut self.lens, vec![0; size]);
-        for (slot, len) in slots.into_iter().zip(lens).filter(|(slot, _)| slot.head != NONE) {
-            let (at, _) = self.find(slot.tag);
-            self.slots[at] = slot;
-            self.lens[at] = len;
-        }
-    }
-
-    /// Empties a slot and moves back those that had to step over it.
-    fn close_gap(&mut self, mut hole: usize) {
-        let last = self.slots.len() - 1;
-        let distance = |from: usize, to: usize| to.wrapping_sub(from) & last;
-        let mut at = (hole + 1) & last;
-        while self.slots[at].head != NONE {
-            let home = self.slots[at].tag as usize & last;
-            if distance(home, at) >= distance(hole, at) {
-                self.slots[hole] = self.slots[at];
-                self.lens[hole] = self.lens[at];
-                hole = at;
-            }
-            at = (at + 1) & last;
-        }
-        self.slots[hole] = EMPTY;
-        self.lens[hole] = 0;
-        self.used -= 1;
-    }
 }
 
 impl<const N: usize> Tables<N> {
     /// No filters yet.
     pub fn new(prune: Prune, relax: Relax<N>) -> Self {
         Tables {
-            best: Vec::new(),
             tables: Vec::new(),
             entries: Vec::new(),
             prune,
+            sequences: Vec::new(),
             ranks: Vec::new(),
             free_entries: Vec::new(),
             free_tables: Vec::new(),
@@ -237,34 +167,61 @@ impl<const N: usize> Tables<N> {
 
     /// The best filter that matches.
     #[inline(always)]
-    pub fn search<C: Count>(&self, packet: &[u64; N], count: &mut C) -> Option<&Entry<N>> {
-        let mut found = None;
+    pub fn search<C: Count>(&self, packet: &[u64; N], count: &mut C) -> Option<u32> {
+        let mut found = NONE;
         let mut found_rank = 0;
         for plane in 0..self.prune.planes() {
             let mut candidates = self.prune.candidates(plane, packet);
             while candidates != 0 {
-                let table = plane * PLANE + candidates.trailing_zeros() as usize;
-                candidates &= candidates - 1;
-                if self.best[table] <= found_rank {
-                    continue;
+                // First the tags of a group of tables, without a branch on what is found, so that
+                // these steps overlap; then the chains.
+                let mut hits = [(0u32, 0u32); GROUP];
+                let mut hit_count = 0;
+                let mut room = GROUP;
+                while candidates != 0 && room > 0 {
+                    let table = plane * PLANE + candidates.trailing_zeros() as usize;
+                    candidates &= candidates - 1;
+                    let (id, table) = (table as u32, &self.tables[table]);
+                    if table.best < found_rank {
+                        continue;
+                    }
+                    room -= 1;
+                    count.probe();
+                    let hash = table.hash(packet);
+                    hits[hit_count % GROUP] = (id, hash);
+                    hit_count += usize::from(table.slots.may_hold(hash));
                 }
-                count.probe();
-                let table = &self.tables[table];
-                let mut at = table.chain(packet);
-                while at != NONE {
-                    let entry = &self.entries[at as usize];
-                    if entry.rank <= found_rank {
-                        break;
-                    }
-                    count.compare();
-                    if entry.matches(packet) {
-                        found = Some(entry);
-                        found_rank = entry.rank;
-                        break;
-                    }
-                    at = entry.next;
+                for &(table, hash) in &hits[..hit_count] {
+                    let head = self.tables[table as usize].slots.find(hash).head;
+                    (found, found_rank) = self.search_chain(head, packet, (found, found_rank), count);
                 }
             }
+        }
+        (found != NONE).then(|| self.entries[found as usize].filter)
+    }
+
+    /// The first on the chain that matches, if it beats the best so far. Chains are in order.
+    #[inline(always)]
+    fn search_chain<C: Count>(
+        &self,
+        head: u32,
+        packet: &[u64; N],
+        found: (u32, u64),
+        count: &mut C,
+    ) -> (u32, u64) {
+        let mut at = head;
+        while at != NONE {
+            let entry = &self.entries[at as usize];
+            if entry.rank < found.1 {
+                break;
+            }
+            count.compare();
+            if entry.matches(packet) {
+                let ties = entry.rank == found.1 && found.0 != NONE;
+                let beaten = ties && self.sequences[at as usize] < self.sequences[found.0 as usize];
+                return if beaten { found } else { (at, entry.rank) };
+            }
+            at = entry.next;
         }
         found
     }
@@ -276,7 +233,7 @@ impl<const N: usize> Tables<N> {
             while candidates != 0 {
                 let table = &self.tables[plane * PLANE + candidates.trailing_zeros() as usize];
                 candidates &= candidates - 1;
-                let mut at = table.chain(packet);
+                let mut at = table.slots.find(table.hash(packet)).head;
                 while at != NONE {
                     let entry = &self.entries[at as usize];
                     if entry.matches(packet) {
@@ -288,67 +245,67 @@ impl<const N: usize> Tables<N> {
         }
     }
 
-    /// Adds a filter; `rank` is above 0 and unlike that of any other.
-    pub fn insert(&mut self, value: [u64; N], mask: [u64; N], rank: u128, class: u32, filter: u32) {
+    /// Adds a filter; no other has its rank.
+    pub fn insert(&mut self, value: [u64; N], mask: [u64; N], rank: Rank, filter: u32) {
         let table = self.choose(&value, &mask);
-        let entry = Entry { value, mask, rank, next: NONE, class, filter };
+        let entry = Entry { value, mask, rank: rank.key, next: NONE, filter };
         let id = match self.free_entries.pop() {
             Some(id) => {
                 self.entries[id as usize] = entry;
+                self.sequences[id as usize] = rank.sequence;
                 id
             }
             None => {
                 self.entries.push(entry);
+                self.sequences.push(rank.sequence);
                 (self.entries.len() - 1) as u32
             }
         };
-        self.link(table, id);
+        self.link(table, id, rank);
         self.prune.add(table, &value, &mask);
         self.ranks[table].insert(rank);
-        self.best[table] = self.best[table].max(rank);
+        self.tables[table].best = self.tables[table].best.max(rank.key);
     }
 
-    /// Takes out the filter of this rank and these words; answers whether it was there.
-    pub fn remove(&mut self, value: &[u64; N], mask: &[u64; N], rank: u128) -> bool {
-        for table in 0..self.tables.len() {
-            if covers(mask, &self.tables[table].mask) && self.ranks[table].remove(&rank) {
-                self.unlink(table, value, rank);
-                self.prune.remove(table, value, mask);
-                self.best[table] = self.ranks[table].last().copied().unwrap_or(0);
-                if self.best[table] == 0 {
-                    self.tables[table] = Table::new([0; N]);
-                    self.free_tables.push(table);
-                }
-                return true;
+    /// Takes out the filter of this rank and these words, if it is there.
+    pub fn remove(&mut self, value: &[u64; N], mask: &[u64; N], rank: Rank) {
+        let holds =
+            |&table: &usize| covers(mask, &self.tables[table].mask) && self.ranks[table].contains(&rank);
+        let Some(table) = (0..self.tables.len()).find(holds) else { return };
+        self.unlink(table, value, rank);
+        self.prune.remove(table, value, mask);
+        self.ranks[table].remove(&rank);
+        match self.ranks[table].last() {
+            Some(best) => self.tables[table].best = best.key,
+            None => {
+                self.tables[table] = Table::new([0; N]);
+                self.free_tables.push(table);
             }
         }
-        false
     }
 
     /// The table for a filter: the finest that has room on the filter's chain; else a new one, as
     /// coarse as there is none yet; else, with equal filters or too many tables, a long chain.
     fn choose(&mut self, value: &[u64; N], mask: &[u64; N]) -> usize {
-        let mut roomy = None;
-        let mut any = None;
-        for (i, table) in self.tables.iter().enumerate() {
-            if self.best[i] == 0 || !covers(mask, &table.mask) {
+        let live = |table: &usize| !self.ranks[*table].is_empty();
+        let (mut roomy, mut any) = (None, None);
+        for i in (0..self.tables.len()).filter(live) {
+            let table = &self.tables[i];
+            if !covers(mask, &table.mask) {
                 continue;
             }
             let place = Some((table.bits, i));
             any = any.max(place);
-            if place > roomy {
-                let (at, _) = table.find(hash(&masked(value, &table.mask)));
-                if table.lens[at] < CHAIN {
-                    roomy = place;
-                }
+            if place > roomy && table.slots.len(table.hash(value)) < CHAIN {
+                roomy = place;
             }
         }
         if let Some((_, table)) = roomy {
             return table;
         }
-        let live = |table: usize| self.best[table] != 0;
-        let is_new =
-            |wider: &[u64; N]| !self.tables.iter().enumerate().any(|(i, t)| live(i) && t.mask == *wider);
+        let is_new = |wider: &[u64; N]| {
+            !(0..self.tables.len()).filter(live).any(|table| self.tables[table].mask == *wider)
+        };
         let has_room = self.tables() < MAX_TABLES - 1;
         let new_mask = (0..LEVELS).map(|level| (self.relax)(mask, level)).find(|m| has_room && is_new(m));
         match (new_mask, any) {
@@ -360,49 +317,38 @@ impl<const N: usize> Tables<N> {
     }
 
     fn open(&mut self, mask: [u64; N]) -> usize {
-        match self.free_tables.pop() {
-            Some(table) => {
-                self.tables[table] = Table::new(mask);
-                table
-            }
-            None => {
-                self.tables.push(Table::new(mask));
-                self.best.push(0);
-                self.ranks.push(BTreeSet::new());
-                self.tables.len() - 1
-            }
+        if let Some(table) = self.free_tables.pop() {
+            self.tables[table] = Table::new(mask);
+            return table;
         }
+        self.tables.push(Table::new(mask));
+        self.ranks.push(BTreeSet::new());
+        self.tables.len() - 1
     }
 
     /// Puts an entry on its chain, before the first of lower rank.
-    fn link(&mut self, table: usize, id: u32) {
+    fn link(&mut self, table: usize, id: u32, rank: Rank) {
         let table = &mut self.tables[table];
-        if (table.used + 1) * 2 > table.slots.len() {
-            table.grow();
-        }
-        let (value, rank) = (self.entries[id as usize].value, self.entries[id as usize].rank);
-        let tag = hash(&masked(&value, &table.mask));
-        let (at, head) = table.find(tag);
-        table.used += usize::from(head == NONE);
-        let (mut before, mut after) = (NONE, head);
-        while after != NONE && self.entries[after as usize].rank > rank {
+        table.slots.reserve();
+        let hash = table.hash(&self.entries[id as usize].value);
+        let place = table.slots.find(hash);
+        let (mut before, mut after) = (NONE, place.head);
+        while after != NONE && rank_of(&self.entries, &self.sequences, after) > rank {
             (before, after) = (after, self.entries[after as usize].next);
         }
         self.entries[id as usize].next = after;
-        if before == NONE {
-            table.slots[at] = Slot { head: id, tag };
-        } else {
+        if before != NONE {
             self.entries[before as usize].next = id;
         }
-        table.lens[at] += 1;
+        table.slots.joined(place, hash, if before == NONE { id } else { place.head });
     }
 
     /// Takes the entry of this rank off its chain.
-    fn unlink(&mut self, table: usize, value: &[u64; N], rank: u128) {
+    fn unlink(&mut self, table: usize, value: &[u64; N], rank: Rank) {
         let table = &mut self.tables[table];
-        let (at, head) = table.find(hash(&masked(value, &table.mask)));
-        let (mut before, mut id) = (NONE, head);
-        while id != NONE && self.entries[id as usize].rank != rank {
+        let place = table.slots.find(table.hash(value));
+        let (mut before, mut id) = (NONE, place.head);
+        while id != NONE && rank_of(&self.entries, &self.sequences, id) != rank {
             (before, id) = (id, self.entries[id as usize].next);
         }
         if id == NONE {
@@ -411,18 +357,17 @@ impl<const N: usize> Tables<N> {
         let next = self.entries[id as usize].next;
         if before != NONE {
             self.entries[before as usize].next = next;
-        } else {
-            table.slots[at].head = next;
         }
-        table.lens[at] -= 1;
-        if table.lens[at] == 0 {
-            table.close_gap(at);
-        }
+        table.slots.left(place, if before == NONE { next } else { place.head });
         self.free_entries.push(id);
     }
 }
 
+fn rank_of<const N: usize>(entries: &[Entry<N>], sequences: &[u64], id: u32) -> Rank {
+    Rank { key: entries[id as usize].rank, sequence: sequences[id as usize] }
+}
+
 /// Whether a filter with `mask` may lie in a table with `wider`: the table asks for nothing more.
 fn covers<const N: usize>(mask: &[u64; N], wider: &[u64; N]) -> bool {
-    (0..N).all(|i| wider[i] & !mask[i] == 0)
+    mask.iter().zip(wider).all(|(mask, wider)| wider & !mask == 0)
 }
