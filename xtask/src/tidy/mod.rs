@@ -56,6 +56,7 @@ const RULES: &[Rule] = &[
     code::no_unwrap_outside_tests,
     code::files_are_short,
     pages::disciplines_open_with_their_manual,
+    pages::parameters_say_what_they_do,
     pages::disciplines_have_a_page,
     pages::guarantees_name_tests_that_exist,
     text::no_paths_of_a_machine,

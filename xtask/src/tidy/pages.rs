@@ -2,10 +2,12 @@
 
 use super::code::rust;
 use super::{File, Violation};
+use weir_core::queue::ParamSpec;
 use weir_core::sched::{Entry, Registry};
 
-/// What the head of a discipline's file must have, in this order.
-const HEADINGS: [&str; 5] = ["Principle:", "Paper:", "Cost:", "Guarantees:", "Parameters:"];
+/// What the head of a discipline's file must have, in this order. Its parameters are declared
+/// once, as `ParamSpec`s, and printed from these.
+const HEADINGS: [&str; 4] = ["Principle:", "Paper:", "Cost:", "Guarantees"];
 const PAGES: &str = "book/src/disciplines/";
 
 /// Each registered discipline that runs, with the head of its file.
@@ -21,6 +23,20 @@ fn built(files: &[File]) -> Vec<(Entry, File)> {
 
 pub fn disciplines_open_with_their_manual(files: &[File]) -> Vec<Violation> {
     built(files).iter().flat_map(|(_, manual)| headings_of(manual)).collect()
+}
+
+pub fn parameters_say_what_they_do(files: &[File]) -> Vec<Violation> {
+    built(files).iter().flat_map(|(entry, manual)| silent(entry.params(), manual)).collect()
+}
+
+fn silent(specs: impl Iterator<Item = &'static ParamSpec>, manual: &File) -> Vec<Violation> {
+    let says_little = specs.filter(|spec| !spec.help.ends_with('.') || spec.help.len() < 10);
+    says_little
+        .map(|spec| {
+            let what = format!("parameter `{}`: its help must be a sentence, with the unit", spec.name);
+            Violation::new(manual, 1, what)
+        })
+        .collect()
 }
 
 fn headings_of(manual: &File) -> Vec<Violation> {
@@ -44,13 +60,15 @@ fn headings_of(manual: &File) -> Vec<Violation> {
     found
 }
 
-/// The names in backquotes under `Guarantees:` that look like tests, with their lines.
+/// The names in backquotes under `Guarantees` that look like tests, with their lines.
 fn tests_named(manual: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut inside = false;
     for (number, line) in manual.lines().enumerate() {
-        if let Some(heading) = HEADINGS.iter().find(|h| line.starts_with(**h)) {
-            inside = *heading == "Guarantees:";
+        if line.starts_with("Parameters") {
+            inside = false;
+        } else if let Some(heading) = HEADINGS.iter().find(|h| line.starts_with(**h)) {
+            inside = *heading == "Guarantees";
         }
         if inside {
             let names = line.split('`').skip(1).step_by(2);
@@ -97,6 +115,7 @@ fn missing_page(name: &str, files: &[File]) -> Option<Violation> {
 mod tests {
     use super::*;
     use crate::tidy::file;
+    use weir_core::queue::Kind;
 
     const GOOD: &str = "X: does x.\n\nPrinciple: p.\nPaper: p.\nWhere we differ, and why: no.\nCost: c.\n\
                         Guarantees: g (`a_b_c`).\nParameters: `qlimit_of_it_all`.\n";
@@ -115,6 +134,16 @@ mod tests {
             []
         );
         assert_ne!(headings_of(&file("x", "")), []);
+    }
+
+    #[test]
+    fn parameters_are_explained() {
+        const SPECS: [ParamSpec; 2] = [
+            ParamSpec::discipline("a", Kind::Flag, "", "Says what it does."),
+            ParamSpec::discipline("b", Kind::Flag, "", ""),
+        ];
+        assert_eq!(silent(SPECS[..1].iter(), &file("x", GOOD)), []);
+        assert_eq!(silent(SPECS.iter(), &file("x", GOOD)).len(), 1);
     }
 
     #[test]
