@@ -2,15 +2,22 @@
 //!
 //! An AQM sees a leaf's queue and answers with a `Decision`; the leaf carries it out.
 
+mod blue;
+mod flow_valve;
+mod params;
 mod red;
+mod rio;
 mod tail_drop;
 
 use crate::packet::{List, PacketId};
-use crate::queue::{Cx, DropReason, Kind, Leaf, Link, ParamError, ParamSpec, Params};
+use crate::queue::{Cx, DropReason, Leaf, Link, ParamError, Params};
 use crate::units::Rate;
 use alloc::boxed::Box;
 
+pub use blue::Blue;
+pub use params::{BLUE_PARAMS, CLASS_PARAMS, QLIMIT_50, RED_PARAMS, RIO_PARAMS};
 pub use red::Red;
+pub use rio::Rio;
 pub use tail_drop::TailDrop;
 
 /// What an AQM wants done with the packet that it was shown.
@@ -56,6 +63,8 @@ pub trait Aqm: Send {
 pub(crate) enum AnyAqm {
     Tail(TailDrop),
     Red(Box<Red>),
+    Rio(Box<Rio>),
+    Blue(Box<Blue>),
     Custom(Box<dyn Aqm>),
 }
 
@@ -64,6 +73,8 @@ impl AnyAqm {
         match self {
             AnyAqm::Tail(aqm) => aqm.arrive(cx, queue, limit, id),
             AnyAqm::Red(aqm) => aqm.arrive(cx, queue, limit, id),
+            AnyAqm::Rio(aqm) => aqm.arrive(cx, queue, limit, id),
+            AnyAqm::Blue(aqm) => aqm.arrive(cx, queue, limit, id),
             AnyAqm::Custom(aqm) => aqm.arrive(cx, queue, limit, id),
         }
     }
@@ -71,12 +82,14 @@ impl AnyAqm {
         match self {
             AnyAqm::Tail(_) => Decision::Accept,
             AnyAqm::Red(aqm) => aqm.depart(cx, queue, id),
+            AnyAqm::Rio(aqm) => aqm.depart(cx, queue, id),
+            AnyAqm::Blue(aqm) => aqm.depart(cx, queue, id),
             AnyAqm::Custom(aqm) => aqm.depart(cx, queue, id),
         }
     }
     pub(crate) fn decides_at_departure(&self) -> bool {
         match self {
-            AnyAqm::Tail(_) | AnyAqm::Red(_) => false,
+            AnyAqm::Tail(_) | AnyAqm::Red(_) | AnyAqm::Rio(_) | AnyAqm::Blue(_) => false,
             AnyAqm::Custom(aqm) => aqm.decides_at_departure(),
         }
     }
@@ -84,6 +97,8 @@ impl AnyAqm {
         match self {
             AnyAqm::Tail(aqm) => aqm,
             AnyAqm::Red(aqm) => aqm.as_mut(),
+            AnyAqm::Rio(aqm) => aqm.as_mut(),
+            AnyAqm::Blue(aqm) => aqm.as_mut(),
             AnyAqm::Custom(aqm) => aqm.as_mut(),
         }
     }
@@ -91,69 +106,20 @@ impl AnyAqm {
         match self {
             AnyAqm::Tail(aqm) => aqm,
             AnyAqm::Red(aqm) => aqm.as_ref(),
+            AnyAqm::Rio(aqm) => aqm.as_ref(),
+            AnyAqm::Blue(aqm) => aqm.as_ref(),
             AnyAqm::Custom(aqm) => aqm.as_ref(),
         }
     }
 }
-
-/// `qlimit` for classes whose queue holds 50 packets by default.
-pub const QLIMIT_50: &[ParamSpec] =
-    &[ParamSpec::class("qlimit", Kind::Count { min: 1, max: 1_000_000 }, "50", "Queue length, packets.")];
-
-/// What a class of any scheduler may say about its queue.
-pub const CLASS_PARAMS: &[ParamSpec] = &[
-    ParamSpec::class("drop-head", Kind::Flag, "", "When the queue is full the oldest packet dies."),
-    ParamSpec::class("red", Kind::Flag, "", "RED: thresholds at 10 % and 30 % of the queue's length."),
-    ParamSpec::class("rio", Kind::Flag, "", "RIO: RED by three drop precedences."),
-    ParamSpec::class("ecn", Kind::Flag, "", "RED that marks ECN-capable packets instead of dropping them."),
-    ParamSpec::class("flowvalve", Kind::Flag, "", "RED with a penalty box for unresponsive flows."),
-    ParamSpec::class("cleardscp", Kind::Flag, "", "Set the DSCP of departing packets to 0."),
-];
-
-/// RED's parameters as an interface's discipline.
-pub const RED_PARAMS: &[ParamSpec] = &[
-    ParamSpec::discipline("qlimit", Kind::Count { min: 1, max: 1_000_000 }, "60", "Queue length, packets."),
-    ParamSpec::discipline(
-        "packetsize",
-        Kind::Bytes { min: 1, max: 65_535 },
-        "1000",
-        "Average packet size, bytes: the idle correction counts in its transmission times.",
-    ),
-    ParamSpec::discipline(
-        "weight",
-        Kind::Count { min: 0, max: 65_536 },
-        "0",
-        "Inverse of the weight of a new sample, a power of two; 0 chooses 512, 128 or 64 by the rate.",
-    ),
-    ParamSpec::discipline("thmin", Kind::Count { min: 0, max: 1_000_000 }, "5", "Lower threshold, packets."),
-    ParamSpec::discipline("thmax", Kind::Count { min: 0, max: 1_000_000 }, "15", "Upper threshold, packets."),
-    ParamSpec::discipline(
-        "invpmax",
-        Kind::Count { min: 1, max: 1_000_000 },
-        "10",
-        "Inverse of the drop probability just below thmax.",
-    ),
-    ParamSpec::discipline(
-        "pmax",
-        Kind::Fraction,
-        "0.1",
-        "The same probability itself, in place of invpmax: 0 to 1.",
-    ),
-    ParamSpec::discipline("ecn", Kind::Flag, "", "Mark ECN-capable packets instead of dropping them early."),
-    ParamSpec::discipline(
-        "gentle",
-        Kind::Flag,
-        "",
-        "Between thmax and twice thmax drop with rising probability.",
-    ),
-    ParamSpec::discipline("flowvalve", Kind::Flag, "", "A penalty box for unresponsive flows."),
-];
 
 /// Which AQM a queue has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Of {
     Tail,
     Red,
+    Rio,
+    Blue,
 }
 
 impl Of {
@@ -162,28 +128,34 @@ impl Of {
     /// # Errors
     /// `ParamError` for flags that contradict each other.
     fn class(class: &str, params: &Params) -> Result<Of, ParamError> {
-        for word in ["rio", "flowvalve"] {
-            if params.has(word) {
-                return Err(ParamError::new(class, word, word, "an AQM that is built in"));
+        let flags = [("rio", Of::Rio), ("red", Of::Red), ("drop-head", Of::Tail)];
+        let mut asked = flags.into_iter().filter(|(word, _)| params.has(word));
+        let first = asked.next();
+        if let (Some((one, _)), Some((other, _))) = (first, asked.next()) {
+            let expected = alloc::format!("either {one} or {other}, not both");
+            return Err(ParamError::new(class, other, other, expected));
+        }
+        // `ecn` and `flowvalve` alone mean RED, as they always did.
+        let red = ["ecn", "flowvalve"].into_iter().find(|word| params.has(word));
+        match (first, red) {
+            (Some((_, Of::Tail)), Some(word)) => {
+                let expected = alloc::format!("either drop-head or {word}, which means RED, not both");
+                Err(ParamError::new(class, "drop-head", "drop-head", expected))
             }
+            (Some((_, Of::Rio)), Some("flowvalve")) => {
+                Err(ParamError::new(class, "flowvalve", "flowvalve", "red with it: rio has no penalty box"))
+            }
+            (Some((_, of)), _) => Ok(of),
+            (None, Some(_)) => Ok(Of::Red),
+            (None, None) => Ok(Of::Tail),
         }
-        // `ecn` alone means RED that marks, as it always did.
-        let of = if params.has("red") || params.has("ecn") { Of::Red } else { Of::Tail };
-        if of != Of::Tail && params.has("drop-head") {
-            let expected = "either an AQM or drop-head, not both";
-            return Err(ParamError::new(class, "drop-head", "drop-head", expected));
-        }
-        Ok(of)
     }
     /// A queue with this AQM as an interface's discipline.
     ///
     /// # Errors
     /// `ParamError` for parameters that contradict each other or are out of range.
     pub(crate) fn discipline(self, params: &Params, link: &Link) -> Result<Leaf, ParamError> {
-        let limit = match self {
-            Of::Tail => 50,
-            Of::Red => 60,
-        };
+        let limit = if self == Of::Tail { 50 } else { 60 };
         self.leaf("", params, link.rate, limit, link, false)
     }
     fn leaf(
@@ -204,6 +176,12 @@ impl Of {
                 limit = limit.max(red.thmax() as u32);
                 AnyAqm::Red(Box::new(red))
             }
+            Of::Rio => {
+                let rio = Rio::new(class, params, rate, link, in_class)?;
+                limit = limit.max(rio.thmax() as u32);
+                AnyAqm::Rio(Box::new(rio))
+            }
+            Of::Blue => AnyAqm::Blue(Box::new(Blue::new(class, params)?)),
         };
         Ok(Leaf::new(limit, aqm).clearing_dscp(params.has("cleardscp")))
     }

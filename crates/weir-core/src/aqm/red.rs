@@ -20,13 +20,15 @@
 //! Parameters: `qlimit` (packets, 60), `thmin`, `thmax` (packets, 5 and 15; in a class 10 % and
 //! 30 % of `qlimit`), `invpmax` (10) or `pmax` (0 to 1), `weight` (inverse of w_q, a power of
 //! two; 0 chooses 512, or 128 and 64 below 300 and 50 packets a second), `packetsize` (bytes,
-//! 1000; in a class the MTU), `ecn`, `gentle`.
+//! 1000; in a class the MTU), `ecn`, `gentle`, `flowvalve` (see `flow_valve.rs`). All at run time.
 
+use super::flow_valve::FlowValve;
 use super::{Aqm, Decision};
 use crate::Random;
 use crate::packet::{List, PacketId};
 use crate::queue::{Cx, DropReason, Link, ParamError, Params, Visit};
 use crate::units::{Fraction, Instant, Rate};
+use alloc::boxed::Box;
 
 /// Fractional bits of a queue length: thresholds are compared in units of 2^-24 packets.
 pub(super) const LENGTH_BITS: u32 = 24;
@@ -214,6 +216,7 @@ pub struct Red {
     forced: u64,
     marks: u64,
     settings: Settings,
+    valve: Option<Box<FlowValve>>,
 }
 
 impl Red {
@@ -254,6 +257,7 @@ impl Red {
             forced: 0,
             marks: 0,
             settings,
+            valve: params.has("flowvalve").then(|| Box::new(FlowValve::new(settings.pmax, thmax))),
         })
     }
     /// The upper threshold, packets: a queue is never shorter.
@@ -331,13 +335,9 @@ impl Settings {
     }
 }
 
-impl Aqm for Red {
-    fn arrive(&mut self, cx: &mut Cx, queue: &List, limit: u32, id: &PacketId) -> Decision {
-        let packets = queue.packets();
-        self.average.update(cx.now, packets);
-        if cx.adopting() {
-            return Decision::Accept;
-        }
+impl Red {
+    /// The decision by the average, after it has been updated.
+    fn judge(&mut self, random: &mut Random, packets: u32, limit: u32, capable: bool) -> Decision {
         self.count = self.count.saturating_add(1);
         if packets >= limit {
             self.count = 0;
@@ -354,11 +354,11 @@ impl Aqm for Red {
                 (self.above, self.count) = (true, 1);
                 return Decision::Accept;
             }
-            if !early(half, self.count, &mut cx.random) {
+            if !early(half, self.count, random) {
                 return Decision::Accept;
             }
             self.count = 0;
-            if self.ecn && cx.packets.get(id).ecn_capable() {
+            if self.ecn && capable {
                 self.marks += 1;
                 return Decision::Mark(DropReason::Early);
             }
@@ -368,6 +368,30 @@ impl Aqm for Red {
         self.count = 0;
         self.forced += 1;
         Decision::Drop(DropReason::Early)
+    }
+}
+
+impl Aqm for Red {
+    fn arrive(&mut self, cx: &mut Cx, queue: &List, limit: u32, id: &PacketId) -> Decision {
+        let packets = queue.packets();
+        if cx.adopting() {
+            self.average.update(cx.now, packets);
+            return Decision::Accept;
+        }
+        let row = cx.packets.get(id);
+        if let Some(valve) = &mut self.valve
+            && valve.arrive(cx.now, row)
+        {
+            return Decision::Drop(DropReason::Early);
+        }
+        self.average.update(cx.now, packets);
+        let decision = self.judge(&mut cx.random, packets, limit, row.ecn_capable());
+        if let Some(valve) = &mut self.valve
+            && decision != Decision::Accept
+        {
+            valve.lost(cx.now, row);
+        }
+        decision
     }
     fn depart(&mut self, cx: &mut Cx, queue: &List, _id: &PacketId) -> Decision {
         if queue.is_empty() {
@@ -383,6 +407,13 @@ impl Aqm for Red {
         self.ramp = Ramp::new(thmin, thmax, settings.pmax, settings.gentle);
         self.ecn = settings.ecn;
         self.settings = settings;
+        match &mut self.valve {
+            Some(valve) => valve.set(settings.pmax, thmax),
+            None if params.has("flowvalve") => {
+                self.valve = Some(Box::new(FlowValve::new(settings.pmax, thmax)));
+            }
+            None => {}
+        }
         Ok(())
     }
     fn visit_stats(&self, visit: &mut dyn Visit) {
@@ -396,6 +427,10 @@ impl Aqm for Red {
         visit.value("thmax", "packets", thmax as i64);
         visit.value("pmax", "2^-32", self.settings.pmax.raw() as i64);
         visit.value("weight", "", self.average.weight() as i64);
+        if let Some(valve) = &self.valve {
+            visit.value("dropped_by_flowvalve", "packets", valve.dropped() as i64);
+            visit.value("flows_in_penalty_box", "", valve.boxed() as i64);
+        }
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) const ENTRY: Entry = Entry {
         ParamSpec::discipline("drop-head", Kind::Flag, "", "When the queue is full the oldest packet dies."),
     ]],
     classes: Classes::None,
-    build: Some(build),
+    build: Some(|node, builder| one_queue(Of::Tail, node, builder)),
 };
 
 pub(super) const RED: Entry = Entry {
@@ -41,11 +41,27 @@ pub(super) const RED: Entry = Entry {
     source: include_str!("../aqm/red.rs"),
     params: &[aqm::RED_PARAMS],
     classes: Classes::None,
-    build: Some(|node, builder| Ok(Box::new(Fifo::new(Of::Red.discipline(&node.params, &builder.link)?)))),
+    build: Some(|node, builder| one_queue(Of::Red, node, builder)),
+};
+pub(super) const RIO: Entry = Entry {
+    name: "rio",
+    aliases: &[],
+    source: include_str!("../aqm/rio.rs"),
+    params: &[aqm::RIO_PARAMS],
+    classes: Classes::None,
+    build: Some(|node, builder| one_queue(Of::Rio, node, builder)),
+};
+pub(super) const BLUE: Entry = Entry {
+    name: "blue",
+    aliases: &[],
+    source: include_str!("../aqm/blue.rs"),
+    params: &[aqm::BLUE_PARAMS],
+    classes: Classes::None,
+    build: Some(|node, builder| one_queue(Of::Blue, node, builder)),
 };
 
-fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
-    Ok(Box::new(Fifo::new(Of::Tail.discipline(&node.params, &builder.link)?)))
+fn one_queue(aqm: Of, node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
+    Ok(Box::new(Fifo::new(aqm.discipline(&node.params, &builder.link)?)))
 }
 
 /// One queue.

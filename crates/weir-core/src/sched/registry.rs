@@ -20,8 +20,8 @@ const BUILTIN: &[Entry] = &[
     super::wfq::ENTRY,
     super::fifo::RED,
     super::drr::ENTRY,
-    super::declared::RIO,
-    super::declared::BLUE,
+    super::fifo::RIO,
+    super::fifo::BLUE,
     super::declared::CDNR,
 ];
 

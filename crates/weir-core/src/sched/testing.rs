@@ -2,7 +2,7 @@
 
 use super::{Class, Node, Registry, Tree};
 use crate::packet::{FrameRef, Meta};
-use crate::queue::{Cx, DropReason, Link, Next, Params, Value, Verdict};
+use crate::queue::{Cx, Discipline, DropReason, Link, Next, Params, Value, Verdict, Visit};
 use crate::units::{Instant, Rate};
 use std::vec::Vec;
 
@@ -12,6 +12,22 @@ pub(crate) struct Bench {
     pub tree: Tree,
     offered: u32,
     pub dropped: Vec<(Meta, DropReason)>,
+}
+
+/// The first value of that name among the statistics.
+pub(crate) fn stat(discipline: &dyn Discipline, name: &'static str) -> i64 {
+    struct Find(&'static str, Option<i64>);
+    impl Visit for Find {
+        fn class(&mut self, _: &str, _: u32) {}
+        fn value(&mut self, name: &'static str, _: &'static str, value: i64) {
+            if name == self.0 {
+                self.1.get_or_insert(value);
+            }
+        }
+    }
+    let mut find = Find(name, None);
+    discipline.visit_stats(&mut find);
+    find.1.expect("a value of that name")
 }
 
 /// A node without classes.

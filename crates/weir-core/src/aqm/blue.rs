@@ -1,0 +1,215 @@
+//! BLUE: a dropping probability that rises when the queue overflows and falls when it runs dry.
+//!
+//! Principle: no average and no thresholds. One probability for all arrivals: an overflow says
+//! that it is too low and raises it by an eighth, an idle link says that it is too high and lowers
+//! it a little; between two changes lies at least `holdtime`, for its effect to be seen.
+//! Paper: Feng, Shin, Kandlur and Saha, "The BLUE active queue management algorithms", IEEE/ACM
+//! Transactions on Networking 10(4), 2002, section III.
+//! Where we differ, and why: as in ALTQ a full queue drops a packet at random, and the steps are
+//! 1/8 and 1/`maxpmark`; a long idle time counts as one step for each `holdtime` in it, as the
+//! paper's repeated idle events do, where ALTQ made one step and forgot everything after 1 s.
+//! Cost: a random draw a packet while the probability is above 0; 96 bytes a queue.
+//! Guarantees: `rises_on_overflow_and_falls_when_idle`, `drops_with_its_probability`.
+//! Parameters: `qlimit` (packets, 60), `maxpmark` (the count that is a probability of 1, 4000),
+//! `holdtime` (us, 1000), `packetsize` (without effect, as in ALTQ), `ecn`. All at run time.
+
+use super::{Aqm, Decision};
+use crate::packet::{List, PacketId};
+use crate::queue::{Cx, DropReason, Link, ParamError, Params, Visit};
+use crate::units::{Duration, Instant};
+
+/// The state of one BLUE queue.
+#[derive(Debug)]
+pub struct Blue {
+    /// Probability, in units of 1 / `scale`.
+    probability: u64,
+    scale: u64,
+    hold: Duration,
+    changed: Instant,
+    idle_from: Instant,
+    ecn: bool,
+    early: u64,
+    pushed: u64,
+    marks: u64,
+}
+
+impl Blue {
+    /// BLUE as `params` say.
+    ///
+    /// # Errors
+    /// `ParamError` for a value out of range.
+    pub(crate) fn new(class: &str, params: &Params) -> Result<Self, ParamError> {
+        let mut blue = Blue {
+            probability: 0,
+            scale: 4000,
+            hold: Duration::from_millis(1),
+            changed: Instant::ZERO,
+            idle_from: Instant::ZERO,
+            ecn: false,
+            early: 0,
+            pushed: 0,
+            marks: 0,
+        };
+        blue.set(class, params)?;
+        Ok(blue)
+    }
+    fn set(&mut self, class: &str, params: &Params) -> Result<(), ParamError> {
+        let scale = params.count("maxpmark").unwrap_or(self.scale);
+        if !(1..=1_000_000).contains(&scale) {
+            return Err(ParamError::new(class, "maxpmark", scale, "1 to 1000000; 4000 is usual"));
+        }
+        self.probability = crate::units::mul_div(self.probability, scale, self.scale);
+        self.scale = scale;
+        self.hold = params.time("holdtime").unwrap_or(self.hold);
+        self.ecn |= params.has("ecn");
+        Ok(())
+    }
+    /// The queue was found empty: one step down for each `hold` since.
+    fn idle(&mut self, now: Instant) {
+        let since = now.since(self.idle_from.max(self.changed));
+        if self.probability > 0 && since > self.hold {
+            let steps = since.as_nanos() / self.hold.as_nanos().max(1);
+            self.probability = self.probability.saturating_sub(steps);
+            self.changed = now;
+        }
+    }
+}
+
+impl Aqm for Blue {
+    fn arrive(&mut self, cx: &mut Cx, queue: &List, limit: u32, id: &PacketId) -> Decision {
+        let packets = queue.packets();
+        if packets == 0 {
+            self.idle(cx.now);
+        }
+        self.idle_from = cx.now;
+        if cx.adopting() {
+            return Decision::Accept;
+        }
+        if packets >= limit {
+            if cx.now.since(self.changed) > self.hold {
+                self.probability = (self.probability + (self.scale / 8).max(1)).min(self.scale);
+                self.changed = cx.now;
+            }
+            self.pushed += 1;
+            let victim = cx.random.below(u64::from(packets) + 1) as u32;
+            return if victim == packets {
+                Decision::Drop(DropReason::Tail)
+            } else {
+                Decision::PushOut(victim, DropReason::Pushout)
+            };
+        }
+        if packets > 1 && self.probability > 0 && cx.random.below(self.scale) < self.probability {
+            if self.ecn && cx.packets.get(id).ecn_capable() {
+                self.marks += 1;
+                return Decision::Mark(DropReason::Early);
+            }
+            self.early += 1;
+            return Decision::Drop(DropReason::Early);
+        }
+        Decision::Accept
+    }
+    fn depart(&mut self, cx: &mut Cx, queue: &List, _id: &PacketId) -> Decision {
+        if queue.is_empty() {
+            self.idle_from = cx.now;
+        }
+        Decision::Accept
+    }
+    fn reconfigure(&mut self, class: &str, params: &Params, _: &Link) -> Result<(), ParamError> {
+        self.set(class, params)
+    }
+    fn visit_stats(&self, visit: &mut dyn Visit) {
+        visit.value("probability", "1/maxpmark", self.probability as i64);
+        visit.value("maxpmark", "", self.scale as i64);
+        visit.value("holdtime", "ns", self.hold.as_nanos() as i64);
+        visit.value("dropped_early", "packets", self.early as i64);
+        visit.value("dropped_full", "packets", self.pushed as i64);
+        visit.value("marked_early", "packets", self.marks as i64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::{Value, Verdict};
+    use crate::sched::testing::{Bench, node};
+
+    fn bench(params: &[(&'static str, Value)]) -> Bench {
+        Bench::new(&node("blue", params), 3)
+    }
+    fn stat(bench: &Bench, name: &'static str) -> i64 {
+        crate::sched::testing::stat(&*bench.tree.discipline, name)
+    }
+
+    #[test]
+    fn rises_on_overflow_and_falls_when_idle() {
+        let mut bench = bench(&[("qlimit", Value::Count(10))]);
+        bench.cx.now = Instant::from_millis(10);
+        for _ in 0..40 {
+            bench.offer(100, |_| {});
+        }
+        assert_eq!(stat(&bench, "probability"), 500, "one step of an eighth within the hold time");
+        for step in 1..20 {
+            bench.cx.now = Instant::from_millis(10 + 2 * step);
+            while bench.tree.discipline.backlog().packets < 10 {
+                bench.offer(100, |_| {});
+            }
+            bench.offer(100, |_| {});
+        }
+        let high = stat(&bench, "probability");
+        assert!((2_000..=4_000).contains(&high), "{high}");
+        while bench.serve().is_some() {}
+        bench.cx.now += Duration::from_millis(700);
+        bench.offer(100, |_| {});
+        assert_eq!(stat(&bench, "probability"), high - 700, "one step for each hold time");
+        bench.check();
+    }
+
+    #[test]
+    fn drops_with_its_probability() {
+        for ecn in [false, true] {
+            let mut bench = bench(&[("qlimit", Value::Count(10)), ("holdtime", Value::Time(Duration::MAX))]);
+            let params = Params::new().with("holdtime", Value::Time(Duration::ZERO));
+            bench.tree.discipline.reconfigure(&mut bench.cx, "", &params).unwrap();
+            bench.cx.now = Instant::from_millis(10);
+            for _ in 0..11 {
+                bench.offer(100, |_| {});
+            }
+            let mut params = Params::new().with("holdtime", Value::Time(Duration::MAX));
+            if ecn {
+                params.set("ecn", Value::Flag);
+            }
+            bench.tree.discipline.reconfigure(&mut bench.cx, "", &params).unwrap();
+            assert_eq!(stat(&bench, "probability"), 500);
+            let (n, mut lost, mut marked) = (80_000, 0, 0);
+            for _ in 0..n {
+                while bench.tree.discipline.backlog().packets > 5 {
+                    marked += u32::from(bench.serve().unwrap().ecn == 3);
+                }
+                lost += u32::from(bench.offer(100, |m| m.ecn = 2) == Verdict::Dropped);
+            }
+            let (hits, none) = if ecn { (marked, lost) } else { (lost, marked) };
+            let sigma = (f64::from(n) * 0.125 * 0.875).sqrt();
+            assert!(
+                (f64::from(hits) - f64::from(n) * 0.125).abs() < 3.0 * sigma,
+                "ecn {ecn}, seed 3: {hits}"
+            );
+            assert_eq!(none, 0);
+        }
+    }
+
+    #[test]
+    fn a04_a_full_queue_drops_one_at_random() {
+        // Proves A04: among n packets and the newcomer, each dies with probability 1 / (n + 1).
+        let (trials, mut newcomer) = (20_000, 0);
+        let mut bench = bench(&[("qlimit", Value::Count(9)), ("holdtime", Value::Time(Duration::MAX))]);
+        for _ in 0..9 {
+            bench.offer(100, |_| {});
+        }
+        for _ in 0..trials {
+            newcomer += u32::from(bench.offer(100, |_| {}) == Verdict::Dropped);
+        }
+        let (expected, sigma) = (f64::from(trials) / 10.0, (f64::from(trials) * 0.09).sqrt());
+        assert!((f64::from(newcomer) - expected).abs() < 3.0 * sigma, "seed 3: {newcomer}");
+        bench.check();
+    }
+}

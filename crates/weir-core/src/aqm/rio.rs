@@ -1,0 +1,471 @@
+//! RIO: RED by drop precedence, so that out-of-profile packets die first.
+//!
+//! Principle: one queue, three RED states. A packet of drop precedence i moves the averages of
+//! its own precedence and of all that are dropped sooner, and is judged by its own: the state of
+//! "in profile" counts in-profile packets only, so nobody else's traffic makes it drop, while the
+//! state of "out" sees the whole queue and has the lowest thresholds.
+//! Paper: Clark and Fang, "Explicit Allocation of Best-Effort Packet Delivery Service", IEEE/ACM
+//! Transactions on Networking 6(4), 1998, section III; three precedences: RFC 2597.
+//! Where we differ, and why: ECN marks (ALTQ read the flag and never marked); each precedence
+//! draws from a random stream of its own, so out-of-profile traffic cannot even change which
+//! in-profile packet is drawn; only AF code points carry a precedence, all others have that of
+//! `unmarked` (ALTQ took bits of EF as the highest drop precedence). Two precedences are these
+//! three with the middle one unused.
+//! Cost: one to three averages a packet; 400 bytes a queue.
+//! Guarantees: `d05_step_response`, `d06_out_of_profile_never_touches_in_profile`,
+//! `d03_precedences_are_not_reordered`, `ecn_marks_instead`.
+//! Parameters: `qlimit` (packets, 60), `packetsize` (bytes, 1000), for each of `lo_`, `med_` and
+//! `hi_` (AFx1, AFx2, AFx3): `thmin` and `thmax` (packets: 35 45, 20 30, 5 15), `invpmax` (10) or
+//! `pmax` (0 to 1), `weight` (a power of two); `weight` for all that have none; `unmarked` (`lo`,
+//! `med` or `hi`; `lo`); `ecn`. All of them at run time.
+
+use super::red::{self, Average, LENGTH_BITS, Ramp, Zone};
+use super::{Aqm, Decision};
+use crate::Random;
+use crate::packet::{List, Meta, PacketId};
+use crate::queue::{Cx, DropReason, Link, ParamError, Params, Visit};
+use crate::units::{Fraction, Rate};
+
+const LEVELS: usize = 3;
+const NAMES: [[&str; 5]; LEVELS] = [
+    ["lo_thmin", "lo_thmax", "lo_invpmax", "lo_pmax", "lo_weight"],
+    ["med_thmin", "med_thmax", "med_invpmax", "med_pmax", "med_weight"],
+    ["hi_thmin", "hi_thmax", "hi_invpmax", "hi_pmax", "hi_weight"],
+];
+pub(super) const PRECEDENCES: &[&str] = &["lo", "med", "hi"];
+
+/// What a person set for one precedence.
+#[derive(Clone, Copy, Debug)]
+struct Settings {
+    thmin: u64,
+    thmax: u64,
+    pmax: Fraction,
+    /// 0: chosen by the rate.
+    weight: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Common {
+    levels: [Settings; LEVELS],
+    packet_bytes: u64,
+    rate: Rate,
+    unmarked: usize,
+    ecn: bool,
+}
+
+/// RED for one precedence.
+#[derive(Debug)]
+struct Level {
+    average: Average,
+    ramp: Ramp,
+    /// Queued packets of this precedence and of those dropped later.
+    packets: u32,
+    /// Arrivals since the last drop.
+    count: u32,
+    above: bool,
+    early: u64,
+    forced: u64,
+    marks: u64,
+}
+
+/// The state of one RIO queue.
+#[derive(Debug)]
+pub struct Rio {
+    levels: [Level; LEVELS],
+    /// A stream for each precedence, from the port's at the first arrival.
+    random: Option<[Random; LEVELS]>,
+    settings: Common,
+}
+
+impl Rio {
+    /// RIO for a queue that expects `rate`, as `params` say.
+    ///
+    /// # Errors
+    /// `ParamError` for parameters that contradict each other.
+    pub(crate) fn new(
+        class: &str,
+        params: &Params,
+        rate: Rate,
+        link: &Link,
+        in_class: bool,
+    ) -> Result<Self, ParamError> {
+        let level = |thmin, thmax| Settings { thmin, thmax, pmax: Fraction::ratio(1, 10), weight: 0 };
+        let base = Common {
+            levels: [level(35, 45), level(20, 30), level(5, 15)],
+            packet_bytes: if in_class { u64::from(link.mtu) } else { 1000 },
+            rate,
+            unmarked: 0,
+            ecn: false,
+        };
+        let settings = base.with(class, params)?;
+        let levels = core::array::from_fn(|i| Level {
+            average: settings.average(i, link),
+            ramp: settings.ramp(i),
+            packets: 0,
+            count: 0,
+            above: false,
+            early: 0,
+            forced: 0,
+            marks: 0,
+        });
+        Ok(Rio { levels, random: None, settings })
+    }
+    /// The highest threshold, packets.
+    pub(crate) fn thmax(&self) -> u64 {
+        self.settings.levels.iter().map(|level| level.thmax).max().unwrap_or(0)
+    }
+    /// The drop precedence of a packet: that of its AF code point (RFC 2597, section 6).
+    fn precedence(&self, row: &Meta) -> usize {
+        let (class, precedence) = (row.dscp >> 3, usize::from(row.dscp >> 1 & 3));
+        let af = (1..=4).contains(&class) && precedence > 0 && row.dscp & 1 == 0;
+        if af { precedence - 1 } else { self.settings.unmarked }
+    }
+    /// Packets were taken behind our back (a parent's victim, a flush): counts anew.
+    #[cold]
+    fn recount(&mut self, cx: &Cx, queue: &List) {
+        let mut packets = [0; LEVELS];
+        for row in queue.iter(&cx.packets) {
+            for count in &mut packets[self.precedence(row)..] {
+                *count += 1;
+            }
+        }
+        for (level, count) in self.levels.iter_mut().zip(packets) {
+            if level.packets > 0 && count == 0 {
+                level.average.emptied(cx.now);
+            }
+            level.packets = count;
+        }
+    }
+    fn judge(&mut self, cx: &mut Cx, own: usize, packets: u32, limit: u32, capable: bool) -> Decision {
+        if packets >= limit {
+            self.levels[own].forced += 1;
+            return Decision::Drop(DropReason::Tail);
+        }
+        let random =
+            self.random.get_or_insert_with(|| core::array::from_fn(|_| Random::new(cx.random.next_u64())));
+        let level = &mut self.levels[own];
+        let zone = level.ramp.zone(level.average.value());
+        if zone == Zone::Pass || level.packets <= 1 {
+            level.above = false;
+            return Decision::Accept;
+        }
+        let Zone::Early(half) = zone else {
+            level.forced += 1;
+            return Decision::Drop(DropReason::Early);
+        };
+        if !level.above {
+            (level.above, level.count) = (true, 1);
+            return Decision::Accept;
+        }
+        if !red::early(half, level.count, &mut random[own]) {
+            return Decision::Accept;
+        }
+        if self.settings.ecn && capable {
+            level.marks += 1;
+            return Decision::Mark(DropReason::Early);
+        }
+        level.early += 1;
+        Decision::Drop(DropReason::Early)
+    }
+}
+
+impl Common {
+    fn with(mut self, class: &str, params: &Params) -> Result<Self, ParamError> {
+        let common = params.count("weight").map(|w| red::checked_weight(class, "weight", w)).transpose()?;
+        for (level, [thmin, thmax, invpmax, pmax, weight]) in self.levels.iter_mut().zip(NAMES) {
+            level.thmin = params.count(thmin).unwrap_or(level.thmin);
+            level.thmax = params.count(thmax).unwrap_or(level.thmax);
+            level.pmax = red::probability(class, params, [invpmax, pmax])?.unwrap_or(level.pmax);
+            level.weight = match params.count(weight) {
+                Some(own) => red::checked_weight(class, weight, own)?,
+                None => common.unwrap_or(level.weight),
+            };
+            if level.thmin >= level.thmax {
+                let expected = alloc::format!("less than {thmax}, which is {} packets", level.thmax);
+                return Err(ParamError::new(class, thmin, level.thmin, expected));
+            }
+            if level.thmax > 1 << 22 {
+                return Err(ParamError::new(class, thmax, level.thmax, "at most 4194304 packets"));
+            }
+        }
+        self.packet_bytes = params.bytes("packetsize").unwrap_or(self.packet_bytes);
+        self.ecn |= params.has("ecn");
+        if let Some(word) = params.word("unmarked") {
+            self.unmarked = PRECEDENCES.iter().position(|p| *p == word).unwrap_or(0);
+        }
+        Ok(self)
+    }
+    fn average(&self, level: usize, link: &Link) -> Average {
+        Average::new(self.levels[level].weight, self.packet_bytes, self.rate, link)
+    }
+    fn ramp(&self, level: usize) -> Ramp {
+        let Settings { thmin, thmax, pmax, .. } = self.levels[level];
+        Ramp::new(thmin, thmax, pmax, false)
+    }
+}
+
+impl Aqm for Rio {
+    fn arrive(&mut self, cx: &mut Cx, queue: &List, limit: u32, id: &PacketId) -> Decision {
+        if self.levels[LEVELS - 1].packets != queue.packets() {
+            self.recount(cx, queue);
+        }
+        let row = cx.packets.get(id);
+        let (own, capable) = (self.precedence(row), row.ecn_capable());
+        for level in &mut self.levels[own..] {
+            level.average.update(cx.now, level.packets);
+            level.count = level.count.saturating_add(1);
+        }
+        let decision = if cx.adopting() {
+            Decision::Accept
+        } else {
+            self.judge(cx, own, queue.packets(), limit, capable)
+        };
+        if decision != Decision::Accept {
+            self.levels[own..].iter_mut().for_each(|level| level.count = 0);
+        }
+        if !matches!(decision, Decision::Drop(_)) {
+            self.levels[own..].iter_mut().for_each(|level| level.packets += 1);
+        }
+        decision
+    }
+    fn depart(&mut self, cx: &mut Cx, queue: &List, id: &PacketId) -> Decision {
+        let own = self.precedence(cx.packets.get(id));
+        for level in &mut self.levels[own..] {
+            level.packets = level.packets.saturating_sub(1);
+            if level.packets == 0 {
+                level.average.emptied(cx.now);
+            }
+        }
+        if self.levels[LEVELS - 1].packets != queue.packets() {
+            self.recount(cx, queue);
+        }
+        Decision::Accept
+    }
+    fn reconfigure(&mut self, class: &str, params: &Params, link: &Link) -> Result<(), ParamError> {
+        let settings = self.settings.with(class, params)?;
+        for (index, level) in self.levels.iter_mut().enumerate() {
+            level.average = settings.average(index, link).keep(level.average);
+            level.ramp = settings.ramp(index);
+        }
+        if settings.unmarked != self.settings.unmarked {
+            // Queued packets change their precedence: the next call counts anew.
+            self.levels[LEVELS - 1].packets = u32::MAX;
+        }
+        self.settings = settings;
+        Ok(())
+    }
+    fn visit_stats(&self, visit: &mut dyn Visit) {
+        const SHOWN: [[&str; 8]; LEVELS] = [
+            [
+                "lo_average",
+                "lo_early",
+                "lo_forced",
+                "lo_marked",
+                "lo_thmin",
+                "lo_thmax",
+                "lo_pmax",
+                "lo_weight",
+            ],
+            [
+                "med_average",
+                "med_early",
+                "med_forced",
+                "med_marked",
+                "med_thmin",
+                "med_thmax",
+                "med_pmax",
+                "med_weight",
+            ],
+            [
+                "hi_average",
+                "hi_early",
+                "hi_forced",
+                "hi_marked",
+                "hi_thmin",
+                "hi_thmax",
+                "hi_pmax",
+                "hi_weight",
+            ],
+        ];
+        for (index, (level, names)) in self.levels.iter().zip(SHOWN).enumerate() {
+            let Settings { thmin, thmax, pmax, .. } = self.settings.levels[index];
+            let average = (level.average.value() * 1000) >> LENGTH_BITS;
+            visit.value(names[0], "packets/1000", average as i64);
+            visit.value(names[1], "packets", level.early as i64);
+            visit.value(names[2], "packets", level.forced as i64);
+            visit.value(names[3], "packets", level.marks as i64);
+            visit.value(names[4], "packets", thmin as i64);
+            visit.value(names[5], "packets", thmax as i64);
+            visit.value(names[6], "2^-32", pmax.raw() as i64);
+            visit.value(names[7], "", level.average.weight() as i64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::{Value, Verdict};
+    use crate::sched::testing::{Bench, class, node, stat};
+    use crate::units::Instant;
+    use std::vec::Vec;
+
+    const AF11: u8 = 10;
+    const AF12: u8 = 12;
+    const AF13: u8 = 14;
+
+    fn bench(params: &[(&'static str, Value)]) -> Bench {
+        let mut all = std::vec![("qlimit", Value::Count(1_000)), ("weight", Value::Count(64))];
+        all.extend_from_slice(params);
+        Bench::new(&node("rio", &all), 11)
+    }
+
+    /// The share of `n` packets of `dscp` that dies while `length` packets of it are queued,
+    /// after the average has settled.
+    fn losses(dscp: u8, length: u64, n: u32) -> f64 {
+        let mut bench = bench(&[]);
+        let mut lost = 0;
+        for step in 0..n + 5_000 {
+            while bench.tree.discipline.backlog().packets > length {
+                bench.serve();
+            }
+            let died = bench.offer(100, |m| m.dscp = dscp) == Verdict::Dropped;
+            lost += u32::from(died && step >= 5_000);
+        }
+        f64::from(lost) / f64::from(n)
+    }
+
+    #[test]
+    fn d05_step_response() {
+        for (dscp, min, max) in [(AF11, 35, 45), (AF12, 20, 30), (AF13, 5, 15), (0, 35, 45), (46, 35, 45)] {
+            assert_eq!(losses(dscp, min - 1, 20_000), 0.0, "{dscp}");
+            for (length, p) in [((min + max) / 2, 0.05), (max - 1, 0.09)] {
+                let rate = losses(dscp, length, 100_000);
+                // The gap is uniform over 1..2/p, with mean 1/p and deviation 1/(p sqrt 3).
+                let sigma = p / (3.0f64 * 100_000.0 * p).sqrt();
+                assert!((rate - p).abs() < 3.0 * sigma, "{dscp} at {length}: {rate} for {p}");
+            }
+            assert_eq!(losses(dscp, max + 1, 5_000), 1.0, "{dscp}: no gentle region");
+        }
+    }
+
+    /// The fates of in-profile packets, and their average, when out-of-profile packets come in
+    /// between as `noise` draws them.
+    fn in_profile(noise: u64, noisy: u8) -> (Vec<bool>, i64) {
+        let mut bench = bench(&[("lo_thmin", Value::Count(3)), ("lo_thmax", Value::Count(12))]);
+        let (mut script, mut noise_source) = (Random::new(1), Random::new(noise));
+        let mut fates = Vec::new();
+        let mut queued = 0;
+        for step in 0..30_000u64 {
+            bench.cx.now = Instant::from_nanos(step * 100_000);
+            if noise > 0 {
+                for _ in 0..noise_source.below(4) {
+                    bench.offer(100, |m| m.dscp = noisy);
+                }
+            }
+            let fill = if step / 500 % 2 == 0 { 55 } else { 45 };
+            if script.below(100) < fill {
+                let lives = bench.offer(100, |m| m.dscp = AF11) == Verdict::Queued;
+                queued += u32::from(lives);
+                fates.push(lives);
+            } else if queued > 0 {
+                // The next in-profile packet leaves, with whatever stands before it.
+                while bench.serve().expect("one is queued").dscp != AF11 {}
+                queued -= 1;
+            }
+        }
+        bench.check();
+        assert!(!bench.dropped.iter().any(|(_, reason)| *reason == DropReason::Tail), "an overflow");
+        (fates, stat(&*bench.tree.discipline, "lo_average"))
+    }
+
+    #[test]
+    fn d06_out_of_profile_never_touches_in_profile() {
+        let alone = in_profile(0, 0);
+        assert!(alone.0.iter().filter(|lives| !**lives).count() > 100, "nothing dropped, nothing shown");
+        for seed in 1..6 {
+            for noisy in [AF12, AF13] {
+                assert_eq!(in_profile(seed, noisy), alone, "seed {seed}");
+            }
+            // Reversed: more of the same precedence does change it.
+            assert_ne!(in_profile(seed, 8).1, alone.1, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn d03_precedences_are_not_reordered() {
+        let (mut bench, mut random) = (bench(&[]), Random::new(2));
+        let mut last = 0;
+        for _ in 0..20_000 {
+            if random.below(100) < 52 {
+                bench.offer(100, |m| m.dscp = [0, AF11, AF12, AF13][random.below(4) as usize]);
+            } else if let Some(sent) = bench.serve() {
+                assert!(sent.frame.0 >= last);
+                last = sent.frame.0;
+            }
+        }
+        assert!(!bench.dropped.is_empty());
+        bench.check();
+    }
+
+    #[test]
+    fn ecn_marks_instead() {
+        for (ecn, codepoint, dies, marked) in
+            [(true, 1, 0, true), (true, 2, 0, true), (true, 0, 1, false), (false, 2, 1, false)]
+        {
+            let flag = ("ecn", Value::Flag);
+            let mut bench = bench(if ecn { core::slice::from_ref(&flag) } else { &[] });
+            let mut seen = 0;
+            for _ in 0..20_000 {
+                while bench.tree.discipline.backlog().packets > 40 {
+                    seen += u32::from(bench.serve().unwrap().ecn == 3);
+                }
+                bench.offer(100, |m| (m.dscp, m.ecn) = (AF11, codepoint));
+            }
+            assert_eq!((bench.dropped.len().min(1), seen > 500), (dies, marked), "ecn {ecn} {codepoint}");
+        }
+    }
+
+    #[test]
+    fn d04_all_parameters_change_at_run_time_and_show_exactly() {
+        let mut priq = node("priq", &[]);
+        let rio = [("rio", Value::Flag), ("priority", Value::Count(0)), ("qlimit", Value::Count(1_000))];
+        priq.classes = std::vec![class("pr", &[("priority", Value::Count(1))]), class("be", &rio)];
+        let mut bench = Bench::new(&priq, 1);
+        let pmax = Fraction::ratio(1, 50);
+        let params = Params::new()
+            .with("lo_thmin", Value::Count(40))
+            .with("lo_thmax", Value::Count(70))
+            .with("lo_invpmax", Value::Count(50))
+            .with("lo_weight", Value::Count(512))
+            .with("hi_thmin", Value::Count(10))
+            .with("hi_thmax", Value::Count(30))
+            .with("hi_pmax", Value::Fraction(Fraction::ratio(1, 2)))
+            .with("hi_weight", Value::Count(256))
+            .with("unmarked", Value::Word("hi"));
+        for _ in 0..60 {
+            bench.offer(100, |m| m.leaf = 1);
+        }
+        let queued = bench.tree.discipline.backlog();
+        bench.tree.discipline.reconfigure(&mut bench.cx, "be", &params).unwrap();
+        assert_eq!(bench.tree.discipline.backlog(), queued, "effective without a flush");
+        for (name, value) in [
+            ("lo_thmin", 40),
+            ("lo_thmax", 70),
+            ("lo_pmax", pmax.raw() as i64),
+            ("lo_weight", 512),
+            ("hi_thmin", 10),
+            ("hi_thmax", 30),
+            ("hi_pmax", 1 << 31),
+            ("hi_weight", 256),
+        ] {
+            assert_eq!(stat(&*bench.tree.discipline, name), value, "{name}");
+        }
+        // What was unmarked and in profile is out of profile now.
+        bench.offer(100, |m| (m.leaf, m.dscp) = (1, AF13));
+        let wrong = Params::new().with("lo_thmin", Value::Count(50)).with("lo_thmax", Value::Count(50));
+        let error = bench.tree.discipline.reconfigure(&mut bench.cx, "be", &wrong).unwrap_err();
+        assert_eq!((error.field.as_str(), stat(&*bench.tree.discipline, "lo_thmin")), ("lo_thmin", 40));
+        bench.check();
+    }
+}
