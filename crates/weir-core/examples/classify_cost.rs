@@ -46,6 +46,8 @@ enum Kind {
     Prefixes,
     /// Networks and ports without a destination host: the original's linear list.
     Wildcard,
+    /// Netmasks with holes, all different: nothing merges well. The worst that a file can ask for.
+    Hostile,
 }
 
 fn filter(kind: Kind, family: Family, random: &mut Stream, order: u32) -> Filter {
@@ -63,7 +65,7 @@ fn filter(kind: Kind, family: Family, random: &mut Stream, order: u32) -> Filter
         }
     };
     let (dst_bits, src_bits) = match kind {
-        Kind::Exact => (32, 32),
+        Kind::Exact | Kind::Hostile => (32, 32),
         Kind::Prefixes => (8 + random.below(25) as u32, 8 + random.below(25) as u32),
         Kind::Mixed => (
             random.pick(&[(32, 40), (24, 25), (16, 10), (8, 5), (0, 10), (28, 5), (20, 5)]),
@@ -73,6 +75,11 @@ fn filter(kind: Kind, family: Family, random: &mut Stream, order: u32) -> Filter
             (random.pick(&[(24, 50), (16, 30), (0, 20)]), random.pick(&[(24, 40), (16, 30), (0, 30)]))
         }
     };
+    if kind == Kind::Hostile {
+        let holes = |random: &mut Stream| random.wide() | random.wide();
+        let f = Filter::new(family, order % 16, order).with(Field::Dst, address(random), holes(random));
+        return f.with(Field::Src, address(random), holes(random));
+    }
     let bits = |bits: u32| if scale == 2 && bits > 0 { 32 + bits * 3 } else { bits };
     let mut f = Filter::new(family, order % 16, order);
     f = f.prefix(Field::Dst, address(random), bits(dst_bits));
@@ -181,6 +188,7 @@ fn main() {
             ("exact", Kind::Exact),
             ("prefixes", Kind::Prefixes),
             ("wildcard", Kind::Wildcard),
+            ("hostile", Kind::Hostile),
         ] {
             for n in [100, 1000, 10_000] {
                 if format!("{name} {family:?} {n}").starts_with(&only) {
