@@ -76,6 +76,8 @@ pub struct PortState {
     pub backlog_bytes: u64,
     /// Packets in the device ring.
     pub ring_packets: u64,
+    /// Times that the device ring was refilled.
+    pub refills: u64,
     /// Times that the timer woke the discipline.
     pub wake_ups: u64,
     /// Packets that a swap gave to the default class because theirs was gone.
@@ -168,6 +170,7 @@ pub fn port_state(port: &Port) -> PortState {
         backlog_packets: backlog.packets,
         backlog_bytes: backlog.bytes,
         ring_packets: u64::from(port.in_ring()),
+        refills: port.refills(),
         wake_ups: port.wake_ups(),
         reassigned_packets: port.reassigned(),
         total: Books::from(&port.total()),

@@ -88,6 +88,17 @@ pub fn die_with_parent(parent: u32) -> io::Result<()> {
     Ok(())
 }
 
+/// Gives this process a session of its own and, where the machine schedules by session
+/// (autogroup), precedence over those of others: a measured process should not wait for a
+/// compiler. Does what it may; without the privilege nothing changes.
+pub fn come_first() {
+    // SAFETY: setsid takes nothing and touches no memory. It fails for a group leader: fine.
+    let _ = unsafe { libc::setsid() };
+    let _ = std::fs::write("/proc/self/autogroup", "-20");
+    // SAFETY: setpriority takes numbers and touches no memory; 0 is this process.
+    let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
+}
+
 /// Moves the calling thread, and those that it starts from now on, into a new network namespace.
 pub fn enter_new_network() -> io::Result<()> {
     // SAFETY: unshare takes flags and touches no memory.

@@ -6,7 +6,7 @@
 //!  host ─┘                                        └─ host
 //! ```
 //!
-//! One subnet, static neighbours, static addresses. The kernel bridges only fan out; every frame from
+//! One network without routers: static neighbours, static addresses. The kernel bridges only fan out; every frame from
 //! one side to the other goes through the box's two interfaces `left` and `right`, where the
 //! engine stands.
 
@@ -19,7 +19,7 @@ use std::net::Ipv4Addr;
 pub struct BedHost {
     /// Its name.
     pub name: String,
-    /// Its address; all hosts lie in one subnet of `prefix` bits.
+    /// Its address. Every host has a route to every other, so no subnet is needed.
     pub address: Ipv4Addr,
     /// Kernel settings of its namespace besides the usual ones: path below `/proc/sys/net`, value.
     pub settings: Vec<(String, String)>,

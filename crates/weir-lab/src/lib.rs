@@ -1,12 +1,33 @@
 //! Network-namespace testbed: runs a scenario for real, with the kernel's own TCP.
 //!
-//! - [`node`]: a namespace, held by a child process that dies with its parent.
+//! - [`run`](mod@run): a scenario, live: builds, starts, waits, reports.
 //! - [`bed`]: hosts, kernel bridges and the box between them.
-//! - [`flow`]: senders and receivers of test traffic.
+//! - [`node`]: a namespace, held by a child process that dies with its parent.
+//! - `inside`: what runs in the box: the same data plane as `weir up`.
+//! - `traffic` and [`flow`]: the flows of a scenario as senders and receivers.
+#![forbid(unsafe_code)]
 
 pub mod bed;
+mod configure;
 pub mod flow;
+mod inside;
 pub mod node;
+pub mod run;
+mod traffic;
 
-/// What a node does for the parts of this crate that come after plain traffic.
-pub(crate) const CALLS: node::Calls = |name, _with, _state| Err(format!("a node cannot {name:?}"));
+pub use node::Program;
+pub use run::{Error, Options, run};
+
+use serde_json::Value;
+
+/// What a node does beyond plain traffic, by name.
+pub(crate) fn call(name: &str, with: Value, state: &mut node::State) -> Result<Value, String> {
+    match name {
+        "start" => {
+            state.inside = Some(inside::start(with)?);
+            Ok(Value::Null)
+        }
+        "stop" => state.inside.take().ok_or("the box is not running")?.stop(),
+        _ => Err(format!("a node cannot {name:?}")),
+    }
+}

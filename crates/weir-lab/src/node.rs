@@ -163,13 +163,12 @@ impl Drop for Node {
     }
 }
 
-/// What a node does with an [`Order::Call`]: the crate's parts beyond plain traffic.
-pub(crate) type Calls = fn(&str, Value, &mut State) -> Result<Value, String>;
-
 /// What a node has running.
 #[derive(Default)]
 pub(crate) struct State {
     flows: VecDeque<Running>,
+    /// The data plane, where this node is the box.
+    pub(crate) inside: Option<crate::inside::Running>,
 }
 
 /// The hidden subcommand: `lab-node --name NAME --parent PID`. Answers the exit code.
@@ -186,6 +185,7 @@ pub fn main(arguments: &[String]) -> u8 {
     let entered = sys::die_with_parent(parent)
         .and_then(|()| sys::enter_new_network())
         .and_then(|()| sys::sleep_precisely())
+        .map(|()| sys::come_first())
         .and_then(|()| quiet());
     let mut failed = entered.err().map(|e| format!("cannot make a network namespace: {e}"));
     let mut state = State::default();
@@ -274,6 +274,6 @@ fn obey(order: Order, state: &mut State) -> Result<Value, String> {
             let reports: Vec<FlowReport> = state.flows.drain(..).flat_map(Running::join).collect();
             serde_json::to_value(reports).map_err(|e| e.to_string())
         }
-        Order::Call { name, with } => (crate::CALLS)(&name, with, state),
+        Order::Call { name, with } => crate::call(&name, with, state),
     }
 }

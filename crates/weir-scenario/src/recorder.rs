@@ -278,6 +278,16 @@ impl Recorder {
         self.rtt[flow].record(ns);
     }
 
+    /// Round-trip times of a flow that another counted (lab).
+    pub fn rtts(&mut self, flow: usize, times: &Histogram) {
+        self.rtt[flow].merge(times);
+    }
+
+    /// One-way times of a flow that another counted (lab).
+    pub fn one_ways(&mut self, flow: usize, times: &Histogram) {
+        self.one_way[flow].merge(times);
+    }
+
     /// A packet's time from its sender to its receiver was measured.
     pub fn one_way(&mut self, flow: usize, ns: u64) {
         self.one_way[flow].record(ns);

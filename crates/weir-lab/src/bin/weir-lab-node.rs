@@ -1,6 +1,7 @@
 //! The lab's nodes by themselves, for this crate's own tests; elsewhere they are `weir lab-node`.
 //!
 //! `hold` builds a small testbed, prints the processes of its nodes, and waits to be killed.
+//! `run SCENARIO` runs one live and prints its report as JSON.
 
 use std::process::ExitCode;
 use weir_lab::bed::{Bed, BedHost, BedPlan};
@@ -11,7 +12,34 @@ fn main() -> ExitCode {
     if arguments.first().is_some_and(|a| a == "hold") {
         return hold();
     }
+    if let [run, path] = arguments.as_slice()
+        && run == "run"
+    {
+        return report(path);
+    }
     node::main(&arguments).into()
+}
+
+fn this() -> Result<Program, String> {
+    Program::this().map(|p| Program { arguments: Vec::new(), ..p }).map_err(|e| e.to_string())
+}
+
+fn report(path: &str) -> ExitCode {
+    let done = weir_scenario::Scenario::read(path.as_ref()).map_err(|e| e.to_string()).and_then(|scenario| {
+        let options = weir_lab::Options { seed: None, program: this()?, progress: None };
+        let report = weir_lab::run(&scenario, options).map_err(|e| e.to_string())?;
+        serde_json::to_string(&report).map_err(|e| e.to_string())
+    });
+    match done {
+        Ok(json) => {
+            println!("{json}");
+            ExitCode::SUCCESS
+        }
+        Err(e) => {
+            eprintln!("{e}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn hold() -> ExitCode {
@@ -27,10 +55,7 @@ fn hold() -> ExitCode {
         offloads: false,
         hosts_cpu: None,
     };
-    let built = Program::this()
-        .map(|p| Program { arguments: Vec::new(), ..p })
-        .map_err(|e| e.to_string())
-        .and_then(|p| Bed::build(&plan, &p).map_err(|e| e.to_string()));
+    let built = this().and_then(|p| Bed::build(&plan, &p).map_err(|e| e.to_string()));
     let mut bed = match built {
         Ok(bed) => bed,
         Err(e) => {

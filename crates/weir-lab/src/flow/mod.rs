@@ -92,7 +92,7 @@ pub struct ReceiverSpec {
 }
 
 /// What a receiver does with what arrives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReceiverKind {
     /// Read and count.

@@ -1,0 +1,270 @@
+//! The box: the same data plane as `weir up`, between the interfaces of the testbed, with a
+//! recorder that hears every packet.
+
+use crate::bed::SIDES;
+use crate::configure::{Built, configure, fifo};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::sync::{Arc, Mutex};
+use weir_core::packet::{Family, Key};
+use weir_core::port::{Event, Port, PortConfig, Refill, WireConfig};
+use weir_core::queue::Link;
+use weir_core::units::{Duration, Instant};
+use weir_engine::control::Snapshot;
+use weir_engine::up::{Setup, Side, Up, up};
+use weir_engine::{Delay, Managed, Observe, Pace};
+use weir_io::PoolSize;
+use weir_scenario::lab::{Egress, LabLayout, lab_layout};
+use weir_scenario::scenario::{Link as ScenarioLink, RunKind};
+use weir_scenario::{Recorder, Report, Scenario, scenario};
+
+/// Packets that a port of the lab has room for.
+const CAPACITY: u32 = 1 << 15;
+/// Length of the layer-2 header.
+const ETHERNET: u32 = 14;
+
+/// What the box must know to start.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Start {
+    pub(crate) scenario: Scenario,
+    /// For each port: what to call its configuration in messages, and its text.
+    pub(crate) configurations: Vec<(String, String)>,
+    pub(crate) seed: u64,
+    pub(crate) t0_ns: u64,
+    pub(crate) inputs: u64,
+    pub(crate) cpu: Option<usize>,
+}
+
+/// What the box saw.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Seen {
+    /// Ports and links are meant; flows are empty.
+    pub(crate) report: Report,
+    pub(crate) snapshot: Snapshot,
+    /// Packets outside their asserted class, for each copy of a flow.
+    pub(crate) misclassified: Vec<u64>,
+}
+
+/// A running box.
+pub(crate) struct Running {
+    up: Up,
+    books: Arc<Mutex<Books>>,
+    egresses: [Known; 2],
+}
+
+/// What the observers share. They run in one thread, so the lock is never contended.
+struct Books {
+    recorder: Recorder,
+    misclassified: Vec<u64>,
+    t0: Instant,
+    end: Instant,
+}
+
+/// What is known of an egress.
+#[derive(Clone)]
+struct Known {
+    /// Number of the managed port in the report.
+    port: Option<usize>,
+    /// Direction of its link in the report.
+    direction: usize,
+    /// For each copy of a flow, the leaf that its class is here.
+    asserted: Vec<Option<u32>>,
+    /// The names of its leaves.
+    leaves: Vec<String>,
+}
+
+fn link_of(link: &ScenarioLink) -> Link {
+    // Validated: an overhead of at most 1000 and an MTU of at most 65535.
+    Link::new(link.rate.rate(), link.overhead.as_bytes() as u32, link.mtu.as_bytes() as u32 + ETHERNET)
+}
+
+pub(crate) fn start(with: Value) -> Result<Running, String> {
+    let start: Start = serde_json::from_value(with).map_err(|e| e.to_string())?;
+    let scenario = &start.scenario;
+    let layout = lab_layout(scenario).map_err(|e| e.to_string())?;
+    let mut recorder = Recorder::new(scenario, RunKind::Lab, start.inputs);
+    // The report lists ports in the order of the scenario.
+    let mut ports: Vec<Option<(usize, Built)>> = Vec::new();
+    for (index, port) in scenario.ports.iter().enumerate() {
+        let (link, _) = scenario.link_between(&port.at, &port.to).ok_or("a port without a link")?;
+        let (name, text) = start.configurations.get(index).ok_or("a port without a configuration")?;
+        let built = configure(name, text, port.interface.as_deref(), link_of(&scenario.links[link]))?;
+        let names: Vec<String> = built.tree.leaves.iter().map(|l| l.name.clone()).collect();
+        let number = recorder.port(scenario, index, &built.discipline, &names);
+        ports.push(Some((number, built)));
+    }
+    let mut sides = Vec::new();
+    for (side, other) in [(0, 1), (1, 0)] {
+        let egress = layout.sides[side].egress;
+        let built = egress.port.and_then(|p| ports.get_mut(p).and_then(Option::take));
+        sides.push(manage(scenario, &layout, egress, [side, other], built, start.seed + side as u64)?);
+    }
+    let books = Arc::new(Mutex::new(Books {
+        recorder,
+        misclassified: vec![0; scenario.flow_copies().len()],
+        t0: Instant::from_nanos(start.t0_ns),
+        end: Instant::from_nanos(start.t0_ns + scenario.duration.as_nanos()),
+    }));
+    let (Some((right, to_right)), Some((left, to_left))) = (sides.pop(), sides.pop()) else {
+        return Err("a box has two sides".into());
+    };
+    let observer = |known: &Known| -> Option<Box<dyn Observe>> {
+        Some(Box::new(Ear { known: known.clone(), books: books.clone() }))
+    };
+    let setup = Setup {
+        pool: PoolSize { frames: CAPACITY * 2, tails: 256 },
+        pace: Pace { cpu: start.cpu, ..Pace::default() },
+        socket: None,
+        observers: [observer(&to_right), observer(&to_left)],
+        left,
+        right,
+    };
+    let up = up(setup).map_err(|e| e.to_string())?;
+    Ok(Running { up, books, egresses: [to_right, to_left] })
+}
+
+/// The egress of one side: its port, its link below, its delay behind.
+fn manage(
+    scenario: &Scenario,
+    layout: &LabLayout,
+    egress: Egress,
+    [side, other]: [usize; 2],
+    built: Option<(usize, Built)>,
+    seed: u64,
+) -> Result<(Side, Known), String> {
+    let written = &scenario.links[egress.link];
+    let refill = match written.refill {
+        scenario::Refill::Packet => Refill::Packet,
+        scenario::Refill::Batch => Refill::Batch,
+    };
+    let (port, built) = match built {
+        Some((number, built)) => (Some(number), built),
+        None => (None, fifo(written.queue)),
+    };
+    let config = PortConfig {
+        capacity: CAPACITY,
+        seed,
+        tick: written.tick.duration(),
+        packet_events: written.packet_events,
+        ecn: built.ecn,
+        ..PortConfig::new(link_of(written), WireConfig::Link { ring: written.ring, refill })
+    };
+    let hosts = |side: usize| &layout.sides[side].hosts;
+    let forward = match egress.port.map(|p| &scenario.ports[p]) {
+        Some(port) => scenario.link_between(&port.at, &port.to).is_none_or(|(_, forward)| forward),
+        // An egress without a port is the other direction of the link that a port manages.
+        None => {
+            let port = scenario.ports.first().ok_or("a scenario without a managed port")?;
+            scenario.link_between(&port.at, &port.to).is_some_and(|(_, forward)| !forward)
+        }
+    };
+    let parts = [side, other].into_iter().flat_map(hosts).map(|host| {
+        (u128::from(scenario.address(host.host).to_bits()), Duration::from_nanos(host.delay.as_nanos()))
+    });
+    let known = Known {
+        port,
+        direction: Recorder::direction(egress.link, forward),
+        asserted: scenario
+            .flow_copies()
+            .iter()
+            .map(|copy| scenario.flows[copy.flow].class.as_deref().and_then(|c| built.tree.leaf(c)))
+            .collect(),
+        leaves: built.tree.leaves.iter().map(|l| l.name.clone()).collect(),
+    };
+    let port = Port::new(config, built.tree, built.classifier);
+    let side = Side {
+        interface: SIDES[side].into(),
+        managed: Some(Managed { port, ecn: built.ecn }),
+        delay: Delay { otherwise: Duration::ZERO, parts: parts.collect() },
+    };
+    Ok((side, known))
+}
+
+/// Writes down what happens at one egress.
+struct Ear {
+    known: Known,
+    books: Arc<Mutex<Books>>,
+}
+
+/// Source ports of flows begin here.
+const FIRST_PORT: u16 = 20_000;
+
+impl Ear {
+    /// Runs `write` with the books and the time since the start, if the run is on.
+    fn note(&self, at: Instant, write: impl FnOnce(&mut Books, u64)) {
+        let Ok(mut books) = self.books.lock() else { return };
+        if at >= books.t0 && at < books.end {
+            let since = at.since(books.t0).as_nanos();
+            write(&mut books, since);
+        }
+    }
+}
+
+impl Observe for Ear {
+    fn arrived(&mut self, _index: usize, now: Instant, key: &Key, leaf: u32, len: u32) {
+        let Some(port) = self.known.port else { return };
+        self.note(now, |books, at| {
+            books.recorder.offered(port, leaf as usize, u64::from(len), at);
+            if key.family == Family::Other {
+                return;
+            }
+            // A flow is known by its source port: at the one end or at the other.
+            let asserted = &self.known.asserted;
+            let flow = [key.src_port, key.dst_port]
+                .into_iter()
+                .find_map(|p| p.checked_sub(FIRST_PORT).map(usize::from).filter(|&i| i < asserted.len()));
+            // Only packets of the flow's own direction: what comes back is another class's affair.
+            if let Some(flow) = flow.filter(|&f| usize::from(key.src_port) == f + usize::from(FIRST_PORT))
+                && asserted[flow].is_some_and(|l| l != leaf)
+            {
+                books.misclassified[flow] += 1;
+            }
+        });
+    }
+
+    fn told(&mut self, _index: usize, event: &Event<'_>, tos: u8) {
+        let (port, direction) = (self.known.port, self.known.direction);
+        match (event, port) {
+            (Event::Taken(meta), Some(port)) => self.note(meta.enqueued, |books, at| {
+                let delay = meta.enqueued.since(meta.arrival).as_nanos();
+                let class = meta.leaf as usize;
+                if meta.ecn == 3 && tos & 3 != 3 {
+                    books.recorder.marked(port, class, at);
+                }
+                books.recorder.sent(port, class, u64::from(meta.len), delay, at);
+            }),
+            (Event::Taken(_), None) => {}
+            (Event::Sent(meta, left), _) => self.note(*left, |books, at| {
+                books.recorder.carried(direction, u64::from(meta.len), at);
+            }),
+            (Event::Dropped(meta, reason), Some(port)) => self.note(weir_io::sys::now(), |books, at| {
+                books.recorder.dropped(port, meta.leaf as usize, u64::from(meta.len), reason.name(), at);
+            }),
+            (Event::Dropped(meta, _), None) => self.note(weir_io::sys::now(), |books, _| {
+                books.recorder.link(direction).dropped.add(u64::from(meta.len));
+            }),
+        }
+    }
+}
+
+impl Running {
+    /// Ends the run.
+    pub(crate) fn stop(self) -> Result<Value, String> {
+        let snapshot = self.up.stop().map_err(|e| e.to_string())?;
+        let books = Arc::into_inner(self.books).ok_or("the worker still holds the books")?;
+        let mut books = books.into_inner().map_err(|_| "the worker panicked over its books")?;
+        for (egress, known) in snapshot.egresses.iter().zip(&self.egresses) {
+            let Some(state) = &egress.port else { continue };
+            books.recorder.link(known.direction).refills = state.refills;
+            let Some(port) = known.port else { continue };
+            for state in &state.classes {
+                let Some(class) = known.leaves.iter().position(|l| *l == state.name) else { continue };
+                for (name, value) in &state.values {
+                    books.recorder.statistic(port, class, name, *value as f64);
+                }
+            }
+        }
+        let seen = Seen { report: books.recorder.finish(), snapshot, misclassified: books.misclassified };
+        serde_json::to_value(seen).map_err(|e| e.to_string())
+    }
+}

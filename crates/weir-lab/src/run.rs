@@ -1,0 +1,290 @@
+//! A scenario, live: builds the testbed, starts the box, lets the traffic run, and reports.
+
+use crate::bed::{Bed, BedHost, BedPlan, possible_here};
+use crate::flow::FlowReport;
+use crate::inside::{Seen, Start};
+use crate::node::{NodeError, Order, Program};
+use crate::traffic::{Plan, When, plan};
+use std::time::Duration;
+use weir_engine::control::Snapshot;
+use weir_io::sys::now;
+use weir_scenario::lab::{LabLayout, lab_layout};
+use weir_scenario::scenario::{CongestionControl, Kind, RunKind};
+use weir_scenario::{Recorder, Report, Scenario, Time, evaluate};
+
+/// Why there is no report.
+#[derive(Debug)]
+pub enum Error {
+    /// Not possible here: not root, no such kernel feature, or nothing that the lab can run. Exit code 3.
+    NotPossible(String),
+    /// The configuration or the scenario is wrong. Exit code 2.
+    Input(String),
+    /// Something broke on the way. Exit code 1.
+    Failed(String),
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Error::NotPossible(what) | Error::Input(what) | Error::Failed(what)) = self;
+        f.write_str(what)
+    }
+}
+impl std::error::Error for Error {}
+impl From<NodeError> for Error {
+    fn from(e: NodeError) -> Self {
+        Error::Failed(e.to_string())
+    }
+}
+
+/// What a run is asked for besides its scenario.
+pub struct Options<'a> {
+    /// Instead of the scenario's seed.
+    pub seed: Option<u64>,
+    /// How the nodes of the testbed are started.
+    pub program: Program,
+    /// Called now and then with the time reached and the run's duration.
+    pub progress: Option<&'a mut dyn FnMut(Time, Time)>,
+}
+
+/// From the order to start to the start: every node has its orders by then.
+const LEAD: u64 = 50_000_000;
+/// What the end of a run may take beyond its duration.
+const GRACE: Duration = Duration::from_secs(15);
+/// A worker that needs more of its processor than this was perhaps too late now and then.
+const BUSY: f64 = 0.8;
+
+/// Runs `scenario` live. Everything it starts has ended when it returns, and is gone by itself if
+/// this process is killed. The calling thread must not end before.
+pub fn run(scenario: &Scenario, mut options: Options<'_>) -> Result<Report, Error> {
+    possible_here().map_err(Error::NotPossible)?;
+    let layout = lab_layout(scenario).map_err(|e| Error::NotPossible(e.to_string()))?;
+    check_kernel(scenario).map_err(Error::NotPossible)?;
+    let configurations = configurations(scenario)?;
+    let texts: Vec<String> = configurations.iter().map(|c| c.1.clone()).collect();
+    let inputs = scenario.inputs_hash(&texts);
+    let seed = options.seed.unwrap_or(scenario.seed);
+    let (hosts_cpu, cpu) = processors();
+    let bed_plan = bed_plan(scenario, &layout, hosts_cpu).map_err(Error::NotPossible)?;
+    let mut bed = Bed::build(&bed_plan, &options.program)?;
+
+    // Long scenarios have many flows: each order takes a fraction of a millisecond.
+    let copies = scenario.flow_copies().len() as u64;
+    let t0_ns = now().as_nanos() + LEAD * 4 + copies * 2_000_000;
+    let when =
+        When { t0_ns, end_ns: t0_ns + scenario.duration.as_nanos(), cell_ns: scenario.cell().as_nanos() };
+    let start = Start { scenario: scenario.clone(), configurations, seed, t0_ns, inputs, cpu };
+    let start = serde_json::to_value(start).map_err(|e| Error::Failed(e.to_string()))?;
+    bed.call_box("start", start).map_err(|e| Error::Input(e.what))?;
+    let Plan { senders, receivers } = plan(scenario, &layout, seed, when).map_err(Error::NotPossible)?;
+    for (host, spec) in receivers {
+        bed.host(&scenario.hosts[host].name)?.tell(&Order::Receive(spec))?;
+    }
+    for (host, spec) in senders {
+        bed.host(&scenario.hosts[host].name)?.tell(&Order::Send(spec))?;
+    }
+    let late = now().as_nanos().saturating_sub(t0_ns);
+    wait_out(when, &mut options);
+
+    let mut reports = Vec::new();
+    for node in bed.hosts() {
+        node.ask(&Order::Collect)?;
+    }
+    for node in bed.hosts() {
+        let answer = node.answer(GRACE)?;
+        let seen: Vec<FlowReport> =
+            serde_json::from_value(answer).map_err(|e| Error::Failed(e.to_string()))?;
+        reports.extend(seen);
+    }
+    let seen = bed.call_box("stop", serde_json::Value::Null)?;
+    let seen: Seen = serde_json::from_value(seen).map_err(|e| Error::Failed(e.to_string()))?;
+    let mut notes = judge(&seen.snapshot);
+    if late > 0 {
+        notes.push(format!("the machine was slow: traffic began {} ms late", late / 1_000_000));
+    }
+    let mut report = put_together(scenario, inputs, seed, &reports, seen, when.cell_ns);
+    report.meta.notes.extend(notes);
+    report.meta.notes.extend(complaints(&reports));
+    report.checks = evaluate(scenario, &report);
+    Ok(report)
+}
+
+/// Sleeps to the end of the run, telling of its progress.
+fn wait_out(when: When, options: &mut Options<'_>) {
+    loop {
+        let at = now().as_nanos();
+        if at >= when.end_ns {
+            return;
+        }
+        if let Some(progress) = &mut options.progress {
+            progress(
+                Time::from_nanos(at.saturating_sub(when.t0_ns)),
+                Time::from_nanos(when.end_ns - when.t0_ns),
+            );
+        }
+        std::thread::sleep(Duration::from_nanos((when.end_ns - at).min(100_000_000)));
+    }
+}
+
+fn configurations(scenario: &Scenario) -> Result<Vec<(String, String)>, Error> {
+    (0..scenario.ports.len())
+        .map(|index| {
+            scenario.configuration(index).map_err(|e| {
+                let name = scenario.ports[index].name();
+                Error::Input(format!("port {name}: cannot read its configuration: {e}"))
+            })
+        })
+        .collect()
+}
+
+/// Where hosts and box run: on one processor each if there are just two, so that generators do
+/// not steal the worker's.
+fn processors() -> (Option<usize>, Option<usize>) {
+    match std::thread::available_parallelism().map_or(1, std::num::NonZero::get) {
+        0 | 1 => (None, None),
+        2 => (Some(0), Some(1)),
+        n => (None, Some(n - 1)),
+    }
+}
+
+fn check_kernel(scenario: &Scenario) -> Result<(), String> {
+    let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+    let known = std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?;
+    let tcp = || scenario.flows.iter().enumerate().filter(|(_, f)| f.kind == Kind::Tcp);
+    for (index, flow) in tcp() {
+        if !known.split_whitespace().any(|name| name == flow.cc.name()) {
+            let module = match flow.cc {
+                CongestionControl::Bbr => "tcp_bbr",
+                CongestionControl::Cubic => "tcp_cubic",
+                CongestionControl::Reno => "tcp_cong",
+            };
+            return Err(format!(
+                "flow `{}` wants {}, which this kernel does not offer ({}); try `modprobe {module}`",
+                scenario.flow_name(index),
+                flow.cc.name(),
+                known.trim()
+            ));
+        }
+    }
+    match scenario.flows.iter().position(|f| f.ipv6) {
+        Some(index) => {
+            let name = scenario.flow_name(index);
+            Err(format!("flow `{name}` is over IPv6: the lab's hosts have IPv4 addresses only so far"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Hosts by side. What a scenario sets per flow and the kernel per host must agree on each host.
+fn bed_plan(scenario: &Scenario, layout: &LabLayout, hosts_cpu: Option<usize>) -> Result<BedPlan, String> {
+    let host = |index: usize| -> Result<BedHost, String> {
+        let name = &scenario.hosts[index].name;
+        let flag = |what: &str, of: fn(&weir_scenario::scenario::Flow) -> bool| {
+            let mut values = scenario
+                .flows
+                .iter()
+                .filter(|f| f.kind == Kind::Tcp && (f.from == *name || f.to == *name))
+                .map(of);
+            let first = values.next();
+            match (first, values.all(|v| Some(v) == first)) {
+                (_, true) => Ok(first),
+                _ => Err(format!(
+                    "TCP flows with and without `{what}` share host `{name}`: the kernel sets that per host; \
+                     use two hosts"
+                )),
+            }
+        };
+        let ecn = if flag("ecn", |f| f.ecn)? == Some(true) { "1" } else { "0" };
+        let sack = if flag("sack", |f| f.sack)? == Some(false) { "0" } else { "1" };
+        let settings = [("ipv4/tcp_ecn", ecn), ("ipv4/tcp_sack", sack)];
+        Ok(BedHost {
+            name: name.clone(),
+            address: scenario.address(index),
+            settings: settings.map(|(path, value)| (path.to_string(), value.to_string())).to_vec(),
+        })
+    };
+    let side = |side: usize| -> Result<Vec<BedHost>, String> {
+        layout.sides[side].hosts.iter().map(|h| host(h.host)).collect()
+    };
+    Ok(BedPlan { left: side(0)?, right: side(1)?, mtu: layout.mtu_bytes as u32, offloads: false, hosts_cpu })
+}
+
+/// What makes a live run doubtful.
+fn judge(snapshot: &Snapshot) -> Vec<String> {
+    let mut notes = Vec::new();
+    for egress in &snapshot.egresses {
+        let lost = egress.overrun_packets + egress.nobuf_packets;
+        if lost > 0 {
+            notes.push(format!(
+                "not valid: {lost} packets towards {} were lost before the box could take them",
+                egress.interface
+            ));
+        }
+        if egress.refused_packets > 0 {
+            let (count, interface) = (egress.refused_packets, &egress.interface);
+            notes.push(format!("{count} packets were refused by the device {interface}"));
+        }
+        if let Some(broken) = egress.port.as_ref().and_then(|p| p.broken.as_ref()) {
+            notes.push(format!(
+                "not valid: the port towards {} fell back to FIFO: {broken}",
+                egress.interface
+            ));
+        }
+    }
+    if let Some(failed) = &snapshot.failed {
+        notes.push(format!("not valid: the worker panicked ({failed}) and forwarded plainly from then on"));
+    }
+    let share = snapshot.cpu_ns as f64 / snapshot.uptime_ns.max(1) as f64;
+    let doubt = if share > BUSY { "doubtful: " } else { "" };
+    notes.push(format!("{doubt}the box's worker used {:.0} % of a processor", share * 100.0));
+    notes
+}
+
+fn complaints(reports: &[FlowReport]) -> Vec<String> {
+    let all =
+        reports.iter().flat_map(|r| r.errors.iter().map(move |e| format!("flow from port {}: {e}", r.port)));
+    all.take(10).collect()
+}
+
+/// Bytes of headers of a full frame, for counts of frames where the kernel counts payload.
+fn headers(kind: Kind) -> u64 {
+    match kind {
+        Kind::Tcp => 14 + 20 + 32,
+        Kind::Udp | Kind::Rr => 14 + 20 + 8,
+    }
+}
+
+fn put_together(
+    scenario: &Scenario,
+    inputs: u64,
+    seed: u64,
+    reports: &[FlowReport],
+    seen: Seen,
+    cell_ns: u64,
+) -> Report {
+    let mut recorder = Recorder::new(scenario, RunKind::Lab, inputs);
+    recorder.meta().seed = seed;
+    for (index, copy) in scenario.flow_copies().iter().enumerate() {
+        let kind = scenario.flows[copy.flow].kind;
+        for end in reports.iter().filter(|r| r.port == copy.source_port) {
+            for (cell, bytes) in end.delivered.iter().enumerate().filter(|(_, b)| **b > 0) {
+                // What a receiver of requests counts is not what the flow delivers.
+                if kind != Kind::Rr {
+                    recorder.delivered(index, *bytes, cell as u64 * cell_ns);
+                }
+            }
+            recorder.rtts(index, &end.rtt);
+            recorder.one_ways(index, &end.one_way);
+            let flow = recorder.flow(index);
+            flow.sent.packets += end.sent_packets;
+            flow.sent.bytes += end.sent_bytes + end.sent_packets * headers(kind);
+            flow.retransmits += end.retransmits;
+            flow.timeouts += end.timeouts;
+            flow.lost += end.lost;
+            flow.marked += end.marked;
+            flow.transactions += end.transactions;
+        }
+        recorder.flow(index).misclassified = seen.misclassified.get(index).copied().unwrap_or(0);
+    }
+    let flows = recorder.finish();
+    Report { ports: seen.report.ports, links: seen.report.links, ..flows }
+}
