@@ -9,6 +9,7 @@
 //! and range. Unknown keys are errors, and every error names its place and its remedy.
 
 pub mod compare;
+mod derived;
 pub mod diagnostic;
 pub mod expect;
 mod files;

@@ -53,7 +53,7 @@ impl Time {
             ))
         };
         let Some((number, unit)) = Decimal::split(text) else {
-            return bad("it does not begin with a number");
+            return bad(no_number(text));
         };
         let scale = match unit {
             "ns" => 1,
@@ -111,7 +111,7 @@ impl BitRate {
             ))
         };
         let Some((number, unit)) = Decimal::split(text) else {
-            return bad("it does not begin with a number");
+            return bad(no_number(text));
         };
         let lower = unit.to_ascii_lowercase();
         if let Some(prefix) = lower.strip_suffix("bps").filter(|p| matches!(*p, "" | "k" | "m" | "g")) {
@@ -170,7 +170,7 @@ impl Size {
             ))
         };
         let Some((number, unit)) = Decimal::split(text) else {
-            return bad("it does not begin with a number");
+            return bad(no_number(text));
         };
         let scale = match unit {
             "" | "B" => 1,
@@ -291,6 +291,10 @@ impl fmt::Display for Dscp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)
     }
+}
+
+fn no_number(text: &str) -> &'static str {
+    if text.trim_start().starts_with('-') { "it is negative" } else { "it does not begin with a number" }
 }
 
 /// A non-negative decimal number, kept exactly.

@@ -115,13 +115,23 @@ fn reword(message: &str) -> (String, String) {
         }
         _ if message.starts_with("invalid type") || message.starts_with("invalid value") => {
             let (found, expected) = message.split_once(", expected ").unwrap_or((message, "something else"));
+            let found = found.split_once(": ").map_or(found, |(_, found)| found);
             let expected = match expected {
-                "u8" | "u16" | "u32" | "u64" => "a whole number from 0 up",
+                "u16" => "a whole number from 0 to 65535",
+                "u32" => "a whole number from 0 to 4294967295",
+                "u64" => "a whole number from 0 up",
                 "a sequence" => "a list: [[TABLE]] headers, or [\"a\", \"b\"]",
                 "a string" => "it between quotes",
+                "a boolean" => "true or false",
                 other => other,
             };
-            (found.to_string(), format!("write {expected}"))
+            (format!("{found} does not fit here"), format!("write {expected}"))
+        }
+        _ if message.starts_with("invalid IPv4") => {
+            (message.into(), "write an address such as \"10.0.0.1\"".into())
+        }
+        _ if message.starts_with("invalid IPv6") => {
+            (message.into(), "write an address such as \"fd00::1\"".into())
         }
         _ => (message.to_string(), "see toml.io for the syntax of TOML".to_string()),
     }

@@ -1,0 +1,235 @@
+//! Expectations: what is measured of whom, in which interval, and amounts that fit it.
+
+use super::Judge;
+use crate::measure::{Measure, Unit};
+use crate::quantity::{Amount, Time};
+use crate::scenario::{Expect, Windows};
+
+impl Judge<'_> {
+    pub(super) fn expect(&mut self, index: usize) {
+        let expect = &self.scenario.expects[index];
+        self.expect_subject(expect);
+        let end = self.scenario.duration;
+        let to = expect.to.unwrap_or(end);
+        if to > end {
+            self.say(
+                "to",
+                format!("the interval ends at {to}, after the end of the run at {end}"),
+                format!("write a time up to {end}"),
+            );
+        }
+        if expect.from >= to {
+            self.say(
+                "from",
+                format!("the interval begins at {}, but ends at {to}", expect.from),
+                format!("write a time before {to}"),
+            );
+        }
+        if let Some(every) = expect.every
+            && (every == Time::ZERO
+                || every.as_nanos() > to.as_nanos().saturating_sub(expect.from.as_nanos()))
+        {
+            self.say(
+                "every",
+                format!("no window of {every} fits between {} and {to}", expect.from),
+                "write a window above 0 that fits",
+            );
+        }
+        if expect.every.is_none() && expect.windows != Windows::All {
+            self.say(
+                "windows",
+                "`windows` without `every`: there is one window",
+                "add every = \"1s\", or leave `windows` out",
+            );
+        }
+        if expect.what.whole_run_only()
+            && (expect.from > Time::ZERO || expect.to.is_some() || expect.every.is_some())
+        {
+            let key = if expect.from > Time::ZERO {
+                "from"
+            } else if expect.to.is_some() {
+                "to"
+            } else {
+                "every"
+            };
+            self.say(
+                key,
+                format!("{} is only known for the whole run", expect.what),
+                "leave out from, to and every",
+            );
+        }
+        self.expect_amounts(expect);
+    }
+
+    fn expect_subject(&mut self, expect: &Expect) {
+        let flow_keys = [("flow", expect.flow.is_some()), ("flows", !expect.flows.is_empty())];
+        let class_keys = [("class", expect.class.is_some()), ("classes", !expect.classes.is_empty())];
+        for (keys, fits, other) in
+            [(flow_keys, expect.what.of_flows(), "classes"), (class_keys, !expect.what.of_flows(), "flows")]
+        {
+            for (key, set) in keys {
+                if set && !fits {
+                    self.say(
+                        key,
+                        format!("{} is measured for {other}, not by `{key}`", expect.what),
+                        format!("leave `{key}` out, or see what can be measured for it"),
+                    );
+                }
+            }
+            if keys[0].1 && keys[1].1 {
+                self.say(
+                    keys[1].0,
+                    format!("`{}` beside `{}`", keys[1].0, keys[0].0),
+                    format!("put all names into `{}`", keys[1].0),
+                );
+            }
+        }
+        if expect.what.of_flows() {
+            let names = expect.flow.iter().map(|name| ("flow", name));
+            let names = names.chain(expect.flows.iter().map(|name| ("flows", name)));
+            for (key, name) in names.chain(expect.per.iter().map(|name| ("per", name))) {
+                if self.scenario.flows_called(name).is_empty() {
+                    let known: Vec<String> = (0..self.scenario.flows.len().min(20))
+                        .map(|flow| self.scenario.flow_name(flow))
+                        .collect();
+                    self.say(
+                        key,
+                        format!("there is no flow `{name}`"),
+                        format!("write one of: {}", known.join(", ")),
+                    );
+                }
+            }
+            if expect.port.is_some() {
+                self.say(
+                    "port",
+                    format!("{} is measured at the hosts, not at a port", expect.what),
+                    "leave `port` out",
+                );
+            }
+        } else if expect.what == Measure::Utilisation {
+            if expect.class.is_some() || !expect.classes.is_empty() {
+                self.say(
+                    if expect.class.is_some() { "class" } else { "classes" },
+                    "utilisation is of a link, not of a class",
+                    "leave it out, or measure the share",
+                );
+            }
+            self.expect_port(expect, true);
+        } else {
+            self.expect_port(expect, false);
+        }
+        if !expect.per.is_empty() && matches!(expect.what, Measure::Utilisation | Measure::Jain) {
+            self.say(
+                "per",
+                format!("{} cannot be divided by that of others", expect.what),
+                "leave `per` out",
+            );
+        }
+    }
+
+    fn expect_port(&mut self, expect: &Expect, links: bool) {
+        let mut names: Vec<String> = self.scenario.ports.iter().map(|port| port.name()).collect();
+        match &expect.port {
+            None if names.is_empty() => {
+                self.say(
+                    "what",
+                    format!("{} is measured at a managed port, and there is none", expect.what),
+                    "add a [[port]], or say which link by port = \"A>B\" if it is the utilisation",
+                );
+            }
+            None if names.len() > 1 => {
+                self.say(
+                    "",
+                    "there are several managed ports",
+                    format!("add port = one of: {}", names.join(", ")),
+                );
+            }
+            None => {}
+            Some(name) => {
+                if links {
+                    names = self
+                        .scenario
+                        .links
+                        .iter()
+                        .flat_map(|link| [format!("{}>{}", link.a, link.b), format!("{}>{}", link.b, link.a)])
+                        .collect();
+                }
+                if !names.contains(name) {
+                    names.truncate(20);
+                    self.say(
+                        "port",
+                        format!("there is no {} `{name}`", if links { "link" } else { "managed port" }),
+                        format!("write one of: {}", names.join(", ")),
+                    );
+                }
+            }
+        }
+    }
+
+    fn expect_amounts(&mut self, expect: &Expect) {
+        let unit = expect.unit();
+        match (expect.value, expect.min.is_some() || expect.max.is_some()) {
+            (None, false) => {
+                self.say("", "nothing is expected", "add value = … and tolerance = …, or min = … or max = …")
+            }
+            (Some(_), true) => self.say(
+                "value",
+                "`value` beside `min` or `max`",
+                "write value and tolerance, or min and max",
+            ),
+            _ => {}
+        }
+        let form = match unit {
+            Unit::Rate => "a rate such as \"10M\"",
+            Unit::Time => "a time such as \"8ms\"",
+            Unit::Share => "a share such as \"58%\" or 0.58",
+            Unit::Number => "a number such as 43",
+        };
+        let ratio = !expect.per.is_empty();
+        for (key, amount) in [("value", expect.value), ("min", expect.min), ("max", expect.max)] {
+            let fits = match amount {
+                None | Some(Amount::Number(0.0)) => true,
+                Some(Amount::Number(_)) => unit != Unit::Time,
+                Some(Amount::Percent(_)) => unit == Unit::Share || ratio,
+                Some(Amount::Points(_)) => false,
+                Some(Amount::Time(_)) => unit == Unit::Time,
+                Some(Amount::Rate(_)) => unit == Unit::Rate,
+            };
+            if let (false, Some(amount)) = (fits, amount) {
+                self.say(
+                    key,
+                    format!("`{amount}` does not fit {}", expect.label_of_value()),
+                    format!("write {form}"),
+                );
+            }
+        }
+        for (key, amount) in [("tolerance", expect.tolerance), ("tolerance_live", expect.tolerance_live)] {
+            let fits = match amount {
+                None | Some(Amount::Percent(_)) => true,
+                Some(Amount::Number(_)) => unit != Unit::Time,
+                Some(Amount::Points(_)) => unit == Unit::Share || ratio,
+                Some(Amount::Time(_)) => unit == Unit::Time,
+                Some(Amount::Rate(_)) => unit == Unit::Rate,
+            };
+            if let (false, Some(amount)) = (fits, amount) {
+                self.say(
+                    key,
+                    format!("the tolerance `{amount}` does not fit {}", expect.label_of_value()),
+                    format!("write a part of the value such as \"5%\", or {form}"),
+                );
+            }
+            if amount.is_some() && expect.value.is_none() {
+                self.say(
+                    key,
+                    format!("`{key}` without `value`"),
+                    "add value = …: min and max have no tolerance",
+                );
+            }
+        }
+        if let (Some(min), Some(max)) = (expect.min, expect.max)
+            && min.base() > max.base()
+        {
+            self.say("min", format!("no value is at least {min} and at most {max}"), "write min up to max");
+        }
+    }
+}
