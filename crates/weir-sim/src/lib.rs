@@ -27,6 +27,8 @@ mod trace;
 mod world;
 
 #[cfg(test)]
+mod port_tests;
+#[cfg(test)]
 mod tests;
 
 use std::fmt;

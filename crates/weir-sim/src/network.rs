@@ -6,6 +6,8 @@ use crate::packet::{Body, Packet, PacketIndex, Slab};
 use crate::trace::{self, Trace};
 use weir_core::packet::{FrameRef, Key, Meta};
 use weir_core::port::{Event, Port};
+use weir_core::queue::Visit;
+use weir_core::sched::LeafInfo;
 use weir_core::units::{Duration, Instant};
 use weir_scenario::Recorder;
 use weir_scenario::report::Count;
@@ -271,6 +273,17 @@ impl Network<'_> {
         queue.set(self.first_port + number, next);
     }
 
+    /// The run is over: writes the disciplines' own counters into the report.
+    pub fn statistics(&mut self) {
+        for managed in &self.ports {
+            if let Some(port) = managed.report {
+                let (recorder, leaves) = (&mut self.recorder, managed.port.leaves());
+                let class = (leaves.len() == 1).then_some(0);
+                managed.port.visit_stats(&mut IntoReport { recorder, port, leaves, class });
+            }
+        }
+    }
+
     /// The run is over: writes what the network counted into the report.
     pub fn close(&mut self, end: Instant) {
         for (number, there) in self.directions.iter_mut().enumerate() {
@@ -292,6 +305,27 @@ impl Network<'_> {
                     report.refills = managed.port.refills();
                 }
             }
+        }
+    }
+}
+
+/// Puts what a discipline says of its classes into the report.
+struct IntoReport<'a> {
+    recorder: &'a mut Recorder,
+    port: usize,
+    leaves: &'a [LeafInfo],
+    class: Option<usize>,
+}
+
+impl Visit for IntoReport<'_> {
+    fn class(&mut self, class: &str, _depth: u32) {
+        // A discipline without classes has one leaf, whatever it calls itself.
+        let only = (self.leaves.len() == 1).then_some(0);
+        self.class = self.leaves.iter().position(|leaf| leaf.name == class).or(only);
+    }
+    fn value(&mut self, name: &'static str, _unit: &'static str, value: i64) {
+        if let Some(class) = self.class {
+            self.recorder.statistic(self.port, class, name, value as f64);
         }
     }
 }

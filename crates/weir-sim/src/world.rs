@@ -187,6 +187,7 @@ impl World<'_> {
                 report.timeouts = connection.ends[0].sender.stats().timeouts;
             }
         }
+        self.network.statistics();
         let broken = self.network.ports.iter().filter_map(|m| m.port.is_broken().map(|b| (m.report, b)));
         let notes =
             broken.map(|(port, b)| format!("port {port:?}: {} fell back to FIFO: {}", b.discipline, b.what));

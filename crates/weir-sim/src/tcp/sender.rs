@@ -219,7 +219,9 @@ impl Sender {
     /// RFC 3168, 6.1.2: an echo halves the window, at most once per window of data.
     fn on_echo(&mut self, now: Instant, segment: &Segment, flight: u64) {
         let echo = self.ecn && segment.flags & flags::ECE != 0;
-        if echo && self.phase == Phase::Open && self.una >= self.reduced_to && flight > 0 {
+        // Beyond what was sent before the reduction, not up to it: the segment that tells the
+        // receiver of it is the first one after, and until then the receiver repeats the echo.
+        if echo && self.phase == Phase::Open && self.una > self.reduced_to && flight > 0 {
             self.control.on_congestion(now, flight);
             self.stats.ecn_reductions += 1;
             self.note_reduction();

@@ -16,6 +16,8 @@ struct Path {
     service_ns: u64,
     queue: u64,
     mark_above: Option<u64>,
+    /// Marks the segment of data with this ordinal number.
+    mark: u64,
     loss: f64,
     swap: f64,
     repeat: f64,
@@ -31,6 +33,7 @@ impl Default for Path {
             service_ns: 0,
             queue: u64::MAX,
             mark_above: None,
+            mark: 0,
             loss: 0.0,
             swap: 0.0,
             repeat: 0.0,
@@ -115,6 +118,9 @@ impl Pair {
             }
             self.free_at = self.free_at.max(self.now) + self.path.service_ns;
             leaves = self.free_at;
+        }
+        if data && self.data_sent == self.path.mark {
+            ce = true;
         }
         let copies = 1 + u64::from(self.path.repeat > 0.0 && self.random.chance(self.path.repeat));
         for _ in 0..copies {
@@ -382,6 +388,21 @@ fn ecn_turns_drops_into_marks() {
     assert!((0.9..1.05).contains(&ratio), "{ratio}");
 }
 
+/// The receiver repeats the echo until it hears of the reduction, on the first segment sent
+/// after it: the last repetition must not halve the window again.
+#[test]
+fn one_mark_is_one_reduction() {
+    for delayed_ack in [true, false] {
+        for mark in 40..60 {
+            let config = Config { ecn: true, delayed_ack, ..Config::default() };
+            let mut pair = Pair::new(&config, Path { mark, ..Path::default() }, 0);
+            pair.write(1000 * 1448);
+            pair.run(u64::MAX);
+            assert_eq!(pair.stats().ecn_reductions, 1, "delayed {delayed_ack}, segment {mark}");
+        }
+    }
+}
+
 /// Without slow start the window grows by one segment each round trip from the first.
 #[test]
 fn slow_start_off_ramps_linearly() {
@@ -417,6 +438,7 @@ fn every_octet_arrives_once_whatever_the_path_does() {
             service_ns: random.below(2) * random.below(2 * MS),
             queue: 1 + random.below(40),
             mark_above: Some(random.below(30)),
+            mark: 0,
             loss: pick(&mut random, &[0.0, 0.01, 0.1, 0.3]),
             swap: pick(&mut random, &[0.0, 0.05, 0.5]),
             repeat: pick(&mut random, &[0.0, 0.05, 0.5]),
