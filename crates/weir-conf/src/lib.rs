@@ -1,1 +1,46 @@
-//! altq.conf (text) to a typed plan with located diagnostics, and from the plan to a tree of disciplines.
+//! altq.conf (text) to a typed plan with located diagnostics, and from the plan to a tree of
+//! disciplines.
+//!
+//! ```text
+//! text ── source ──> words ── read ──> Plan ── build ──> tree, classifier, regulator
+//!                      │  interface class filter           │
+//!                      │  conditioner options number       │
+//!                      └────────> Diagnostic <──── rules, judge
+//! ```
+//!
+//! - [`read`] takes the text of a file to a [`Plan`], or says everything that is wrong with it,
+//!   line by line. Keywords come from the registry: a discipline that another crate registers is
+//!   read without a change here.
+//! - [`Plan::interface`] and [`View::build`] take an interface of a plan to what a port runs.
+//! - [`print()`] takes a plan back to text that reads as the same plan.
+//!
+//! Every file that ALTQ read means here what it meant there; what ALTQ read wrongly (numbers cut
+//! off, words passed over, values never set) is refused, with the words to write instead.
+#![forbid(unsafe_code)]
+
+mod build;
+mod cbq;
+mod class;
+mod closest;
+mod conditioner;
+mod diagnostic;
+mod filter;
+mod hfsc;
+mod interface;
+mod names;
+mod number;
+mod options;
+pub mod plan;
+mod precedence;
+mod print;
+mod read;
+mod rules;
+mod source;
+mod tree;
+
+pub use build::{Built, BuiltFilter, Regulator, View};
+pub use diagnostic::{Diagnostic, Severity};
+pub use plan::Plan;
+pub use print::print;
+pub use read::{Outcome, read};
+pub use source::{Place, Source};

@@ -1,0 +1,331 @@
+//! From plan to what a port runs: the tree of disciplines, the classifier, the regulator.
+
+use crate::cbq;
+use crate::diagnostic::{Diagnostic, Severity, Trouble};
+use crate::hfsc;
+use crate::plan::{Filter, Interface, Options, Plan, RedDefaults};
+use crate::precedence;
+use crate::source::Place;
+use crate::tree::Shape;
+use std::collections::HashMap;
+use std::ops::Deref;
+use weir_core::classify::Classifier;
+use weir_core::queue::{Link, ParamError, Params, Value};
+use weir_core::sched::{Class, Node, Registry, Tree};
+use weir_core::units::Rate;
+
+/// Ethernet's bytes on the wire beyond the frame: preamble, checksum, gap.
+const ETHERNET_OVERHEAD: u32 = 24;
+/// The packet that ALTQ's choice of a bucket's depth counts in.
+const REGULATOR_PACKET: u64 = 1_500;
+
+/// An interface of a plan, with what the plan says for all of them.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    plan: &'a Plan,
+    interface: &'a Interface,
+}
+
+impl Deref for View<'_> {
+    type Target = Interface;
+    fn deref(&self) -> &Interface {
+        self.interface
+    }
+}
+
+/// What a port needs.
+pub struct Built {
+    /// The disciplines.
+    pub tree: Tree,
+    /// The filters; what it answers are leaves of the tree.
+    pub classifier: Classifier,
+    /// What the classifier's filters are in the plan, by `FilterId::index`.
+    pub filters: Vec<BuiltFilter>,
+    /// Where packets go that no filter matches.
+    pub default_leaf: u32,
+    /// The token bucket in front of a real link; `None` where there is no bandwidth to keep.
+    pub regulator: Option<Regulator>,
+    /// False if filters use the ECN bits as code points of their own.
+    pub ecn: bool,
+    /// What may not be as its writer thinks.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// A filter in a classifier.
+#[derive(Clone, Debug)]
+pub struct BuiltFilter {
+    /// As in the plan.
+    pub filter: Filter,
+    /// True for one that a control class brings by itself.
+    pub automatic: bool,
+}
+
+/// A token bucket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Regulator {
+    /// Its rate.
+    pub rate: Rate,
+    /// Its depth.
+    pub depth_bytes: u64,
+}
+
+impl Regulator {
+    /// The bucket at `rate`: `depth_bytes`, or ALTQ's choice for that rate, in packets of 1,500
+    /// bytes: 1 to 1 Mbit/s, 4 to 10 Mbit/s, 8 to 200 Mbit/s, 24 to 2.5 Gbit/s, then 128.
+    pub fn new(rate: Rate, depth_bytes: Option<u64>) -> Self {
+        let packets = match rate.as_bps() {
+            0..=1_000_000 => 1,
+            1_000_001..=10_000_000 => 4,
+            10_000_001..=200_000_000 => 8,
+            200_000_001..=2_500_000_000 => 24,
+            _ => 128,
+        };
+        Regulator { rate, depth_bytes: depth_bytes.unwrap_or(packets * REGULATOR_PACKET) }
+    }
+}
+
+impl Plan {
+    /// The interface of that name; with no name, the only one.
+    ///
+    /// # Errors
+    /// A diagnostic that names the interfaces there are.
+    pub fn interface(&self, name: &str) -> Result<View<'_>, Diagnostic> {
+        let interface = match (name, &self.interfaces[..]) {
+            ("", [only]) => Some(only),
+            _ => self.interfaces.iter().find(|i| i.name == name),
+        };
+        if let Some(interface) = interface {
+            return Ok(View { plan: self, interface });
+        }
+        let names: Vec<&str> = self.interfaces.iter().map(|i| i.name.as_str()).collect();
+        let message = match name {
+            "" => "which interface is not said".to_string(),
+            name => format!("no interface `{name}` is declared"),
+        };
+        let help = match (crate::closest::suggest(name, names.iter().copied()), names.is_empty()) {
+            (Some(help), _) => help,
+            (None, true) => "the file declares none".to_string(),
+            (None, false) => format!("declared are {}", names.join(", ")),
+        };
+        Err(self.source.diagnostic(Severity::Error, Trouble::new(Place::default(), message, help)))
+    }
+}
+
+/// An interface with the control class that ALTQ makes by itself.
+pub(crate) struct Lowered {
+    pub interface: Interface,
+    /// The default class beside which a control class was made.
+    pub beside: Option<usize>,
+}
+
+impl Lowered {
+    pub fn of(interface: &Interface, registry: &Registry) -> Self {
+        let shape = Shape::of(interface, registry);
+        let beside = shape.instances.first().and_then(|outer| {
+            let default = cbq::needs_control(&shape, outer)?;
+            // Where there is no room for one, the plan is refused; see `cbq::errors`.
+            (interface.classes[default].parent.is_some()).then_some(default)
+        });
+        match (beside, shape.instances.first()) {
+            (Some(default), Some(outer)) => {
+                Lowered { interface: cbq::with_control(interface, outer, default), beside }
+            }
+            _ => Lowered { interface: interface.clone(), beside: None },
+        }
+    }
+}
+
+impl View<'_> {
+    /// The link that the interface's line describes, for packets of up to `mtu` bytes, layer-2
+    /// header included.
+    pub fn link(&self, mtu: u32) -> Link {
+        Link::new(self.interface.rate(), self.interface.overhead.unwrap_or(ETHERNET_OVERHEAD), mtu)
+    }
+
+    /// The regulator that the interface's line asks for.
+    pub fn regulator(&self) -> Option<Regulator> {
+        let rate = match (self.interface.bandwidth, &self.interface.discipline) {
+            (Some(rate), _) => rate,
+            (None, Some(_)) => self.interface.rate(),
+            (None, None) => return None,
+        };
+        (!rate.is_zero()).then(|| Regulator::new(rate, self.interface.tbrsize))
+    }
+
+    /// The configuration of the tree, with the control class that is made by itself.
+    pub fn node(&self, registry: &Registry) -> Node {
+        let lowered = Lowered::of(self.interface, registry);
+        self.tree_of(&Shape::of(&lowered.interface, registry))
+    }
+
+    fn tree_of(&self, shape: &Shape<'_>) -> Node {
+        match shape.instances.first() {
+            Some(_) => self.node_of(shape, 0),
+            // An interface for conditioners only has a plain queue.
+            None => Node { discipline: "fifoq".to_string(), ..Node::default() },
+        }
+    }
+
+    fn node_of(&self, shape: &Shape<'_>, instance: usize) -> Node {
+        let of = &shape.instances[instance];
+        let mut params = of.options.map(Options::params).unwrap_or_default();
+        self.defaults(&mut params, of.entry.name);
+        let index_of: HashMap<usize, usize> = of.members.iter().enumerate().map(|(n, &c)| (c, n)).collect();
+        let classes = of
+            .members
+            .iter()
+            .map(|&c| {
+                let class = &shape.interface.classes[c];
+                let mut params = match of.entry.name {
+                    "hfsc" => hfsc::params(class, shape.interface.rate()),
+                    _ => class.options.params(),
+                };
+                if params.has("rio") {
+                    self.defaults(&mut params, "rio");
+                }
+                Class {
+                    name: class.name.clone(),
+                    parent: shape.parents[c].and_then(|p| index_of.get(&p).copied()),
+                    params,
+                    queue: shape.queue[c].map(|inner| self.node_of(shape, inner)),
+                }
+            })
+            .collect();
+        Node { discipline: of.entry.name.to_string(), params, classes }
+    }
+
+    /// The commands `red` and `rio`: what a RED or RIO does not say for itself. 0 says nothing.
+    fn defaults(&self, params: &mut Params, discipline: &str) {
+        let mut set = |names: [&'static str; 3], d: &RedDefaults| {
+            for (name, value) in names.into_iter().zip([d.thmin, d.thmax, d.invpmax]) {
+                if value > 0 && !params.has(name) {
+                    params.set(name, Value::Count(value));
+                }
+            }
+        };
+        match discipline {
+            "red" => {
+                if let Some(d) = &self.plan.red {
+                    set(["thmin", "thmax", "invpmax"], d);
+                }
+            }
+            "rio" => {
+                if let Some([low, medium, high]) = &self.plan.rio {
+                    set(["lo_thmin", "lo_thmax", "lo_invpmax"], low);
+                    set(["med_thmin", "med_thmax", "med_invpmax"], medium);
+                    set(["hi_thmin", "hi_thmax", "hi_invpmax"], high);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Builds the tree for `link`, and the classifier over its leaves.
+    ///
+    /// # Errors
+    /// A diagnostic for a discipline that cannot run yet, or for what a discipline refuses.
+    pub fn build(&self, registry: &Registry, link: Link) -> Result<Built, Diagnostic> {
+        let lowered = Lowered::of(self.interface, registry);
+        let shape = Shape::of(&lowered.interface, registry);
+        self.can_run(&shape, registry)?;
+        let root = self.tree_of(&shape);
+        let tree = registry.build(&root, link).map_err(|e| self.locate(&shape, &e))?;
+        let leaves: HashMap<&str, u32> =
+            tree.leaves.iter().enumerate().map(|(n, l)| (l.name.as_str(), n as u32)).collect();
+        let leaf_of = |class: &str| {
+            let at = shape.landing(shape.class(class)?);
+            leaves.get(shape.interface.classes[at].name.as_str()).copied()
+        };
+        let queueless =
+            |f: &&Filter| leaf_of(&f.class).is_none() && !precedence::on_conditioner(shape.interface, f);
+        if let Some(filter) = shape.interface.filters.iter().find(queueless) {
+            let message = format!("the filter goes to `{}`, which has no queue", filter.class);
+            return Err(self.refuse(filter.place, message, "name a class that packets can wait in"));
+        }
+        let controls = precedence::controls(&shape, lowered.beside);
+        let mut number = |class: &str| leaf_of(class).unwrap_or(0);
+        let compiled = precedence::compile(&lowered.interface, &controls, false, &mut number);
+        Ok(Built {
+            default_leaf: tree.default_leaf.unwrap_or(0),
+            regulator: self.regulator(),
+            ecn: !self.interface.ecn_is_off(),
+            warnings: self.warnings(link),
+            classifier: compiled.classifier,
+            filters: compiled.filters,
+            tree,
+        })
+    }
+
+    fn refuse(&self, place: Place, message: impl Into<String>, help: impl Into<String>) -> Diagnostic {
+        self.plan.source.diagnostic(Severity::Error, Trouble::new(place, message, help))
+    }
+
+    /// Every discipline must be there and be built.
+    fn can_run(&self, shape: &Shape<'_>, registry: &Registry) -> Result<(), Diagnostic> {
+        const HELP: &str =
+            "it is read and checked, but not built yet; `weir disciplines` lists those that are";
+        let named = shape.interface.discipline.iter().map(|q| (q.name.as_str(), q.place));
+        let queues = shape.interface.classes.iter().filter_map(|c| c.queue.as_ref());
+        let inner = queues.map(|q| (q.name.as_str(), q.place));
+        let classes = shape.interface.classes.iter().map(|c| (c.discipline.as_str(), c.place));
+        for (name, place) in named.chain(inner).chain(classes) {
+            match registry.find(name) {
+                Some(entry) if entry.build.is_some() => {}
+                Some(_) => return Err(self.refuse(place, format!("{name} cannot run yet"), HELP)),
+                None => {
+                    let help = "`weir disciplines` lists those that there are";
+                    return Err(self.refuse(place, format!("no discipline `{name}`"), help));
+                }
+            }
+        }
+        let conditioners_run = registry.find("cdnr").is_some_and(|e| e.build.is_some());
+        match self.interface.conditioners.first() {
+            Some(first) if !conditioners_run => {
+                Err(self.refuse(first.place, "conditioners cannot run yet", HELP))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What a discipline refused, at the line and column that asked for it.
+    fn locate(&self, shape: &Shape<'_>, error: &ParamError) -> Diagnostic {
+        let interface = shape.interface;
+        let option = |options: &Options| options.get(&error.field).map(|g| g.place);
+        let place = match shape.class(&error.class).map(|c| &interface.classes[c]) {
+            Some(class) => option(&class.options)
+                .or_else(|| class.queue.as_ref().and_then(|q| option(&q.options)))
+                .unwrap_or(class.place),
+            None => {
+                let own = interface.discipline.as_ref().and_then(|q| option(&q.options));
+                let queues = || interface.classes.iter().filter_map(|c| c.queue.as_ref());
+                own.or_else(|| queues().find_map(|q| option(&q.options)))
+                    .or_else(|| queues().find(|q| q.name == error.found).map(|q| q.place))
+                    .or_else(|| interface.discipline.as_ref().map(|q| q.place))
+                    .unwrap_or(interface.place)
+            }
+        };
+        let of = if error.class.is_empty() { String::new() } else { format!("class `{}`: ", error.class) };
+        let found = match error.found == error.field {
+            true => format!("`{}` cannot be", error.field),
+            false => format!("`{}` cannot be {}", error.field, error.found),
+        };
+        self.refuse(place, format!("{of}{found}"), format!("expected {}", error.expected))
+    }
+
+    fn warnings(&self, link: Link) -> Vec<Diagnostic> {
+        let mut said = Vec::new();
+        if let Some(rate) = self.interface.bandwidth.filter(|r| *r != link.rate) {
+            let message = format!(
+                "interface `{}` says {rate} bit/s, and the link has {}",
+                self.interface.name, link.rate
+            );
+            let help = "shares in percent are parts of the link";
+            said.push(
+                self.plan
+                    .source
+                    .diagnostic(Severity::Warning, Trouble::new(self.interface.place, message, help)),
+            );
+        }
+        said
+    }
+}

@@ -1,0 +1,149 @@
+//! The command `interface`.
+
+use crate::diagnostic::Trouble;
+use crate::number;
+use crate::plan::{Attach, Interface, Queue};
+use crate::read::{Done, Reader, Stop, at};
+use crate::source::{Word, Words};
+use weir_core::queue::Scope;
+
+/// Options of every interface.
+const GENERAL: [&str; 4] = ["bandwidth", "tbrsize", "overhead", "attach"];
+
+impl Reader<'_> {
+    /// `interface IF [bandwidth BPS] [tbrsize BYTES] [overhead BYTES] [attach ...] [DISC] [options]`,
+    /// the options and the discipline in any order.
+    pub fn interface(&mut self, words: &mut Words<'_>) -> Done {
+        let name = words.need("the interface", "write its name, as in `interface em0 bandwidth 10M cbq`")?;
+        let done = self.interface_named(name, words);
+        if done.is_err() {
+            self.refused_interfaces.insert(name.text.to_string());
+            self.last_interface = None;
+        }
+        done
+    }
+
+    fn interface_named(&mut self, name: Word<'_>, words: &mut Words<'_>) -> Done {
+        if let Some(earlier) = self.plan.interfaces.iter().find(|i| i.name == name.text) {
+            let message = format!("interface `{}` is declared twice", name.text);
+            let help = format!("it is declared on line {}: make one line of the two", earlier.place.line);
+            return Err(Trouble::new(name.place, message, help).into());
+        }
+        if GENERAL.contains(&name.text) || self.registry.find(name.text).is_some() {
+            let message = "the name of the interface is missing";
+            let help = format!("`{}` is a keyword: write the name before it", name.text);
+            return Err(Trouble::new(name.place, message, help).into());
+        }
+        let found = words.rest().iter().find_map(|w| self.registry.find(w.text).map(|e| (*w, *e)));
+        let mut interface =
+            Interface { name: name.text.to_string(), place: name.place, ..Interface::default() };
+        let mut queue = found.map(|(word, entry)| Queue {
+            name: entry.name.to_string(),
+            place: word.place,
+            ..Queue::default()
+        });
+        while let Some(word) = words.peek() {
+            if self.general(word, words, &mut interface)? {
+                continue;
+            }
+            let Some(((chosen, entry), queue)) = found.zip(queue.as_mut()) else {
+                return Err(self.unknown_discipline(word));
+            };
+            if word.place.line == chosen.place.line && word.place.column == chosen.place.column {
+                words.take();
+                let alias = entry.aliases.iter().find(|a| a.name == chosen.text);
+                if let Some(spec) =
+                    alias.and_then(|a| a.implies).and_then(|flag| entry.param(Scope::Discipline, flag))
+                {
+                    let value = weir_core::queue::Value::Flag;
+                    queue.options.set(crate::plan::Given { spec, value, place: chosen.place });
+                }
+            } else if !self.option(words, &entry, Scope::Discipline, &mut queue.options)? {
+                if let Some(second) = self.registry.find(word.text) {
+                    let message = format!("a second discipline, `{}`", second.name);
+                    let help =
+                        format!("an interface has one: take `{}` or `{}` away", chosen.text, word.text);
+                    return Err(Trouble::new(word.place, message, help).into());
+                }
+                return Err(self.unknown_option(word, &entry, Scope::Discipline, &GENERAL));
+            }
+        }
+        if interface.rate().is_zero() && queue.is_some() {
+            let message = format!("interface `{}` has bandwidth 0", name.text);
+            let help = "write the rate of the link, as in `bandwidth 10M`";
+            return Err(Trouble::new(name.place, message, help).into());
+        }
+        interface.discipline = queue;
+        self.plan.interfaces.push(interface);
+        self.last_interface = Some(self.plan.interfaces.len() - 1);
+        Ok(())
+    }
+
+    /// An option that every interface has. False if the next word is none.
+    fn general(&mut self, word: Word<'_>, words: &mut Words<'_>, interface: &mut Interface) -> Done<bool> {
+        let twice = match word.text {
+            "bandwidth" => {
+                words.take();
+                let value = words.need("the bandwidth", "write a rate, as in `bandwidth 10M`")?;
+                interface.bandwidth.replace(number::rate(value.text).map_err(|bad| at(value, bad))?).is_some()
+            }
+            "tbrsize" => {
+                words.take();
+                let value = words.need("the size", "write bytes, as in `tbrsize 12K`, or `auto`")?;
+                let size = match value.text {
+                    "auto" => 0,
+                    text => number::bytes(text).map_err(|bad| at(value, bad))?,
+                };
+                // 0 asks for the size that suits the rate, as in the original.
+                std::mem::replace(&mut interface.tbrsize, (size > 0).then_some(size)).is_some()
+            }
+            "overhead" => {
+                words.take();
+                let (bytes, _) = self.number(words, "overhead", 0..=1_000)?;
+                interface.overhead.replace(bytes as u32).is_some()
+            }
+            "attach" => {
+                words.take();
+                const HELP: &str = "write `attach nfqueue` or `attach bridge em1`";
+                let how = words.need("what to attach to", HELP)?;
+                let attach = match how.text {
+                    "nfqueue" => Attach::Nfqueue,
+                    "bridge" => {
+                        let peer = words.need("the other port of the bridge", HELP)?;
+                        if peer.text == interface.name {
+                            let message = format!("`{}` cannot be bridged to itself", peer.text);
+                            return Err(Trouble::new(peer.place, message, "name the other port").into());
+                        }
+                        Attach::Bridge(peer.text.to_string())
+                    }
+                    other => {
+                        return Err(
+                            Trouble::new(how.place, format!("cannot attach to `{other}`"), HELP).into()
+                        );
+                    }
+                };
+                std::mem::replace(&mut interface.attach, attach) != Attach::Unsaid
+            }
+            _ => return Ok(false),
+        };
+        if twice {
+            let message = format!("`{}` is given twice; the last one counts", word.text);
+            self.warn(Trouble::new(word.place, message, "take one away"));
+        }
+        Ok(true)
+    }
+
+    pub fn unknown_discipline(&self, word: Word<'_>) -> Stop {
+        let names: Vec<&str> = self.registry.iter().map(|e| e.name).collect();
+        let known = names.iter().copied().chain(GENERAL);
+        let mut trouble = Trouble::new(word.place, format!("no discipline or option `{}`", word.text), "");
+        match crate::closest::closest(word.text, known) {
+            Some(name) => {
+                trouble.help = format!("did you mean `{name}`?");
+                trouble.replacement = Some(name.to_string());
+            }
+            None => trouble.help = format!("disciplines are {}", names.join(", ")),
+        }
+        trouble.into()
+    }
+}

@@ -1,0 +1,498 @@
+//! Numbers of altq.conf: exact decimals, ALTQ's base-0 integers, rates, bytes and times.
+//!
+//! ALTQ read numbers with strtol and strtod and forgot what followed. Here nothing is forgotten:
+//! a word is a number from its first to its last character, or it is refused with the word to
+//! write instead. Arithmetic is exact; there are no floats.
+
+use weir_core::queue::TimeUnit;
+use weir_core::units::{Duration, Fixed, Fraction, Rate};
+
+/// Why a word is not the number that was wanted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Bad {
+    pub message: String,
+    pub help: String,
+    pub write: Option<String>,
+}
+
+impl Bad {
+    pub fn new(message: impl Into<String>, help: impl Into<String>) -> Self {
+        Bad { message: message.into(), help: help.into(), write: None }
+    }
+    fn write(mut self, word: impl Into<String>) -> Self {
+        self.write = Some(word.into());
+        self
+    }
+}
+
+/// A number that was read, and a warning about how it is written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Read<T> {
+    pub value: T,
+    pub warning: Option<Bad>,
+}
+
+fn plain<T>(value: T) -> Read<T> {
+    Read { value, warning: None }
+}
+
+fn not_a_number(word: &str, expected: &str) -> Bad {
+    Bad::new(format!("`{word}` is not a number"), expected.to_string())
+}
+
+/// An integer in base 0, as strtol reads it: `010` is eight, `0x10` sixteen.
+pub(crate) fn integer(word: &str, expected: &str) -> Result<Read<i128>, Bad> {
+    let (negative, digits) = match word.as_bytes().first() {
+        Some(b'-') => (true, &word[1..]),
+        Some(b'+') => (false, &word[1..]),
+        _ => (false, word),
+    };
+    let (base, body) = match digits.get(..2) {
+        Some("0x" | "0X") => (16, &digits[2..]),
+        _ if digits.len() > 1 && digits.starts_with('0') => (8, &digits[1..]),
+        _ => (10, digits),
+    };
+    let end = body.find(|c: char| !c.is_digit(base)).unwrap_or(body.len());
+    let (number, rest) = body.split_at(end);
+    if number.is_empty() && base != 8 {
+        return Err(not_a_number(word, expected));
+    }
+    if number.len() > 30 {
+        return Err(Bad::new(format!("`{word}` is too large"), expected.to_string()));
+    }
+    let magnitude =
+        if number.is_empty() { 0 } else { i128::from_str_radix(number, base).unwrap_or(i128::MAX) };
+    let value = if negative { -magnitude } else { magnitude };
+    if !rest.is_empty() {
+        let decimal = digits.trim_start_matches('0');
+        if base == 8 && !decimal.is_empty() && decimal.bytes().all(|b| b.is_ascii_digit()) {
+            let help = format!("a leading 0 means octal, and ALTQ reads `{word}` as {value}");
+            return Err(Bad::new(format!("`{word}` is not an octal number"), help).write(decimal));
+        }
+        let message = format!("`{rest}` after the number in `{word}`");
+        return Err(Bad::new(message, expected.to_string()).write(value.to_string()));
+    }
+    if base == 8 {
+        let decimal = number.trim_start_matches('0');
+        let help =
+            format!("write `{value}`, or `{}` if ten is ten", if decimal.is_empty() { "0" } else { decimal });
+        let warning = Bad::new(format!("`{word}` is octal: it means {value}"), help);
+        return Ok(Read { value, warning: (value > 7).then_some(warning) });
+    }
+    Ok(plain(value))
+}
+
+/// A decimal number in front of a suffix: `mantissa / 10^scale`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Decimal<'a> {
+    negative: bool,
+    mantissa: u128,
+    scale: u32,
+    suffix: &'a str,
+}
+
+impl Decimal<'_> {
+    /// The number times `factor`, rounded to the nearest; `None` past 2^126.
+    fn times(&self, factor: u128) -> Option<u128> {
+        let divisor = 10u128.checked_pow(self.scale)?;
+        let product = self.mantissa.checked_mul(factor)?;
+        Some(product.checked_add(divisor / 2)? / divisor)
+    }
+    /// The same, if it comes out even.
+    fn exactly(&self, factor: u128) -> Option<u128> {
+        let divisor = 10u128.checked_pow(self.scale)?;
+        let product = self.mantissa.checked_mul(factor)?;
+        (product % divisor == 0).then_some(product / divisor)
+    }
+}
+
+/// Splits a word into a decimal number and a suffix. At most 20 digits before and after the
+/// point: with factors below 2^40 every product stays below 2^127.
+fn decimal(word: &str) -> Option<Decimal<'_>> {
+    let (negative, body) = match word.as_bytes().first()? {
+        b'-' => (true, &word[1..]),
+        b'+' => (false, &word[1..]),
+        _ => (false, word),
+    };
+    let (mut mantissa, mut scale, mut digits, mut point) = (0u128, 0, 0, false);
+    let mut end = body.len();
+    for (at, c) in body.char_indices() {
+        match c {
+            '0'..='9' => {
+                digits += 1;
+                if digits > 24 {
+                    return None;
+                }
+                mantissa = mantissa * 10 + u128::from(c as u8 - b'0');
+                scale += u32::from(point);
+            }
+            '.' if !point => point = true,
+            _ => {
+                end = at;
+                break;
+            }
+        }
+    }
+    let mut suffix = &body[end..];
+    if digits == 0 {
+        return None;
+    }
+    // An exponent, as strtod takes it: 1e6.
+    if let Some(tail) = suffix.strip_prefix(['e', 'E']) {
+        let signed = tail.strip_prefix('+').unwrap_or(tail);
+        let stop = signed.char_indices().find(|(i, c)| !(c.is_ascii_digit() || *i == 0 && *c == '-'));
+        let stop = stop.map_or(signed.len(), |(i, _)| i);
+        if let Ok(exponent) = signed[..stop].parse::<i32>() {
+            if !(-12..=12).contains(&exponent) {
+                return None;
+            }
+            if exponent < 0 {
+                scale += exponent.unsigned_abs();
+            } else {
+                let up = exponent as u32;
+                let cut = up.min(scale);
+                scale -= cut;
+                mantissa = mantissa.checked_mul(10u128.pow(up - cut))?;
+            }
+            suffix = &signed[stop..];
+        }
+    }
+    Some(Decimal { negative, mantissa, scale, suffix })
+}
+
+/// A bit rate: `10M`, `64kbit`, `1.5Mbit`, `9600`.
+pub(crate) fn rate(word: &str) -> Result<Rate, Bad> {
+    const EXPECTED: &str = "a rate is bits per second, as in `10M`, `64K`, `1.5Mbit` or `9600`";
+    let number = decimal(word).ok_or_else(|| not_a_number(word, EXPECTED))?;
+    let figure = &word[..word.len() - number.suffix.len()];
+    let lower = number.suffix.to_ascii_lowercase();
+    let (unit, rest) = match lower.chars().next() {
+        Some(c @ ('k' | 'm' | 'g')) => (c, &lower[1..]),
+        _ => (' ', lower.as_str()),
+    };
+    let factor: u128 = match unit {
+        'k' => 1_000,
+        'm' => 1_000_000,
+        'g' => 1_000_000_000,
+        _ => 1,
+    };
+    match rest {
+        "" | "bit" => {}
+        "bps" | "b" | "b/s" | "bit/s" | "bits" | "bytes" | "byte" => {
+            let letter = if unit == ' ' { String::new() } else { unit.to_uppercase().to_string() };
+            let bits = format!("{figure}{letter}");
+            if rest.starts_with("bit") {
+                let message = format!("`{rest}` after the rate in `{word}`");
+                return Err(Bad::new(message, EXPECTED).write(bits));
+            }
+            let bytes = scaled_by_eight(&number, &letter);
+            let help = format!(
+                "write `{bits}` if it is {bits} bits per second, `{bytes}` if it is {bits} bytes per second"
+            );
+            return Err(Bad::new(format!("`{word}` can be read in two ways"), help));
+        }
+        _ => {
+            let shown = &number.suffix[number.suffix.len() - rest.len()..];
+            let letter = if unit == ' ' { "" } else { &number.suffix[..1] };
+            let message = format!("`{shown}` after the rate in `{word}`");
+            return Err(Bad::new(message, EXPECTED).write(format!("{figure}{letter}")));
+        }
+    }
+    if number.negative && number.mantissa > 0 {
+        return Err(Bad::new(format!("the rate `{word}` is negative"), EXPECTED));
+    }
+    let Some(bps) = number.exactly(factor) else {
+        return Err(Bad::new(format!("`{word}` is not a whole number of bits per second"), EXPECTED));
+    };
+    match u64::try_from(bps) {
+        Ok(bps) => Ok(Rate::from_bps(bps)),
+        Err(_) => Err(Bad::new(format!("the rate `{word}` is too large"), "rates go up to 18446744073G")),
+    }
+}
+
+fn scaled_by_eight(number: &Decimal<'_>, letter: &str) -> String {
+    let eight = Decimal { mantissa: number.mantissa.saturating_mul(8), ..*number };
+    let divisor = 10u128.checked_pow(eight.scale).unwrap_or(1);
+    let (whole, part) = (eight.mantissa / divisor, eight.mantissa % divisor);
+    if part == 0 {
+        return format!("{whole}{letter}");
+    }
+    let digits = format!("{part:0width$}", width = eight.scale as usize);
+    format!("{whole}.{}{letter}", digits.trim_end_matches('0'))
+}
+
+/// Bytes: `64K` is 65,536.
+pub(crate) fn bytes(word: &str) -> Result<u64, Bad> {
+    const EXPECTED: &str = "bytes are written as `1500`, `64K` or `1M`, with K = 1024";
+    if let Some(hex) = word.strip_prefix("0x")
+        && let Ok(value) = u64::from_str_radix(hex, 16)
+    {
+        return Ok(value);
+    }
+    let number = decimal(word).ok_or_else(|| not_a_number(word, EXPECTED))?;
+    let figure = &word[..word.len() - number.suffix.len()];
+    let (factor, rest): (u128, &str) = match number.suffix.as_bytes().first() {
+        Some(b'k' | b'K') => (1 << 10, &number.suffix[1..]),
+        Some(b'm' | b'M') => (1 << 20, &number.suffix[1..]),
+        Some(b'g' | b'G') => (1 << 30, &number.suffix[1..]),
+        _ => (1, number.suffix),
+    };
+    if !rest.is_empty() {
+        let letter = if factor == 1 { "" } else { &number.suffix[..1] };
+        let message = format!("`{rest}` after the size in `{word}`");
+        return Err(Bad::new(message, EXPECTED).write(format!("{figure}{letter}")));
+    }
+    if number.negative && number.mantissa > 0 {
+        return Err(Bad::new(format!("the size `{word}` is negative"), EXPECTED));
+    }
+    match number.exactly(factor).map(u64::try_from) {
+        Some(Ok(bytes)) => Ok(bytes),
+        Some(Err(_)) => Err(Bad::new(format!("the size `{word}` is too large"), EXPECTED)),
+        None => Err(Bad::new(format!("`{word}` is not a whole number of bytes"), EXPECTED)),
+    }
+}
+
+/// A time; a bare number is in `bare`.
+pub(crate) fn time(word: &str, bare: TimeUnit) -> Result<Read<Duration>, Bad> {
+    let (unit, nanos, example) = match bare {
+        TimeUnit::Micros => ("us", 1_000u128, "`8000` or `8ms`"),
+        TimeUnit::Millis => ("ms", 1_000_000u128, "`8` or `8ms`"),
+    };
+    let expected = format!("a time is written as {example}; a bare number is in {unit}");
+    let number = decimal(word).ok_or_else(|| not_a_number(word, &expected))?;
+    let factor = match number.suffix {
+        "" => nanos,
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ if word.starts_with("0x") => nanos,
+        rest => {
+            let figure = &word[..word.len() - rest.len()];
+            let help = format!("{expected}; suffixes are ns, us, ms and s");
+            return Err(Bad::new(format!("`{rest}` after the time in `{word}`"), help)
+                .write(format!("{figure}{unit}")));
+        }
+    };
+    let too_long = || Bad::new(format!("the time `{word}` is too long"), expected.clone());
+    if number.suffix.is_empty() || word.starts_with("0x") {
+        if number.scale > 0 && number.suffix.is_empty() {
+            let help = format!("ALTQ cuts it off to a whole number: {expected}");
+            let message = format!("`{word}` has a fraction and no unit");
+            return Err(Bad::new(message, help).write(format!("{word}{unit}")));
+        }
+        let read = integer(word, &expected)?;
+        if read.value < 0 {
+            return Err(Bad::new(format!("the time `{word}` is negative"), expected));
+        }
+        let ns = (read.value as u128).checked_mul(nanos).and_then(|ns| u64::try_from(ns).ok());
+        let value = Duration::from_nanos(ns.ok_or_else(too_long)?);
+        return Ok(Read { value, warning: read.warning });
+    }
+    if number.negative && number.mantissa > 0 {
+        return Err(Bad::new(format!("the time `{word}` is negative"), expected));
+    }
+    let ns = number.exactly(factor);
+    let Some(ns) = ns else {
+        return Err(Bad::new(format!("`{word}` is finer than a nanosecond"), expected));
+    };
+    Ok(plain(Duration::from_nanos(u64::try_from(ns).map_err(|_| too_long())?)))
+}
+
+/// A number from 0 to 1.
+pub(crate) fn fraction(word: &str) -> Result<Fraction, Bad> {
+    const EXPECTED: &str = "a number from 0 to 1, as in `0.01` for one percent";
+    let number = decimal(word).ok_or_else(|| not_a_number(word, EXPECTED))?;
+    if number.suffix == "%" {
+        let percent = Decimal { scale: number.scale + 2, ..number };
+        let message = format!("`%` after the number in `{word}`");
+        return Err(Bad::new(message, EXPECTED).write(decimal_text(&percent)));
+    }
+    share(word, &number, 1, EXPECTED)
+}
+
+/// Percent, 0 to 100.
+pub(crate) fn percent(word: &str) -> Result<Read<Fraction>, Bad> {
+    const EXPECTED: &str = "percent, from 0 to 100, as in `25` or `2.5`";
+    let number = decimal(word).ok_or_else(|| not_a_number(word, EXPECTED))?;
+    let whole = word.len() > 1 && word.starts_with('0') && !word.contains('.');
+    if whole && !number.suffix.starts_with('%') {
+        let read = integer(word, EXPECTED)?;
+        let number = Decimal { negative: false, mantissa: read.value as u128, scale: 0, suffix: "" };
+        return Ok(Read { value: share(word, &number, 100, EXPECTED)?, warning: read.warning });
+    }
+    share(word, &number, 100, EXPECTED).map(plain)
+}
+
+fn share(word: &str, number: &Decimal<'_>, whole: u128, expected: &str) -> Result<Fraction, Bad> {
+    let figure = &word[..word.len() - number.suffix.len()];
+    if !number.suffix.is_empty() {
+        let message = format!("`{}` after the number in `{word}`", number.suffix);
+        return Err(Bad::new(message, expected).write(figure));
+    }
+    if number.negative && number.mantissa > 0 {
+        return Err(Bad::new(format!("`{word}` is negative"), expected));
+    }
+    let scaled = Decimal { scale: number.scale + if whole == 100 { 2 } else { 0 }, ..*number };
+    match scaled.times(1 << 32) {
+        Some(raw) if raw <= 1 << 32 => Ok(Fraction::ratio(raw as u64, 1 << 32)),
+        _ => Err(Bad::new(format!("`{word}` is too large"), expected)),
+    }
+}
+
+/// A positive real number, for `rdc` and `rlc`.
+pub(crate) fn real(word: &str) -> Result<Read<Fixed>, Bad> {
+    const EXPECTED: &str = "a number above 0, as in `2` or `1.5`";
+    let number = decimal(word).ok_or_else(|| not_a_number(word, EXPECTED))?;
+    let mut warning = None;
+    let number = if word.len() > 1 && word.starts_with('0') && !word.contains('.') {
+        let read = integer(word, EXPECTED)?;
+        warning = read.warning;
+        Decimal { negative: false, mantissa: read.value.unsigned_abs(), scale: 0, suffix: "" }
+    } else {
+        number
+    };
+    if !number.suffix.is_empty() {
+        let figure = &word[..word.len() - number.suffix.len()];
+        let message = format!("`{}` after the number in `{word}`", number.suffix);
+        return Err(Bad::new(message, EXPECTED).write(figure));
+    }
+    match number.times(1 << 32).map(i64::try_from) {
+        Some(Ok(raw)) if raw > 0 && !number.negative => Ok(Read { value: Fixed::from_raw(raw), warning }),
+        Some(Err(_)) | None => Err(Bad::new(format!("`{word}` is too large"), EXPECTED)),
+        _ => Err(Bad::new(format!("`{word}` is not above 0"), EXPECTED)),
+    }
+}
+
+fn decimal_text(number: &Decimal<'_>) -> String {
+    let divisor = 10u128.checked_pow(number.scale).unwrap_or(1);
+    let (whole, part) = (number.mantissa / divisor, number.mantissa % divisor);
+    let digits = format!("{part:0width$}", width = number.scale as usize);
+    match digits.trim_end_matches('0') {
+        "" => whole.to_string(),
+        digits => format!("{whole}.{digits}"),
+    }
+}
+
+/// A part of a rate, to the nearest bit: a percentage is kept as a multiple of 2^-32, which is
+/// not quite what was written.
+pub(crate) fn part_of(part: Fraction, rate: Rate) -> Rate {
+    // A product of two numbers up to 2^64 and 2^32 stays below 2^97.
+    let bps = (u128::from(part.raw()) * u128::from(rate.as_bps()) + (1 << 31)) >> 32;
+    Rate::from_bps(u64::try_from(bps).unwrap_or(u64::MAX))
+}
+
+/// The shortest decimal that reads back as `raw` units of 2^-32, times `whole`.
+pub(crate) fn shortest(raw: u64, whole: u128) -> String {
+    let exact = u128::from(raw) * whole;
+    for scale in 0..=14 {
+        let power = 10u128.pow(scale);
+        // Round to `scale` digits: exact * power < 2^(64 + 7 + 47) stays in 128 bits.
+        let mantissa = (exact * power + (1 << 31)) >> 32;
+        let number = Decimal { negative: false, mantissa, scale, suffix: "" };
+        let back = Decimal { scale: scale + if whole == 100 { 2 } else { 0 }, ..number };
+        if back.times(1 << 32) == Some(u128::from(raw)) {
+            return decimal_text(&number);
+        }
+    }
+    decimal_text(&Decimal {
+        negative: false,
+        mantissa: (exact * 10u128.pow(14)) >> 32,
+        scale: 14,
+        suffix: "",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base_zero_integers() {
+        assert_eq!(integer("42", "").map(|r| r.value), Ok(42));
+        assert_eq!(integer("0x10", "").map(|r| (r.value, r.warning)), Ok((16, None)));
+        assert_eq!(integer("-1", "").map(|r| r.value), Ok(-1));
+        assert_eq!(integer("0", "").map(|r| (r.value, r.warning)), Ok((0, None)));
+        let octal = integer("010", "").unwrap();
+        assert_eq!(
+            (octal.value, octal.warning.unwrap().help.as_str()),
+            (8, "write `8`, or `10` if ten is ten")
+        );
+        assert_eq!(integer("08", "").unwrap_err().write.as_deref(), Some("8"));
+        assert_eq!(integer("12abc", "").unwrap_err().write.as_deref(), Some("12"));
+        for bad in ["", "abc", "-", "0x", "99999999999999999999999999999999"] {
+            assert!(integer(bad, "").is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn rates_in_bits() {
+        for (word, bps) in [
+            ("10M", 10_000_000),
+            ("10mbit", 10_000_000),
+            ("64kbit", 64_000),
+            ("64K", 64_000),
+            ("1.5M", 1_500_000),
+            ("9600", 9_600),
+            ("400G", 400_000_000_000),
+            ("1e6", 1_000_000),
+            ("1.25e3k", 1_250_000),
+            ("2bit", 2),
+            ("0", 0),
+        ] {
+            assert_eq!(rate(word).map(Rate::as_bps), Ok(bps), "{word}");
+        }
+        let both = rate("10Mbps").unwrap_err();
+        assert_eq!(both.message, "`10Mbps` can be read in two ways");
+        assert_eq!(
+            both.help,
+            "write `10M` if it is 10M bits per second, `80M` if it is 10M bytes per second"
+        );
+        assert!(rate("2.2MB").unwrap_err().help.contains("`17.6M`"));
+        assert_eq!(rate("10Mx").unwrap_err().write.as_deref(), Some("10M"));
+        for bad in ["", "M", "-1M", "0.5", "1e99", "99999999999G", "10 M", "1..2M", "é"] {
+            assert!(rate(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn bytes_in_1024() {
+        assert_eq!(bytes("64K"), Ok(65_536));
+        assert_eq!(bytes("1.5k"), Ok(1_536));
+        assert_eq!(bytes("0x1000"), Ok(4_096));
+        assert_eq!(bytes("64KB").unwrap_err().write.as_deref(), Some("64K"));
+        assert!(bytes("-1").is_err());
+    }
+
+    #[test]
+    fn times_with_and_without_suffix() {
+        let read = |w, unit| time(w, unit).map(|r| r.value.as_nanos());
+        assert_eq!(read("8000", TimeUnit::Micros), Ok(8_000_000));
+        assert_eq!(read("8ms", TimeUnit::Micros), Ok(8_000_000));
+        assert_eq!(read("8", TimeUnit::Millis), Ok(8_000_000));
+        assert_eq!(read("1.5us", TimeUnit::Millis), Ok(1_500));
+        assert_eq!(read("0x10", TimeUnit::Micros), Ok(16_000));
+        assert_eq!(time("1.5", TimeUnit::Micros).unwrap_err().write.as_deref(), Some("1.5us"));
+        assert!(time("010", TimeUnit::Micros).unwrap().warning.is_some());
+        for bad in ["1.5x", "-3", "0.1ns", "99999999999s", "s"] {
+            assert!(time(bad, TimeUnit::Millis).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn shares_read_back_as_the_same_number() {
+        assert_eq!(fraction("0.01").map(|f| shortest(f.raw(), 1)).as_deref(), Ok("0.01"));
+        assert_eq!(percent("33.3").map(|f| shortest(f.value.raw(), 100)).as_deref(), Ok("33.3"));
+        assert_eq!(percent("100").map(|r| r.value), Ok(Fraction::ONE));
+        assert_eq!(fraction("1%").unwrap_err().write.as_deref(), Some("0.01"));
+        assert!(percent("101").is_err() && fraction("1.01").is_err() && fraction("-0.5").is_err());
+        for raw in [0u64, 1, 2, 3, 12_345_678, (1 << 32) - 1, 1 << 32] {
+            let text = shortest(raw, 100);
+            assert_eq!(percent(&text).map(|r| r.value.raw()), Ok(raw), "{text}");
+            let text = shortest(raw, 1);
+            assert_eq!(fraction(&text).map(Fraction::raw), Ok(raw), "{text}");
+        }
+        assert_eq!(real("1.5").map(|r| r.value), Ok(Fixed::ratio(3, 2).unwrap()));
+        assert!(real("0").is_err() && real("-2").is_err() && real("2x").is_err());
+    }
+}

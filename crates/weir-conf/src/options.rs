@@ -1,0 +1,224 @@
+//! Options by their declarations: every keyword of every discipline is read here, whoever
+//! registered it.
+
+use crate::diagnostic::Trouble;
+use crate::number;
+use crate::plan::{Given, Options};
+use crate::read::{Done, Reader, Stop, at};
+use crate::source::{Place, Word, Words};
+use weir_core::queue::{Curve, Kind, ParamSpec, Scope, TimeUnit, Value};
+use weir_core::sched::Entry;
+
+impl Reader<'_> {
+    /// Reads the option that begins at the next word, if `entry` has one of that name, and puts
+    /// it into `options`. False if it has none.
+    pub fn option(
+        &mut self,
+        words: &mut Words<'_>,
+        entry: &Entry,
+        scope: Scope,
+        options: &mut Options,
+    ) -> Done<bool> {
+        let Some(word) = words.peek() else { return Ok(false) };
+        if word.text.starts_with('[') {
+            return self.curve(words, entry, scope, options);
+        }
+        let Some(spec) = entry.param(scope, word.text).filter(|s| s.kind != Kind::Curve) else {
+            return Ok(false);
+        };
+        words.take();
+        let value = if spec.kind == Kind::Flag { Some(Value::Flag) } else { self.value(words, spec)? };
+        self.put(options, spec, value, word.place);
+        Ok(true)
+    }
+
+    /// Sets an option; the last one counts, as in the original.
+    fn put(&mut self, options: &mut Options, spec: &'static ParamSpec, value: Option<Value>, place: Place) {
+        let earlier = match value {
+            Some(value) => options.set(Given { spec, value, place }),
+            None => options.remove(spec.name),
+        };
+        if earlier.is_some() {
+            let message = format!("`{}` is given twice; the last one counts", spec.name);
+            self.warn(Trouble::new(place, message, "take one away"));
+        }
+    }
+
+    /// The value of an option; `None` if it says "none" or "the default".
+    fn value(&mut self, words: &mut Words<'_>, spec: &'static ParamSpec) -> Done<Option<Value>> {
+        let expected = expected(spec);
+        let word = words.need(&format!("the value of `{}`", spec.name), &expected)?;
+        if spec.none && word.text == "-1" {
+            return Ok(None);
+        }
+        let bad = |bad| Stop::from(at(word, bad));
+        let value = match spec.kind {
+            Kind::Flag => Value::Flag,
+            Kind::Curve => return Ok(None),
+            Kind::Count { min, max } => {
+                let read = number::integer(word.text, &expected).map_err(bad)?;
+                if let Some(warning) = read.warning {
+                    self.warn(at(word, warning));
+                }
+                if read.value == 0 && min == 1 && !spec.default.is_empty() {
+                    self.stands_for_default(word, spec);
+                    return Ok(None);
+                }
+                let value = u64::try_from(read.value).ok().filter(|v| (min..=max).contains(v));
+                Value::Count(value.ok_or_else(|| out_of_range(word, spec))?)
+            }
+            Kind::Bytes { min, max } => {
+                let value = number::bytes(word.text).map_err(bad)?;
+                if value == 0 && min == 1 && !spec.default.is_empty() {
+                    self.stands_for_default(word, spec);
+                    return Ok(None);
+                }
+                if !(min..=max).contains(&value) {
+                    return Err(out_of_range(word, spec));
+                }
+                Value::Bytes(value)
+            }
+            Kind::Rate => Value::Rate(number::rate(word.text).map_err(bad)?),
+            Kind::Time { bare } => {
+                let read = number::time(word.text, bare).map_err(bad)?;
+                if let Some(warning) = read.warning {
+                    self.warn(at(word, warning));
+                }
+                Value::Time(read.value)
+            }
+            Kind::Percent => {
+                let read = number::percent(word.text).map_err(bad)?;
+                if let Some(warning) = read.warning {
+                    self.warn(at(word, warning));
+                }
+                Value::Fraction(read.value)
+            }
+            Kind::Fraction => Value::Fraction(number::fraction(word.text).map_err(bad)?),
+            Kind::Real => {
+                let read = number::real(word.text).map_err(bad)?;
+                if let Some(warning) = read.warning {
+                    self.warn(at(word, warning));
+                }
+                Value::Real(read.value)
+            }
+            Kind::Word(allowed) => match allowed.iter().find(|w| **w == word.text) {
+                Some(found) => Value::Word(found),
+                None => {
+                    let message = format!("`{}` cannot be `{}`", spec.name, word.text);
+                    let mut trouble = Trouble::new(word.place, message, expected);
+                    trouble.replacement =
+                        crate::closest::closest(word.text, allowed.iter().copied()).map(str::to_string);
+                    return Err(trouble.into());
+                }
+            },
+        };
+        Ok(Some(value))
+    }
+
+    fn stands_for_default(&mut self, word: Word<'_>, spec: &ParamSpec) {
+        let message = format!("`{} 0` means its default, {}", spec.name, spec.default);
+        self.warn(Trouble::new(word.place, message, "leave it out"));
+    }
+
+    /// A service curve, `[sc M1 D M2]`; brackets may touch the words.
+    fn curve(
+        &mut self,
+        words: &mut Words<'_>,
+        entry: &Entry,
+        scope: Scope,
+        options: &mut Options,
+    ) -> Done<bool> {
+        const FORM: &str =
+            "a service curve is written as `[sc 10M 20ms 2M]`: kind, first rate, time, second rate";
+        let curves = || entry.params().filter(|p| p.scope == scope && p.kind == Kind::Curve);
+        let Some(open) = words.peek().filter(|_| curves().next().is_some()) else { return Ok(false) };
+        words.take();
+        let name = match &open.text[1..] {
+            "" => words.need("the kind of the service curve", FORM)?,
+            text => {
+                let place =
+                    Place { column: open.place.column + 1, length: open.place.length - 1, ..open.place };
+                Word { text, place }
+            }
+        };
+        let spec = match curves().find(|p| p.name == name.text) {
+            Some(spec) => spec,
+            // The original looked at the first letter alone.
+            None => match curves().find(|p| p.name.as_bytes().first() == name.text.as_bytes().first()) {
+                Some(spec) => {
+                    let message = format!("`{}` is read as `{}`, by its first letter", name.text, spec.name);
+                    self.warn(Trouble::new(name.place, message, FORM).write(spec.name));
+                    spec
+                }
+                None => {
+                    let known: Vec<&str> = curves().map(|p| p.name).collect();
+                    let message = format!("no service curve `{}`", name.text);
+                    let help = format!("{} has {}", entry.name, known.join(", "));
+                    return Err(Trouble::new(name.place, message, help).into());
+                }
+            },
+        };
+        let word = words.need("the first rate of the service curve", FORM)?;
+        let m1 = number::rate(word.text).map_err(|bad| at(word, bad))?;
+        let word = words.need("the time of the service curve", FORM)?;
+        let d = number::time(word.text, TimeUnit::Millis).map_err(|bad| at(word, bad))?;
+        if let Some(warning) = d.warning {
+            self.warn(at(word, warning));
+        }
+        let mut word = words.need("the second rate of the service curve", FORM)?;
+        let closed = word.text.strip_suffix(']');
+        if let Some(inner) = closed {
+            word = Word { text: inner, place: Place { length: word.place.length - 1, ..word.place } };
+        } else if words.accept("]").is_none() {
+            let place = words.peek().map_or(words.end(), |w| w.place);
+            return Err(Trouble::new(place, "`]` is missing", FORM).into());
+        }
+        let m2 = number::rate(word.text).map_err(|bad| at(word, bad))?;
+        self.put(options, spec, Some(Value::Curve(Curve { m1, d: d.value, m2 })), name.place);
+        Ok(true)
+    }
+
+    /// The error for a word that is no option.
+    pub fn unknown_option(&self, word: Word<'_>, entry: &Entry, scope: Scope, also: &[&str]) -> Stop {
+        let names: Vec<&str> =
+            entry.params().filter(|p| p.scope == scope).map(|p| p.name).chain(also.iter().copied()).collect();
+        let of =
+            if scope == Scope::Class { format!("a {} class", entry.name) } else { entry.name.to_string() };
+        let mut trouble = Trouble::new(word.place, format!("`{}` is no option of {of}", word.text), "");
+        match crate::closest::closest(word.text, names.iter().copied()) {
+            Some(name) => {
+                trouble.help = format!("did you mean `{name}`?");
+                trouble.replacement = Some(name.to_string());
+            }
+            None if names.is_empty() => trouble.help = "it has none: take it away".into(),
+            None => trouble.help = format!("options are {}", names.join(", ")),
+        }
+        trouble.into()
+    }
+}
+
+fn out_of_range(word: Word<'_>, spec: &ParamSpec) -> Stop {
+    let message = format!("`{} {}` is out of range", spec.name, word.text);
+    Trouble::new(word.place, message, expected(spec)).into()
+}
+
+/// What a value of this option looks like.
+fn expected(spec: &ParamSpec) -> String {
+    let mut text = match spec.kind {
+        Kind::Flag => String::new(),
+        Kind::Count { min, max } => format!("a whole number from {min} to {max}"),
+        Kind::Bytes { min, max } => format!("bytes from {min} to {max}, as in `1500` or `64K`"),
+        Kind::Rate => "a rate in bits per second, as in `10M`".to_string(),
+        Kind::Time { bare: TimeUnit::Micros } => "a time, as in `8ms`; a bare number is in us".to_string(),
+        Kind::Time { bare: TimeUnit::Millis } => "a time, as in `8ms`; a bare number is in ms".to_string(),
+        Kind::Percent => "percent, from 0 to 100".to_string(),
+        Kind::Fraction => "a number from 0 to 1".to_string(),
+        Kind::Real => "a number above 0".to_string(),
+        Kind::Word(allowed) => format!("one of {}", allowed.join(", ")),
+        Kind::Curve => "a service curve, as in `[sc 10M 20ms 2M]`".to_string(),
+    };
+    if spec.none {
+        text.push_str(", or -1 for none");
+    }
+    text
+}

@@ -1,0 +1,351 @@
+//! The plan: what a configuration says, typed. `Plan` is plain data; two plans are equal when
+//! they say the same, wherever they stand in their files.
+
+use crate::source::{Place, Source};
+use std::sync::Arc;
+use weir_core::packet::Family;
+use weir_core::queue::{Kind, ParamSpec, Params, Value};
+use weir_core::units::{Duration, Rate};
+
+/// The rate of an interface whose line gives no `bandwidth`.
+pub const DEFAULT_BANDWIDTH: Rate = Rate::from_mbps(100);
+
+/// A configuration.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Plan {
+    /// In the order of the file.
+    pub interfaces: Vec<Interface>,
+    /// The command `red`: defaults for RED where a discipline gives none.
+    pub red: Option<RedDefaults>,
+    /// The command `rio`: the same for each drop precedence, low first.
+    pub rio: Option<[RedDefaults; 3]>,
+    /// The text it was read from, for messages.
+    pub source: Arc<Source>,
+}
+
+/// Thresholds of RED, in packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RedDefaults {
+    /// Lower threshold.
+    pub thmin: u64,
+    /// Upper threshold.
+    pub thmax: u64,
+    /// Inverse of the drop probability just below the upper threshold.
+    pub invpmax: u64,
+}
+
+/// What stands at the egress of one interface.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its bandwidth, where the line gives one.
+    pub bandwidth: Option<Rate>,
+    /// Depth of the token bucket in bytes; `None` chooses by the rate.
+    pub tbrsize: Option<u64>,
+    /// Bytes that each packet costs on the wire beyond its frame.
+    pub overhead: Option<u32>,
+    /// How the packets come to Weir.
+    pub attach: Attach,
+    /// The discipline; `None` on an interface for conditioners only.
+    pub discipline: Option<Queue>,
+    /// Its classes; parents before children.
+    pub classes: Vec<Class>,
+    /// Its filters, in the order of the file.
+    pub filters: Vec<Filter>,
+    /// Conditioners of its input side, in the order of the file.
+    pub conditioners: Vec<Conditioner>,
+    /// Where its name stands.
+    pub place: Place,
+}
+
+impl Interface {
+    /// Its bandwidth, or the default.
+    pub fn rate(&self) -> Rate {
+        self.bandwidth.unwrap_or(DEFAULT_BANDWIDTH)
+    }
+    /// The class of that name.
+    pub fn class(&self, name: &str) -> Option<&Class> {
+        self.classes.iter().find(|c| c.name == name)
+    }
+    /// The index of the class of that name.
+    pub fn class_index(&self, name: &str) -> Option<usize> {
+        self.classes.iter().position(|c| c.name == name)
+    }
+    /// True if filters ask for the two ECN bits, as `tos 1` to `tos 4` of the QoSbox do: then
+    /// they are code points of the operator's own, and this port neither marks nor reads ECN.
+    pub fn ecn_is_off(&self) -> bool {
+        self.filters.iter().any(Filter::asks_ecn_bits)
+    }
+}
+
+/// How packets come to Weir and go from it.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub enum Attach {
+    /// Not said.
+    #[default]
+    Unsaid,
+    /// From the kernel's packet filter, by verdict.
+    Nfqueue,
+    /// A bridge of two ports; the other one.
+    Bridge(String),
+}
+
+/// A discipline and its options.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Queue {
+    /// Its name in the registry.
+    pub name: String,
+    /// Its options.
+    pub options: Options,
+    /// Where its name stands.
+    pub place: Place,
+}
+
+/// Options that were given, each by its declaration.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Options(Vec<Given>);
+
+/// One option that was given.
+#[derive(Clone, Debug)]
+pub struct Given {
+    /// Its declaration.
+    pub spec: &'static ParamSpec,
+    /// Its value.
+    pub value: Value,
+    /// Where it stands.
+    pub place: Place,
+}
+
+impl PartialEq for Given {
+    fn eq(&self, other: &Given) -> bool {
+        self.spec.name == other.spec.name && self.value == other.value
+    }
+}
+
+impl Options {
+    /// None given.
+    pub fn new() -> Self {
+        Options::default()
+    }
+    /// Sets an option, in the place of an earlier value.
+    pub fn set(&mut self, given: Given) -> Option<Given> {
+        match self.0.iter_mut().find(|g| g.spec.name == given.spec.name) {
+            Some(slot) => Some(std::mem::replace(slot, given)),
+            None => {
+                self.0.push(given);
+                None
+            }
+        }
+    }
+    /// The option of that name.
+    pub fn get(&self, name: &str) -> Option<&Given> {
+        self.0.iter().find(|g| g.spec.name == name)
+    }
+    /// True if it was given.
+    pub fn has(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+    /// Takes an option away.
+    pub fn remove(&mut self, name: &str) -> Option<Given> {
+        let at = self.0.iter().position(|g| g.spec.name == name)?;
+        Some(self.0.remove(at))
+    }
+    /// All, in the order of the file.
+    pub fn iter(&self) -> impl Iterator<Item = &Given> {
+        self.0.iter()
+    }
+    /// As disciplines read them.
+    pub fn params(&self) -> Params {
+        let mut params = Params::new();
+        for given in &self.0 {
+            params.set(given.spec.name, given.value.clone());
+        }
+        params
+    }
+}
+
+impl Given {
+    /// As altq.conf reads it, keyword included.
+    pub fn text(&self) -> String {
+        let name = self.spec.name;
+        match (&self.value, self.spec.kind) {
+            (Value::Flag, _) => name.to_string(),
+            (Value::Fraction(f), Kind::Percent) => {
+                format!("{name} {}", crate::number::shortest(f.raw(), 100))
+            }
+            (Value::Fraction(f), _) => format!("{name} {}", crate::number::shortest(f.raw(), 1)),
+            (Value::Real(r), _) => {
+                format!("{name} {}", crate::number::shortest(r.raw().unsigned_abs(), 1))
+            }
+            (Value::Curve(c), _) => format!("[{name} {} {} {}]", c.m1, c.d, c.m2),
+            (value, _) => format!("{name} {value}"),
+        }
+    }
+}
+
+/// A class.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Class {
+    /// The discipline that schedules it, by its name in the registry.
+    pub discipline: String,
+    /// Its name, unique in the interface.
+    pub name: String,
+    /// Its parent; `None` for `NULL`. `root`, where no class has that name, is HFSC's own.
+    pub parent: Option<String>,
+    /// Its options.
+    pub options: Options,
+    /// The discipline that it names as its queue.
+    pub queue: Option<Queue>,
+    /// Where its name stands.
+    pub place: Place,
+}
+
+/// A filter: which packets go to a class, or to a conditioner.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Filter {
+    /// The class or conditioner.
+    pub class: String,
+    /// Its own name, if it has one.
+    pub name: Option<String>,
+    /// Higher is matched first.
+    pub ruleno: i32,
+    /// IPv4 or IPv6.
+    pub family: Family,
+    /// Destination address and mask; a mask of 0 asks for nothing.
+    pub dst: (u128, u128),
+    /// Destination port; 0 asks for nothing.
+    pub dst_port: u16,
+    /// Source address and mask.
+    pub src: (u128, u128),
+    /// Source port.
+    pub src_port: u16,
+    /// Protocol; 0 asks for nothing.
+    pub protocol: u8,
+    /// Bits of the type of service byte or traffic class: value and mask.
+    pub tos: Option<(u8, u8)>,
+    /// IPv6 flow label; 0 asks for nothing.
+    pub flow_label: u32,
+    /// Security parameters index; 0 asks for nothing.
+    pub spi: u32,
+    /// True if it is known to intersect with others.
+    pub dontwarn: bool,
+    /// How many classes of the interface come before it in the file: the filters that a control
+    /// class brings stand in line with the others.
+    pub after_classes: usize,
+    /// Where its line begins.
+    pub place: Place,
+}
+
+impl Filter {
+    /// A filter that matches every packet of `family`.
+    pub fn any(class: &str, family: Family) -> Self {
+        Filter {
+            class: class.to_string(),
+            name: None,
+            ruleno: 0,
+            family,
+            dst: (0, 0),
+            dst_port: 0,
+            src: (0, 0),
+            src_port: 0,
+            protocol: 0,
+            tos: None,
+            flow_label: 0,
+            spi: 0,
+            dontwarn: false,
+            after_classes: 0,
+            place: Place::default(),
+        }
+    }
+    /// True if it asks for a value in the two ECN bits other than "not ECN-capable", or for one
+    /// of the QoSbox's whole bytes 1 to 4.
+    pub fn asks_ecn_bits(&self) -> bool {
+        self.tos.is_some_and(|(value, mask)| value & mask & 0x03 != 0 || (value == 4 && mask == 0xff))
+    }
+}
+
+/// A conditioner of an interface's input side.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Conditioner {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub action: Action,
+    /// Where its name stands.
+    pub place: Place,
+}
+
+/// What a conditioner does with a packet.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Action {
+    /// Let it go on.
+    Pass,
+    /// Drop it.
+    Drop,
+    /// Write this code point: the whole byte, of which the upper six bits count.
+    Mark(u8),
+    /// Do what that conditioner does.
+    Conditioner(String),
+    /// Measure, and act by the result.
+    Meter {
+        /// How it measures.
+        meter: Meter,
+        /// One action for each result, the best first: in and out, or green, yellow and red.
+        actions: Vec<Action>,
+    },
+}
+
+/// Meters of conditioners.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Meter {
+    /// `tbmeter`: one token bucket; in or out.
+    TokenBucket {
+        /// Its rate.
+        rate: Rate,
+        /// Its depth, bytes.
+        depth: u64,
+    },
+    /// `srtcm`: single rate, three colours (RFC 2697).
+    SingleRate {
+        /// Committed rate.
+        rate: Rate,
+        /// Committed burst, bytes.
+        burst: u64,
+        /// Excess burst, bytes.
+        excess: u64,
+        /// Whether the colour that a packet comes with counts.
+        aware: bool,
+    },
+    /// `trtcm`: two rates, three colours (RFC 2698), or RFC 4115's, as `trtcm4115`.
+    TwoRate {
+        /// Committed rate.
+        rate: Rate,
+        /// Committed burst, bytes.
+        burst: u64,
+        /// Peak rate; RFC 4115's excess rate.
+        peak: Rate,
+        /// Peak burst, bytes; RFC 4115's excess burst.
+        peak_burst: u64,
+        /// Whether the colour that a packet comes with counts.
+        aware: bool,
+        /// RFC 4115 instead of RFC 2698.
+        rfc4115: bool,
+    },
+    /// `tswtcm`: time sliding window, three colours (RFC 2859).
+    TimeWindow {
+        /// Committed rate.
+        rate: Rate,
+        /// Peak rate.
+        peak: Rate,
+        /// Length of the window.
+        window: Duration,
+    },
+}
+
+impl Meter {
+    /// How many results it has.
+    pub fn results(&self) -> usize {
+        if matches!(self, Meter::TokenBucket { .. }) { 2 } else { 3 }
+    }
+}

@@ -1,0 +1,130 @@
+//! Which filter comes before which: filters that are never reached, and filters that overlap.
+
+use crate::build::{BuiltFilter, Lowered};
+use crate::cbq;
+use crate::plan::{Filter, Interface};
+use crate::rules::Report;
+use crate::source::Place;
+use crate::tree::Shape;
+use weir_core::classify::explain::{Cause, unreachable};
+use weir_core::classify::{self, Classifier, Field, FilterId};
+use weir_core::packet::Dscp;
+use weir_core::sched::Registry;
+
+/// Filters as the classifier takes them, and which of the plan's each is.
+pub(crate) struct Compiled {
+    pub filters: Vec<BuiltFilter>,
+    pub classifier: Classifier,
+}
+
+/// True if the filter is one of the input side.
+pub(crate) fn on_conditioner(interface: &Interface, filter: &Filter) -> bool {
+    interface.conditioners.iter().any(|c| c.name == filter.class)
+}
+
+/// The filters of the classes (or of the conditioners) in the order of the file, those of
+/// control classes in line; `class` gives the number that the classifier hands back.
+pub(crate) fn compile(
+    interface: &Interface,
+    controls: &[(usize, usize)],
+    conditioners: bool,
+    class: &mut dyn FnMut(&str) -> u32,
+) -> Compiled {
+    let mut filters: Vec<BuiltFilter> = interface
+        .filters
+        .iter()
+        .filter(|f| on_conditioner(interface, f) == conditioners)
+        .map(|f| BuiltFilter { filter: f.clone(), automatic: false })
+        .collect();
+    if !conditioners {
+        for &(control, stands_after) in controls {
+            let own = cbq::control_filters(&interface.classes[control], stands_after);
+            filters.extend(own.map(|filter| BuiltFilter { filter, automatic: true }));
+        }
+        // A control class stands before the filters that follow its line.
+        filters.sort_by_key(|m| (m.filter.after_classes, !m.automatic));
+    }
+    let from_file = filters.iter().all(|m| m.filter.place.line > 0);
+    let orders =
+        filters.iter().enumerate().map(|(n, m)| if from_file { m.filter.place.line } else { n as u32 + 1 });
+    let compiled =
+        filters.iter().zip(orders).map(|(m, order)| core(&m.filter, class(&m.filter.class), order));
+    let classifier = Classifier::compile(compiled);
+    Compiled { filters, classifier }
+}
+
+fn core(filter: &Filter, class: u32, order: u32) -> classify::Filter {
+    let mut made = classify::Filter::new(filter.family, class, order)
+        .ruleno(filter.ruleno)
+        .name(filter.name.as_deref().unwrap_or(""))
+        .with(Field::Dst, filter.dst.0, filter.dst.1)
+        .exactly(Field::DstPort, filter.dst_port.into())
+        .with(Field::Src, filter.src.0, filter.src.1)
+        .exactly(Field::SrcPort, filter.src_port.into())
+        .exactly(Field::Protocol, filter.protocol.into())
+        .exactly(Field::FlowLabel, filter.flow_label.into())
+        .exactly(Field::Spi, filter.spi.into());
+    if let Some((value, mask)) = filter.tos {
+        made = match (value, mask) {
+            (0, 0xfc) => made.dscp(Dscp::CS0),
+            _ => made.with(Field::Tos, value.into(), mask.into()),
+        };
+    }
+    made
+}
+
+/// Control classes of the outermost discipline, and how many classes of the file come before
+/// their filters: a control class that was made beside the default class `beside` stands with it.
+pub(crate) fn controls(shape: &Shape<'_>, beside: Option<usize>) -> Vec<(usize, usize)> {
+    let Some(outer) = shape.instances.first().filter(|i| i.owner.is_none() && i.entry.name == "cbq") else {
+        return Vec::new();
+    };
+    let classes = &shape.interface.classes;
+    let controls = outer.members.iter().copied().filter(|&c| cbq::is_control(&classes[c]));
+    controls.map(|c| (c, beside.unwrap_or(c) + 1)).collect()
+}
+
+/// What is said about `id`: a filter's place and its name for people.
+fn named(compiled: &Compiled, id: FilterId) -> (Place, String) {
+    let merged = &compiled.filters[id.index()];
+    let line = merged.filter.place.line;
+    let name = match (&merged.filter.name, merged.automatic) {
+        (_, true) => format!("a filter that control class `{}` brings", merged.filter.class),
+        (Some(name), _) => format!("filter `{name}`"),
+        (None, _) if line > 0 => format!("the filter on line {line}"),
+        (None, _) => format!("a filter for `{}`", merged.filter.class),
+    };
+    (merged.filter.place, name)
+}
+
+fn number(interface: &Interface) -> impl FnMut(&str) -> u32 + '_ {
+    let mut names: std::collections::HashMap<&str, u32> = std::collections::HashMap::new();
+    for name in
+        interface.classes.iter().map(|c| &c.name).chain(interface.conditioners.iter().map(|c| &c.name))
+    {
+        let next = names.len() as u32;
+        names.entry(name).or_insert(next);
+    }
+    move |name| names.get(name).copied().unwrap_or(u32::MAX)
+}
+
+/// Filters that are never reached, as ALTQ refused them.
+pub(crate) fn errors(report: &mut Report<'_>, interface: &Interface, registry: &Registry) {
+    let lowered = Lowered::of(interface, registry);
+    let interface = &lowered.interface;
+    let controls = controls(&Shape::of(interface, registry), lowered.beside);
+    for conditioners in [false, true] {
+        let compiled = compile(interface, &controls, conditioners, &mut number(interface));
+        for found in unreachable(&compiled.classifier) {
+            let Cause::Shadowed(by) = found.cause else { continue };
+            if compiled.filters[found.filter.index()].automatic {
+                continue;
+            }
+            let (place, _) = named(&compiled, found.filter);
+            let (_, by) = named(&compiled, by);
+            let message = format!("this filter is never reached: {by} takes all that it would");
+            let help = "the later line comes first: write the wider filter first, or give the narrower a higher `ruleno`";
+            report.error(place, message, help);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What a whole plan must satisfy: the checks that ALTQ made when it enabled an interface.
+
+use crate::diagnostic::{Diagnostic, Severity, Trouble};
+use crate::plan::{Interface, Options, Plan};
+use crate::source::{Place, Source};
+use crate::tree::{Instance, Shape};
+use crate::{cbq, hfsc};
+use weir_core::queue::{Scope, Value};
+use weir_core::sched::{Classes, Registry};
+
+/// Collects what is said about a plan.
+pub(crate) struct Report<'s> {
+    source: &'s Source,
+    pub said: Vec<Diagnostic>,
+}
+
+impl<'s> Report<'s> {
+    pub fn new(source: &'s Source) -> Self {
+        Report { source, said: Vec::new() }
+    }
+    pub fn error(&mut self, place: Place, message: impl Into<String>, help: impl Into<String>) {
+        self.said.push(self.source.diagnostic(Severity::Error, Trouble::new(place, message, help)));
+    }
+    #[allow(dead_code)]
+    pub fn warn(&mut self, place: Place, message: impl Into<String>, help: impl Into<String>) {
+        self.said.push(self.source.diagnostic(Severity::Warning, Trouble::new(place, message, help)));
+    }
+}
+
+/// The errors of a plan as a whole; interfaces for which `skip` holds are not looked at.
+pub(crate) fn errors(plan: &Plan, registry: &Registry, skip: &dyn Fn(&Interface) -> bool) -> Vec<Diagnostic> {
+    let mut report = Report::new(&plan.source);
+    for interface in plan.interfaces.iter().filter(|i| !skip(i)) {
+        let shape = Shape::of(interface, registry);
+        for instance in &shape.instances {
+            one(&mut report, &shape, instance);
+        }
+        filters(&mut report, &shape);
+        crate::precedence::errors(&mut report, interface, registry);
+    }
+    report.said
+}
+
+fn one(report: &mut Report<'_>, shape: &Shape<'_>, instance: &Instance<'_>) {
+    let interface = shape.interface;
+    let name = instance.entry.name;
+    if instance.entry.classes != Classes::None {
+        if instance.members.is_empty() {
+            let of = match instance.owner {
+                Some(owner) => format!("the queue of class `{}`", interface.classes[owner].name),
+                None => format!("interface `{}`", interface.name),
+            };
+            let help = format!("declare its classes, as in `class {name} {} ...`", interface.name);
+            report.error(instance.place, format!("{of} is {name} and has no classes"), help);
+            return;
+        }
+        roots(report, interface, instance);
+        defaults(report, interface, instance);
+        priorities(report, interface, instance);
+    }
+    match name {
+        "cbq" => cbq::errors(report, shape, instance),
+        "hfsc" => hfsc::errors(report, shape, instance),
+        _ => {}
+    }
+    if let Some(options) = instance.options {
+        weights(report, options);
+        thresholds(report, options);
+    }
+    for &index in &instance.members {
+        let class = &interface.classes[index];
+        if let (Some(_), Some(rio)) = (class.options.get("red"), class.options.get("rio")) {
+            let message = format!("class `{}` has both red and rio", class.name);
+            report.error(rio.place, message, "a queue has one of them: take one away");
+        }
+    }
+}
+
+fn roots(report: &mut Report<'_>, interface: &Interface, instance: &Instance<'_>) {
+    if instance.entry.classes != Classes::RootedTree {
+        return;
+    }
+    if let [first, second, ..] = instance.tops[..] {
+        let (first, second) = (&interface.classes[first], &interface.classes[second]);
+        let message = format!("`{}` is a second root class", second.name);
+        let help = format!("the root is `{}`: write it as the parent", first.name);
+        report.error(second.place, message, help);
+    }
+}
+
+fn defaults(report: &mut Report<'_>, interface: &Interface, instance: &Instance<'_>) {
+    if !instance.knows_default() {
+        return;
+    }
+    let marked: Vec<_> = instance
+        .members
+        .iter()
+        .filter_map(|&c| interface.classes[c].options.get("default").map(|g| (c, g.place)))
+        .collect();
+    match marked[..] {
+        [] if instance.owner.is_none() => {
+            let message = format!("interface `{}` has no default class", interface.name);
+            let help = "packets that no filter matches need a class: write `default` on one";
+            report.error(interface.place, message, help);
+        }
+        [(first, _), (second, place), ..] => {
+            let message = format!("`{}` is a second default class", interface.classes[second].name);
+            let help = format!("the default is `{}`: take one `default` away", interface.classes[first].name);
+            report.error(place, message, help);
+        }
+        _ => {}
+    }
+}
+
+/// Disciplines whose classes are told apart by their priority: one class each.
+fn priorities(report: &mut Report<'_>, interface: &Interface, instance: &Instance<'_>) {
+    let jobs = instance.entry.name == "jobs";
+    if !jobs && instance.entry.name != "priq" {
+        return;
+    }
+    let mut taken: Vec<(u64, &str)> = Vec::new();
+    for &index in &instance.members {
+        let class = &interface.classes[index];
+        let given = class.options.get("priority");
+        let priority = match given.map(|g| &g.value) {
+            Some(Value::Count(n)) => *n,
+            _ => 0,
+        };
+        if jobs && given.is_none() {
+            let free = (0..16).find(|p| !taken.iter().any(|(t, _)| t == p)).unwrap_or(15);
+            let message = format!("class `{}` has no `priority`", class.name);
+            let help = format!("ALTQ takes whatever its memory holds then: write `priority {free}`");
+            report.error(class.place, message, help);
+            continue;
+        }
+        if let Some((_, other)) = taken.iter().find(|(p, _)| *p == priority) {
+            let message = format!("class `{}` has priority {priority}, as class `{other}` has", class.name);
+            let place = given.map_or(class.place, |g| g.place);
+            report.error(place, message, format!("each {} class has its own", instance.entry.name));
+            continue;
+        }
+        taken.push((priority, &class.name));
+    }
+}
+
+fn weights(report: &mut Report<'_>, options: &Options) {
+    let Some(given) = options.get("weight") else { return };
+    let power_wanted = given.spec.scope == Scope::Discipline && given.spec.help.contains("power of two");
+    if let Value::Count(weight) = given.value
+        && power_wanted
+        && weight != 0
+        && !weight.is_power_of_two()
+    {
+        let (below, above) = (1u64 << weight.ilog2(), 2u64 << weight.ilog2());
+        let message = format!("`weight {weight}` is not a power of two");
+        report.error(given.place, message, format!("write {below} or {above}"));
+    }
+}
+
+/// RED and RIO: the lower threshold is the lower.
+fn thresholds(report: &mut Report<'_>, options: &Options) {
+    for prefix in ["", "lo_", "med_", "hi_"] {
+        let of = |name: &str| match options.get(&format!("{prefix}{name}")).map(|g| (&g.value, g.place)) {
+            Some((Value::Count(n), place)) if *n > 0 => Some((*n, place)),
+            _ => None,
+        };
+        if let (Some((min, _)), Some((max, place))) = (of("thmin"), of("thmax"))
+            && max <= min
+        {
+            let message = format!("`{prefix}thmax {max}` is not above `{prefix}thmin {min}`");
+            report.error(place, message, "between the two, packets are dropped by chance");
+        }
+    }
+}
+
+/// A filter may name only a class that leads to a queue.
+fn filters(report: &mut Report<'_>, shape: &Shape<'_>) {
+    let interface = shape.interface;
+    for filter in &interface.filters {
+        let Some(index) = shape.class(&filter.class) else {
+            if !interface.conditioners.iter().any(|c| c.name == filter.class) {
+                let message = format!("no class `{}` on interface `{}`", filter.class, interface.name);
+                report.error(filter.place, message, "a class stands above its filters");
+            }
+            continue;
+        };
+        let Some(of) = shape.member_of[index].map(|i| &shape.instances[i]) else { continue };
+        if of.only_leaves_queue() && !shape.below[index].is_empty() {
+            let message = format!("the filter goes to class `{}`, which has classes below it", filter.class);
+            let help = "only a class without children has a queue: name one of those";
+            report.error(filter.place, message, help);
+        }
+    }
+}
