@@ -2,7 +2,7 @@
 
 use weir_core::classify::Classifier;
 use weir_core::queue::{Leaf, Link};
-use weir_core::sched::{Fifo, LeafInfo, Tree};
+use weir_core::sched::{Fifo, LeafInfo, Registry, Tree};
 
 /// What a port is built from.
 pub(crate) struct Built {
@@ -12,14 +12,22 @@ pub(crate) struct Built {
     pub(crate) ecn: bool,
 }
 
-/// The interface of `text` that is called `interface`, or its only one.
+/// The interface of `text` that is called `interface`, or its only one, over `link`.
 pub(crate) fn configure(
     name: &str,
-    _text: &str,
-    _interface: Option<&str>,
-    _link: Link,
+    text: &str,
+    interface: Option<&str>,
+    link: Link,
 ) -> Result<Built, String> {
-    Err(format!("{name}: the lab cannot read altq.conf before weir-conf builds trees"))
+    let registry = Registry::builtin();
+    let plan = weir_conf::read(name, text, &registry).into_result().map_err(|all| {
+        let errors: Vec<String> = all.iter().filter(|d| d.is_error()).map(ToString::to_string).collect();
+        errors.join("\n")
+    })?;
+    let view = plan.interface(interface.unwrap_or("")).map_err(|e| e.to_string())?;
+    let built = view.build(&registry, link).map_err(|e| e.to_string())?;
+    let discipline = view.discipline.as_ref().map_or("fifoq", |d| d.name.as_str()).to_string();
+    Ok(Built { tree: built.tree, classifier: built.classifier, discipline, ecn: built.ecn })
 }
 
 /// A FIFO of `limit` packets, for an egress that no configuration manages.

@@ -4,10 +4,12 @@
 //! - [`bed`]: hosts, kernel bridges and the box between them.
 //! - [`node`]: a namespace, held by a child process that dies with its parent.
 //! - `inside`: what runs in the box: the same data plane as `weir up`.
+//! - [`bench`]: the data plane beside the kernel's own.
 //! - `traffic` and [`flow`]: the flows of a scenario as senders and receivers.
 #![forbid(unsafe_code)]
 
 pub mod bed;
+pub mod bench;
 mod configure;
 pub mod flow;
 mod inside;
@@ -28,6 +30,6 @@ pub(crate) fn call(name: &str, with: Value, state: &mut node::State) -> Result<V
             Ok(Value::Null)
         }
         "stop" => state.inside.take().ok_or("the box is not running")?.stop(),
-        _ => Err(format!("a node cannot {name:?}")),
+        _ => bench::node_call(name, with, state).unwrap_or_else(|| Err(format!("a node cannot {name:?}"))),
     }
 }

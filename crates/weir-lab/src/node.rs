@@ -169,6 +169,8 @@ pub(crate) struct State {
     flows: VecDeque<Running>,
     /// The data plane, where this node is the box.
     pub(crate) inside: Option<crate::inside::Running>,
+    /// The same, for a bench.
+    pub(crate) bench: Option<weir_engine::up::Up>,
 }
 
 /// The hidden subcommand: `lab-node --name NAME --parent PID`. Answers the exit code.

@@ -138,7 +138,7 @@ fn configurations(scenario: &Scenario) -> Result<Vec<(String, String)>, Error> {
 
 /// Where hosts and box run: on one processor each if there are just two, so that generators do
 /// not steal the worker's.
-fn processors() -> (Option<usize>, Option<usize>) {
+pub(crate) fn processors() -> (Option<usize>, Option<usize>) {
     match std::thread::available_parallelism().map_or(1, std::num::NonZero::get) {
         0 | 1 => (None, None),
         2 => (Some(0), Some(1)),

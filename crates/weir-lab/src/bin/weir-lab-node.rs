@@ -1,6 +1,7 @@
 //! The lab's nodes by themselves, for this crate's own tests; elsewhere they are `weir lab-node`.
 //!
 //! `hold` builds a small testbed, prints the processes of its nodes, and waits to be killed.
+//! `bench ROUNDS` measures the data plane beside the kernel's.
 //! `run SCENARIO` runs one live and prints its report as JSON.
 
 use std::process::ExitCode;
@@ -17,7 +18,29 @@ fn main() -> ExitCode {
     {
         return report(path);
     }
+    if let [bench_, rounds] = arguments.as_slice()
+        && bench_ == "bench"
+    {
+        return bench(rounds);
+    }
     node::main(&arguments).into()
+}
+
+fn bench(rounds: &str) -> ExitCode {
+    let rounds = rounds.parse().unwrap_or(3);
+    let done = this().and_then(|program| {
+        weir_lab::bench::bench(rounds, &program, &mut |what| eprintln!("{what}")).map_err(|e| e.to_string())
+    });
+    match done {
+        Ok(report) => {
+            print!("{report}");
+            ExitCode::SUCCESS
+        }
+        Err(e) => {
+            eprintln!("{e}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn this() -> Result<Program, String> {
