@@ -75,8 +75,8 @@ type Of = fn(&Meta, &PortReport, &ClassReport) -> f64;
 const CLASS: [(&str, Unit, Of); 6] = [
     ("rate", Unit::Rate, |meta, _, class| class.sent.bytes as f64 * 8e9 / meta.duration_ns as f64),
     ("share", Unit::Share, |meta, port, class| {
-        let wire = class.sent.bytes + class.sent.packets * port.overhead_bytes;
-        wire as f64 * 8e9 / (port.rate_bps.max(1) as f64 * meta.duration_ns as f64)
+        let wire = class.sent.bytes as f64 + class.sent.packets as f64 * port.overhead_bytes as f64;
+        wire * 8e9 / (port.rate_bps.max(1) as f64 * meta.duration_ns as f64)
     }),
     ("delay-mean", Unit::Time, |_, _, class| class.delay.mean_ns),
     ("delay-p99", Unit::Time, |_, _, class| class.delay.p99_ns as f64),
@@ -183,3 +183,6 @@ impl fmt::Display for Comparison {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -375,7 +375,7 @@ fn of_classes(
                     interval.cells(&class.series.backlog_max_packets, cell_ns).get(n)
                 })
             };
-            (0..cells).map(|n| at(n).sum::<u64>()).max()? as f64
+            (0..cells).map(|n| at(n).fold(0_u64, |sum, value| sum.saturating_add(*value))).max()? as f64
         }
         Measure::Delay(Statistic::Mean) if !whole => {
             let packets = sent();
@@ -437,3 +437,6 @@ fn of_flows(report: &Report, what: Measure, flows: &[&FlowReport], interval: Int
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests;

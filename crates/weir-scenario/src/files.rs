@@ -78,9 +78,14 @@ impl Report {
         &list[from..from.saturating_add(per_interval).min(list.len())]
     }
 
+    /// The sum of a list over interval `n` of the probe.
+    pub fn interval_sum(&self, list: &[u64], n: u64) -> u64 {
+        self.interval(list, n).iter().fold(0, |sum, value| sum.saturating_add(*value))
+    }
+
     fn sample(&self, csv: &mut String, n: u64, port: &str, class: &ClassReport) {
         let series = &class.series;
-        let sum = |list: &[u64]| self.interval(list, n).iter().sum::<u64>();
+        let sum = |list: &[u64]| self.interval_sum(list, n);
         let most = |list: &[u64]| self.interval(list, n).iter().copied().max().unwrap_or(0);
         let time = n * self.meta.probe_ns;
         let length = self.meta.probe_ns.min(self.meta.duration_ns - time);
@@ -109,7 +114,7 @@ impl Report {
             let mut csv = String::from("time_ns,flow,delivered_bytes\n");
             for n in 0..self.intervals() {
                 for flow in &self.flows {
-                    let bytes: u64 = self.interval(&flow.delivered, n).iter().sum();
+                    let bytes = self.interval_sum(&flow.delivered, n);
                     let _ = writeln!(csv, "{},{},{bytes}", n * self.meta.probe_ns, field(&flow.name));
                 }
             }
@@ -125,3 +130,6 @@ fn field(text: &str) -> String {
         false => text.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -52,8 +52,8 @@ impl Histogram {
 
     /// Counts all that `other` counted.
     pub fn merge(&mut self, other: &Histogram) {
-        self.count += other.count;
-        self.sum += other.sum;
+        self.count = self.count.saturating_add(other.count);
+        self.sum = self.sum.saturating_add(other.sum);
         self.max = self.max.max(other.max);
         for (index, times) in other.buckets.iter().enumerate().filter(|(_, times)| **times > 0) {
             self.bucket(index, *times);

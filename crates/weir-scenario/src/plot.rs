@@ -170,7 +170,7 @@ fn rate(run: &Report, class: &ClassReport) -> Vec<(f64, f64)> {
         .map(|n| {
             let from = n * meta.probe_ns;
             let length = meta.probe_ns.min(meta.duration_ns - from) as f64;
-            let bytes: u64 = run.interval(&class.series.sent_bytes, n).iter().sum();
+            let bytes = run.interval_sum(&class.series.sent_bytes, n);
             ((from as f64 + length / 2.0) / 1e9, bytes as f64 * 8e3 / length)
         })
         .collect()
@@ -193,9 +193,9 @@ fn delay(class: &ClassReport) -> Vec<(f64, f64)> {
 /// (seconds, packets) at the end of each interval of the probe.
 fn drops(run: &Report, class: &ClassReport) -> Vec<(f64, f64)> {
     let meta = &run.meta;
-    let mut sum = 0;
+    let mut sum = 0_u64;
     let ends = (0..run.intervals()).map(|n| {
-        sum += run.interval(&class.series.dropped_packets, n).iter().sum::<u64>();
+        sum = sum.saturating_add(run.interval_sum(&class.series.dropped_packets, n));
         (((n + 1) * meta.probe_ns).min(meta.duration_ns) as f64 / 1e9, sum as f64)
     });
     std::iter::once((0.0, 0.0)).chain(ends).collect()

@@ -405,3 +405,6 @@ fn grow(list: &mut Vec<u64>, cell: usize) -> &mut u64 {
     }
     &mut list[cell]
 }
+
+#[cfg(test)]
+mod tests;

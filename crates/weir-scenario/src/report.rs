@@ -71,8 +71,8 @@ impl Count {
     }
     /// Adds all of `other`.
     pub fn merge(&mut self, other: Count) {
-        self.packets += other.packets;
-        self.bytes += other.bytes;
+        self.packets = self.packets.saturating_add(other.packets);
+        self.bytes = self.bytes.saturating_add(other.bytes);
     }
 }
 

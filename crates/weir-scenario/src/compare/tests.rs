@@ -1,0 +1,67 @@
+use super::*;
+use crate::fixture;
+use crate::report::Count;
+use crate::scenario::RunKind;
+
+/// A report cut down to one class and one flow with round numbers.
+fn small(kind: RunKind, bytes: u64, dropped: u64) -> Report {
+    let mut report = fixture::report(kind, 1, false);
+    report.ports[0].classes.truncate(1);
+    let class = &mut report.ports[0].classes[0];
+    class.sent = Count { packets: bytes / 1000, bytes };
+    class.delay.mean_ns = bytes as f64;
+    class.delay.p99_ns = 2 * bytes;
+    class.dropped = [("tail".to_string(), Count { packets: dropped, bytes: 0 })].into();
+    report.flows.truncate(1);
+    report.flows[0].goodput_bps = bytes as f64;
+    report
+}
+
+#[test]
+fn side_by_side() {
+    let comparison = compare(&small(RunKind::Sim, 45_000_000, 100), &small(RunKind::Lab, 54_000_000, 0));
+    assert_eq!(
+        comparison.to_string(),
+        "                              sim         lab   difference
+class def  rate          8 Mbit/s  9.6 Mbit/s      +20.0 %
+           share          40.96 %     49.15 %  +8.2 points
+           delay-mean       45 ms       54 ms      +20.0 %
+           delay-p99        90 ms      108 ms      +20.0 %
+           drops              100           0     -100.0 %
+flow c0    goodput      45 Mbit/s   54 Mbit/s      +20.0 %
+           retransmits          0           0            –
+"
+    );
+    let reversed = compare(&small(RunKind::Lab, 54_000_000, 0), &small(RunKind::Sim, 45_000_000, 100));
+    assert_eq!(reversed.names, ["lab", "sim"]);
+    assert!((reversed.rows[0].difference.unwrap() + 100.0 / 6.0).abs() < 1e-9);
+    assert_eq!(reversed.rows[4].difference, None, "nothing can be said in per cent of no drops");
+}
+
+/// Equal runs differ in nothing; other inputs, lengths and classes are said.
+#[test]
+fn what_does_not_pair_up_is_shown() {
+    let a = fixture::report(RunKind::Sim, 1, false);
+    let same = compare(&a, &a);
+    assert!(same.warnings.is_empty() && same.rows.iter().all(|row| row.difference.unwrap_or(0.0) == 0.0));
+    assert_eq!(same.names, ["a", "b"]);
+    assert_eq!(same.rows.len(), 5 * 6 + 5 * 2);
+    let mut b = a.clone();
+    b.meta.inputs = "other".into();
+    b.meta.duration_ns /= 2;
+    b.ports[0].classes[0].name = "new".into();
+    let other = compare(&a, &b);
+    assert_eq!(
+        other.warnings,
+        [
+            "the runs had different scenarios or configurations",
+            "the runs had different lengths: 45 s and 22.5 s"
+        ]
+    );
+    let of = |name: &str| {
+        other.rows.iter().filter(|row| row.kind == "class" && row.name == name).collect::<Vec<_>>()
+    };
+    assert!(of("def").iter().all(|row| row.a.is_some() && row.b.is_none() && row.difference.is_none()));
+    assert!(of("new").iter().all(|row| row.a.is_none() && row.b.is_some()));
+    assert!(serde_json::to_string(&other).unwrap().contains("\"what\":\"delay-p99\""));
+}

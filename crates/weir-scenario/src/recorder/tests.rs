@@ -1,0 +1,160 @@
+use super::*;
+
+const MS: u64 = 1_000_000;
+
+/// One managed port with classes a and b, 1 s in cells of 100 ms.
+fn recorder(more: &str) -> (Recorder, usize) {
+    let text = format!(
+        "duration = \"1s\"\n[[host]]\nname = \"s\"\n[[host]]\nname = \"k\"\n[[link]]\na = \"s\"\nb = \"box\"\nrate = \"10M\"\n\
+         [[link]]\na = \"box\"\nb = \"k\"\nrate = \"1M\"\n[[port]]\nat = \"box\"\nto = \"k\"\ntext = \"\"\n\
+         [[flow]]\nfrom = \"s\"\nto = \"k\"\nstop = \"500ms\"\n{more}"
+    );
+    let scenario = Scenario::from_toml("x.toml", &text).unwrap();
+    let mut recorder = Recorder::new(&scenario, RunKind::Sim, 0xab);
+    let port = recorder.port(&scenario, 0, "cbq", &["a".into(), "b".into()]);
+    (recorder, port)
+}
+
+/// What arrives is sent, dropped, or left, packet by packet and byte by byte, in totals and in series.
+#[test]
+fn nothing_is_lost_in_the_books() {
+    let (mut recorder, port) = recorder("");
+    let seed = 42_u64;
+    println!("seed {seed}");
+    let mut state = seed;
+    let mut random = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let (mut waiting, mut at) = (Vec::new(), 0);
+    for _ in 0..5000 {
+        at += random(400_000);
+        match random(3) {
+            0 if !waiting.is_empty() => {
+                let (class, len, since) = waiting.remove(random(waiting.len() as u64) as usize);
+                recorder.sent(port, class, len, at - since, at);
+            }
+            1 if waiting.len() > 20 => {
+                let (class, len, _) = waiting.pop().unwrap();
+                recorder.dropped(port, class, len, if class == 0 { "tail" } else { "early" }, at);
+            }
+            _ => {
+                let (class, len) = (random(2) as usize, 60 + random(1455));
+                recorder.offered(port, class, len, at);
+                waiting.push((class, len, at));
+            }
+        }
+    }
+    let report = recorder.finish();
+    let mut left = 0;
+    for class in &report.ports[0].classes {
+        let mut gone = class.sent;
+        gone.merge(class.dropped_in_all());
+        gone.merge(class.left);
+        assert_eq!(class.offered, gone, "class {}", class.name);
+        left += class.left.packets;
+        let series = &class.series;
+        let sum = |list: &[u64]| list.iter().sum::<u64>();
+        assert_eq!(sum(&series.offered_bytes), class.offered.bytes);
+        assert_eq!(
+            (sum(&series.sent_bytes), sum(&series.sent_packets)),
+            (class.sent.bytes, class.sent.packets)
+        );
+        assert_eq!(sum(&series.dropped_packets), class.dropped_in_all().packets);
+        assert_eq!(class.delay.count, class.sent.packets);
+        assert_eq!(series.backlog_max_packets.iter().max(), Some(&class.backlog_max.packets));
+        assert!([&series.offered_bytes, &series.backlog_packet_ns].iter().all(|list| list.len() == 10));
+        assert!(class.sent.packets > 100 && class.dropped.len() == 1);
+    }
+    assert_eq!(left, waiting.len() as u64);
+}
+
+/// Two packets wait from 50 to 250 ms, then one until the end: the backlog's integral per cell.
+#[test]
+fn the_backlog_is_summed_over_time() {
+    let (mut recorder, port) = recorder("");
+    recorder.offered(port, 0, 100, 50 * MS);
+    recorder.offered(port, 0, 100, 50 * MS);
+    recorder.sent(port, 0, 100, 200 * MS, 250 * MS);
+    let report = recorder.finish();
+    let series = &report.ports[0].classes[0].series;
+    assert_eq!(series.backlog_packet_ns[..4], [100 * MS, 200 * MS, 150 * MS, 100 * MS]);
+    assert_eq!(series.backlog_max_packets[..4], [2, 2, 2, 1]);
+    assert_eq!(series.backlog_packet_ns.iter().sum::<u64>(), 2 * 200 * MS + 750 * MS);
+    assert_eq!(series.delay_sum_ns[2], 200 * MS);
+    assert_eq!(report.ports[0].classes[0].left, Count { packets: 1, bytes: 100 });
+}
+
+/// Sampled counters are spread over the time between two samples, and nothing is lost in rounding.
+#[test]
+fn samples_are_spread_evenly() {
+    let (mut recorder, port) = recorder("");
+    let counters = |bytes, packets, backlog| Counters {
+        offered: Count { packets, bytes },
+        sent: Count { packets, bytes },
+        dropped: BTreeMap::from([("tail".to_string(), Count { packets: packets / 10, bytes: 0 })]),
+        marked: packets,
+        backlog: Count { packets: backlog, bytes: backlog * 100 },
+    };
+    recorder.sample(port, 0, &counters(0, 0, 0), 0);
+    recorder.sample(port, 0, &counters(1001, 7, 5), 250 * MS);
+    recorder.sample(port, 0, &counters(1001, 7, 0), 250 * MS);
+    recorder.sample(port, 0, &counters(3001, 107, 0), 1200 * MS);
+    let mut delays = Histogram::default();
+    delays.record_many(MS, 107);
+    recorder.delays(port, 0, &delays);
+    recorder.statistic(port, 0, "average", 1.5);
+    let report = recorder.finish();
+    let class = &report.ports[0].classes[0];
+    assert_eq!(class.series.sent_bytes[..3], [400, 400, 201 + 133]);
+    assert_eq!(class.series.sent_bytes.iter().sum::<u64>(), 3001);
+    assert_eq!(class.series.sent_packets.iter().sum::<u64>(), 107);
+    assert_eq!(class.series.dropped_packets.iter().sum::<u64>(), 10);
+    assert_eq!((class.sent.bytes, class.marked, class.backlog_max.packets), (3001, 107, 5));
+    assert_eq!((class.delay.mean_ns, class.statistics["average"]), (1e6, 1.5));
+}
+
+#[test]
+fn links_and_flows() {
+    let (mut recorder, _) = recorder("[[probe]]\nwhat = \"flows\"\n");
+    let direction = Recorder::direction(1, true);
+    // 62 packets of 976 + 24 bytes in half a second of the first half: 62 % of 1 Mbit/s · 0.8 s.
+    for n in 0..62 {
+        recorder.carried(direction, 976, n * 8 * MS);
+        recorder.delivered(0, 938, n * 8 * MS);
+    }
+    // After the end: counted in the last cell.
+    recorder.carried(direction, 976, 1000 * MS);
+    recorder.link(direction).refills = 9;
+    recorder.rtt(0, 3 * MS);
+    recorder.one_way(0, 2 * MS);
+    recorder.flow(0).lost = 1;
+    recorder.meta().events = Some("00".into());
+    let report = recorder.finish();
+    assert_eq!(
+        report.links.iter().map(|link| link.name.as_str()).collect::<Vec<_>>(),
+        ["s>box", "box>s", "box>k", "k>box"]
+    );
+    let link = report.link("box>k").unwrap();
+    assert!((link.utilisation - 0.504).abs() < 1e-12, "{}", link.utilisation);
+    assert_eq!((link.carried.packets, link.wire_bytes[9], link.refills), (63, 1000, 9));
+    let flow = &report.flows[0];
+    assert_eq!((flow.name.as_str(), flow.active_ns, flow.delivered_bytes), ("f1", 500 * MS, 62 * 938));
+    assert_eq!(flow.goodput_bps, 62.0 * 938.0 * 8.0 / 0.5);
+    assert_eq!((flow.delivered.len(), flow.rtt.max_ns, flow.one_way.count), (10, 3 * MS, 1));
+    assert_eq!((report.meta.inputs.as_str(), report.meta.cell_ns), ("00000000000000ab", 100 * MS));
+}
+
+/// Histograms per cell are kept only if a percentile of an interval is asked for.
+#[test]
+fn delays_per_cell_on_demand() {
+    for (more, cells) in [
+        ("", 0),
+        ("[[expect]]\nwhat = \"delay-p99\"\nmax = \"1s\"\n", 0),
+        ("[[expect]]\nwhat = \"delay-max\"\nfrom = \"500ms\"\nmax = \"1s\"\n", 0),
+        ("[[expect]]\nwhat = \"delay-p99\"\nfrom = \"500ms\"\nmax = \"1s\"\n", 10),
+    ] {
+        let (recorder, _) = recorder(more);
+        assert_eq!(recorder.finish().ports[0].classes[0].series.delays.len(), cells, "{more}");
+    }
+}
