@@ -17,6 +17,7 @@
 //! none forbid it.
 
 pub mod af_packet;
+pub mod allocations;
 pub mod fault;
 pub mod icmp;
 pub mod memory;

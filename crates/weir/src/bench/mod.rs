@@ -1,0 +1,216 @@
+//! `weir bench`: nanoseconds per enqueue and dequeue of every discipline, and allocations.
+//!
+//! A packet has 64 bytes. The queue holds 64 packets, or one per flow or leaf where there are
+//! more, and stays that long: each pair dequeues a packet and offers it again. Now advances by
+//! the time of a packet at 100 Mbit/s per pair. Classifier, packet table and clock are outside.
+//! Total is the median of the runs' pairs; how it divides into enqueue and dequeue is measured
+//! in bursts of 32 of each, since a clock read costs more than a call.
+
+mod measure;
+mod other;
+mod scene;
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+use std::process::ExitCode;
+
+/// What was measured.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Bench {
+    /// One of `NAMES`.
+    pub name: String,
+    /// Nanoseconds per enqueue; `None` for what has no queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enqueue_ns: Option<f64>,
+    /// Nanoseconds per dequeue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dequeue_ns: Option<f64>,
+    /// Nanoseconds per packet.
+    pub total_ns: f64,
+    /// Fastest and slowest run, without the fastest and the slowest tenth of them.
+    pub range_ns: (f64, f64),
+    /// Allocations per packet; `None` in a program whose allocator does not count.
+    pub allocations_per_packet: Option<f64>,
+}
+
+/// A benchmark that cannot run, and why.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Skipped {
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+}
+
+#[derive(Serialize)]
+struct Output<'a> {
+    benches: &'a [Bench],
+    skipped: &'a [Skipped],
+}
+
+/// Every benchmark, in the order of the table.
+pub const NAMES: &[&str] = &[
+    "fifo",
+    "priq-4",
+    "red",
+    "rio",
+    "blue",
+    "wfq-8",
+    "wfq-64",
+    "cbq-3",
+    "cbq-20",
+    "hfsc-4",
+    "hfsc-64",
+    "hfsc-ls-4",
+    "hfsc-ls-64",
+    "jobs-set1",
+    "jobs-set2",
+    "jobs-set3",
+    "jobs-set4",
+    "jobs-q2",
+    "jobs-q4",
+    "jobs-q6",
+    "jobs-q8",
+    "drr-64",
+    "drr-4096",
+    "qfq-64",
+    "qfq-4096",
+    "codel",
+    "fq_codel-1024",
+    "pie",
+    "tree-4096x4",
+    "meter-trtcm",
+    "classify-100",
+    "classify-1000",
+    "classify-10000",
+];
+
+/// How long and how often to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Runs, of which the median counts; at least 10.
+    pub runs: usize,
+    /// Pairs or packets of a run.
+    pub packets: u32,
+}
+
+impl Effort {
+    /// Runs of well below a millisecond, so that on a busy machine most of them, and hence their
+    /// median, are not interrupted.
+    pub const FULL: Effort = Effort { runs: 201, packets: 20_000 };
+    /// To see that it works.
+    #[cfg(test)]
+    pub const SHORT: Effort = Effort { runs: 2, packets: 2_000 };
+}
+
+/// Measures one benchmark.
+///
+/// # Errors
+/// Why it cannot run: an unknown name, or a discipline that is not built.
+pub fn measure(name: &str, effort: Effort) -> Result<Bench, Skipped> {
+    let skipped = |reason: String| Skipped { name: name.to_owned(), reason };
+    if !NAMES.contains(&name) {
+        return Err(skipped(format!("no such benchmark; there are {}", NAMES.join(" "))));
+    }
+    if let Some(result) = other::measure(name, effort) {
+        return result.map_err(skipped);
+    }
+    let scene = scene::of(name).ok_or_else(|| skipped("no such discipline yet".into()))?;
+    measure::run(name, &scene, effort).map_err(skipped)
+}
+
+/// Measures all `names`, or everything if there is none, and prints a table or JSON.
+pub fn run(names: &[String], json: bool) -> ExitCode {
+    let all: Vec<String> = NAMES.iter().map(ToString::to_string).collect();
+    let wanted = if names.is_empty() { &all } else { names };
+    if let Some(unknown) = wanted.iter().find(|name| !NAMES.contains(&name.as_str())) {
+        eprintln!("weir bench: no benchmark `{unknown}`; there are {}", NAMES.join(" "));
+        return ExitCode::from(2);
+    }
+    let (mut benches, mut skipped) = (Vec::new(), Vec::new());
+    for name in wanted {
+        eprintln!("{name} ...");
+        match measure(name, Effort::FULL) {
+            Ok(bench) => benches.push(bench),
+            Err(why) => skipped.push(why),
+        }
+    }
+    if json {
+        match serde_json::to_string_pretty(&Output { benches: &benches, skipped: &skipped }) {
+            Ok(text) => println!("{text}"),
+            Err(error) => {
+                eprintln!("weir bench: cannot write JSON: {error}");
+                return ExitCode::FAILURE;
+            }
+        }
+    } else {
+        println!("{}", table(&benches));
+        for Skipped { name, reason } in &skipped {
+            println!("{name} skipped: {reason}");
+        }
+    }
+    // Not possible here: nothing of what was asked for could run.
+    if benches.is_empty() { ExitCode::from(3) } else { ExitCode::SUCCESS }
+}
+
+fn table(benches: &[Bench]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(["", "enqueue ns", "dequeue ns", "total ns", "from - to", "allocations"]);
+    let number = |ns: Option<f64>| ns.map_or("-".into(), |ns| format!("{ns:.1}"));
+    for b in benches {
+        let (least, most) = b.range_ns;
+        let allocations = b.allocations_per_packet.map_or("not counted".into(), |n| format!("{n}"));
+        table.add_row([
+            b.name.clone(),
+            number(b.enqueue_ns),
+            number(b.dequeue_ns),
+            number(Some(b.total_ns)),
+            format!("{least:.1} - {most:.1}"),
+            allocations,
+        ]);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_runs_or_says_why_not() {
+        for name in NAMES {
+            match measure(name, Effort::SHORT) {
+                Ok(bench) => {
+                    assert!(bench.total_ns > 0.0, "{bench:?}");
+                    if let (Some(enqueue), Some(dequeue)) = (bench.enqueue_ns, bench.dequeue_ns) {
+                        assert!((enqueue + dequeue - bench.total_ns).abs() < 0.01, "{bench:?}");
+                    }
+                }
+                Err(skipped) => assert!(skipped.reason.len() > 10, "{skipped:?}"),
+            }
+        }
+        assert!(measure("fifo", Effort::SHORT).is_ok());
+        assert!(measure("nonsense", Effort::SHORT).is_err());
+    }
+
+    #[test]
+    fn json_is_as_documented() {
+        let bench = Bench {
+            name: "cbq-20".into(),
+            enqueue_ns: Some(12.1),
+            dequeue_ns: Some(40.2),
+            total_ns: 52.3,
+            range_ns: (50.0, 60.0),
+            allocations_per_packet: Some(0.0),
+        };
+        let text =
+            serde_json::to_string(&Output { benches: &[bench], skipped: &[] }).expect("it has no map keys");
+        let start = r#"{"benches":[{"name":"cbq-20","enqueue_ns":12.1,"dequeue_ns":40.2,"total_ns":52.3,"#;
+        assert!(text.starts_with(start), "{text}");
+        assert!(text.contains(r#""allocations_per_packet":0"#), "{text}");
+    }
+}

@@ -1,0 +1,180 @@
+//! What each benchmark configures: the tree, and which packets wait in it.
+
+use weir_core::queue::{Params, Value};
+use weir_core::sched::{Class, Classes, Node, Registry};
+use weir_core::units::{Duration, Fixed, Fraction, Rate};
+
+/// A tree with packets.
+pub struct Scene {
+    pub node: Node,
+    /// Packets are of so many flows in turn.
+    pub flows: u32,
+    /// Packets that wait.
+    pub backlog: u32,
+}
+
+/// Packets that wait where there are fewer flows and leaves.
+const BACKLOG: u32 = 64;
+/// The link of every scene.
+pub const LINK: Rate = Rate::from_mbps(100);
+const LIMIT: (&str, Value) = ("qlimit", Value::Count(1_000));
+
+/// The scene of that name; `None` for a benchmark of something else.
+pub fn of(name: &str) -> Option<Scene> {
+    let (word, size) = match name.rsplit_once('-') {
+        Some((word, size)) => (word, size.parse().unwrap_or(0)),
+        None => (name, 0),
+    };
+    let scene = match (word, size) {
+        ("fifo", _) => classless("fifoq", &[LIMIT], 1),
+        ("red", _) => classless("red", &[LIMIT, th("thmin", 50), th("thmax", 200)], 1),
+        ("rio", _) => classless("rio", &rio(), 1),
+        ("blue", _) => classless("blue", &[LIMIT], 1),
+        ("codel", _) => classless("codel", &[LIMIT], 1),
+        ("pie", _) => classless("pie", &[LIMIT], 1),
+        ("wfq", n) => classless("wfq", &flow_queues(n), n),
+        ("drr", n) => classless("drr", &flow_queues(n), n),
+        ("fq_codel", n) => classless("fq_codel", &[], n),
+        ("qfq", n) if has_classes("qfq") => shares("qfq", n, &[]),
+        ("qfq", n) => classless("qfq", &flow_queues(n), n),
+        ("priq", n) => flat("priq", n, |i| vec![("priority", Value::Count(u64::from(i)))]),
+        ("cbq", n) => cbq(n),
+        ("hfsc", n) => {
+            let rate = Rate::from_bps(LINK.as_bps() * 75 / 100 / u64::from(n));
+            shares("hfsc", n, &[("bandwidth", Value::Rate(rate))])
+        }
+        ("hfsc-ls", n) => link_shares(n),
+        ("jobs", _) => jobs(name)?,
+        ("tree", _) => tree(),
+        _ => return None,
+    };
+    Some(scene)
+}
+
+fn th(name: &'static str, packets: u64) -> (&'static str, Value) {
+    (name, Value::Count(packets))
+}
+
+/// The backlog of 64 lies between the thresholds of every precedence.
+fn rio() -> Vec<(&'static str, Value)> {
+    let mut params = vec![LIMIT];
+    for (min, max) in [("lo_thmin", "lo_thmax"), ("med_thmin", "med_thmax"), ("hi_thmin", "hi_thmax")] {
+        params.extend([th(min, 50), th(max, 200)]);
+    }
+    params
+}
+
+/// Four queues a flow, so that few flows share one; room for all.
+fn flow_queues(flows: u32) -> Vec<(&'static str, Value)> {
+    vec![
+        ("nqueues", Value::Count(u64::from(flows * 4).clamp(256, 65_536))),
+        ("qsize", Value::Bytes(1 << 20)),
+        ("hash", Value::Word("full")),
+    ]
+}
+
+fn params(list: &[(&'static str, Value)]) -> Params {
+    list.iter().fold(Params::new(), |params, (name, value)| params.with(name, value.clone()))
+}
+
+fn classless(discipline: &str, list: &[(&'static str, Value)], flows: u32) -> Scene {
+    let node = Node { discipline: discipline.into(), params: params(list), classes: Vec::new() };
+    Scene { node, flows, backlog: BACKLOG.max(flows) }
+}
+
+fn flat(discipline: &str, classes: u32, list: impl Fn(u32) -> Vec<(&'static str, Value)>) -> Scene {
+    let class = |i: u32| {
+        let mut params = params(&list(i));
+        if i == 0 {
+            params.set("default", Value::Flag);
+        }
+        Class { name: format!("c{i}"), parent: None, params, queue: None }
+    };
+    let classes = (0..classes).map(class).collect::<Vec<_>>();
+    let backlog = BACKLOG.max(classes.len() as u32);
+    let node = Node { discipline: discipline.into(), params: Params::new(), classes };
+    Scene { node, flows: 1, backlog }
+}
+
+fn shares(discipline: &str, classes: u32, list: &[(&'static str, Value)]) -> Scene {
+    flat(discipline, classes, |_| list.to_vec())
+}
+
+/// HFSC by link-share curves alone, equal ones.
+fn link_shares(classes: u32) -> Scene {
+    let share = Fraction::ratio(95, 100 * u64::from(classes));
+    shares("hfsc", classes, &[("pshare", Value::Fraction(share))])
+}
+
+fn has_classes(discipline: &str) -> bool {
+    Registry::builtin().find(discipline).is_some_and(|e| e.classes != Classes::None && e.build.is_some())
+}
+
+/// Leaves below the root share 95 % equally, and all borrow.
+fn cbq(leaves: u32) -> Scene {
+    let whole = Value::Fraction(Fraction::ONE);
+    let root = Class { name: "root".into(), params: params(&[("pbandwidth", whole)]), ..Class::default() };
+    let share = Value::Fraction(Fraction::ratio(95, 100 * u64::from(leaves)));
+    let mut classes = vec![root];
+    for i in 0..leaves {
+        let mut params = params(&[("pbandwidth", share.clone()), ("borrow", Value::Flag), LIMIT]);
+        if i == 0 {
+            params.set("default", Value::Flag);
+        }
+        classes.push(Class { name: format!("c{i}"), parent: Some(0), params, queue: None });
+    }
+    Scene {
+        node: Node { discipline: "cbq".into(), params: Params::new(), classes },
+        flows: 1,
+        backlog: BACKLOG.max(leaves),
+    }
+}
+
+/// The sets of the QoSbox's tables 3 to 5: set 1 is its table 1; set 2 without the absolute
+/// bounds, set 3 without the proportional ones, set 4 without any; `jobs-qN` is set 1 with N
+/// classes. Two classes leave no room for proportions.
+fn jobs(name: &str) -> Option<Scene> {
+    let (classes, absolute, proportional) = match name {
+        "jobs-set1" | "jobs-q4" => (4, true, true),
+        "jobs-set2" => (4, false, true),
+        "jobs-set3" => (4, true, false),
+        "jobs-set4" => (4, false, false),
+        "jobs-q2" => (2, true, false),
+        "jobs-q6" => (6, true, true),
+        "jobs-q8" => (8, true, true),
+        _ => return None,
+    };
+    let two = Value::Real(Fixed::from_int(2));
+    let mut scene = flat("jobs", classes, |i| {
+        let mut list = vec![("priority", Value::Count(u64::from(i)))];
+        if absolute && i == 0 {
+            list.push(("adc", Value::Time(Duration::from_millis(8))));
+            list.push(("alc", Value::Fraction(Fraction::ratio(1, 100))));
+        }
+        if absolute && i == 1 {
+            list.push(("arc", Value::Rate(Rate::from_mbps(35))));
+        }
+        if proportional && i > 0 && i + 1 < classes {
+            list.push(("rdc", two.clone()));
+            list.push(("rlc", two.clone()));
+        }
+        list
+    });
+    scene.node.params = params(&[("qlimit", Value::Count(200))]);
+    Some(scene)
+}
+
+/// 4,096 classes of equal weight (QFQ where it has classes, else HFSC), each PRIQ over four FIFOs, a packet in every leaf.
+fn tree() -> Scene {
+    const CLASSES: u32 = 4_096;
+    let mut scene = if has_classes("qfq") { shares("qfq", CLASSES, &[]) } else { link_shares(CLASSES) };
+    for (index, class) in scene.node.classes.iter_mut().enumerate() {
+        let mut inner = flat("priq", 4, |i| vec![("priority", Value::Count(u64::from(i)))]).node;
+        for below in &mut inner.classes {
+            below.name = format!("c{index}-{}", below.name);
+        }
+        class.queue = Some(inner);
+    }
+    scene.backlog = 4 * CLASSES;
+    scene
+}
