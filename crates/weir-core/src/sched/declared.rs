@@ -4,7 +4,7 @@
 //! name. Each entry moves to its discipline's own file when that is written.
 
 use super::registry::{Classes, Entry};
-use crate::aqm::{CLASS_PARAMS, QLIMIT_50};
+
 use crate::queue::ParamSpec as P;
 use crate::queue::{Kind, ParamSpec, TimeUnit};
 
@@ -12,33 +12,6 @@ const SOURCE: &str = "//! Known by name; not built yet.";
 const fn count(min: u64, max: u64) -> Kind {
     Kind::Count { min, max }
 }
-
-const HFSC_PARAMS: &[ParamSpec] = &[
-    P::class("sc", Kind::Curve, "", "Real-time and link-share curve: m1 (bit/s), d (ms), m2 (bit/s)."),
-    P::class("rt", Kind::Curve, "", "Real-time curve."),
-    P::class("ls", Kind::Curve, "", "Link-share curve."),
-    P::class("ul", Kind::Curve, "", "Upper-limit curve."),
-    P::class("pshare", Kind::Percent, "", "Link-share rate as a share of the interface, percent."),
-    P::class("grate", Kind::Rate, "", "Real-time rate, bit/s."),
-    P::class("bandwidth", Kind::Rate, "", "Real-time and link-share rate, bit/s."),
-    P::class("ulimit", Kind::Rate, "", "Upper limit, bit/s."),
-    P::class("default", Kind::Flag, "", "Takes what no filter matches."),
-    P::class(
-        "admission",
-        Kind::Word(&["guaranteed", "cntlload", "none"]),
-        "none",
-        "Kept for RSVP; no effect of its own.",
-    ),
-];
-
-pub(super) const HFSC: Entry = Entry {
-    name: "hfsc",
-    aliases: &[],
-    source: SOURCE,
-    params: &[HFSC_PARAMS, QLIMIT_50, CLASS_PARAMS],
-    classes: Classes::Tree,
-    build: None,
-};
 
 const JOBS_PARAMS: &[ParamSpec] = &[
     P::discipline(

@@ -5,6 +5,7 @@ mod declared;
 mod drr;
 mod fifo;
 mod flows;
+pub mod hfsc;
 mod longest;
 mod priq;
 mod registry;

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 const BUILTIN: &[Entry] = &[
     super::fifo::ENTRY,
     super::cbq::ENTRY,
-    super::declared::HFSC,
+    super::hfsc::ENTRY,
     super::priq::ENTRY,
     super::declared::JOBS,
     super::wfq::ENTRY,
