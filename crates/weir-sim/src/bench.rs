@@ -3,6 +3,7 @@
 //! A dumbbell: n senders, a router, a bottleneck, a router, n receivers. A *delivery* is one
 //! packet, data or acknowledgement, over one link: each crosses three.
 
+use crate::{Error, Options};
 use weir_scenario::{Report, Scenario};
 
 /// Names of the benchmarks.
@@ -44,4 +45,54 @@ pub fn dumbbell(flows: u32, rate: &str, access: &str, queue: u32, seconds: u32) 
 /// Deliveries of a run.
 pub fn deliveries(report: &Report) -> u64 {
     report.links.iter().map(|link| link.carried.packets).sum()
+}
+
+/// What a benchmark took.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Measured {
+    /// Packets over links.
+    pub deliveries: u64,
+    /// Processor time of this thread; time on the wall where the system does not tell.
+    pub cpu_seconds: f64,
+    /// Most memory that the process held while it ran; 0 where the system does not tell.
+    pub peak_rss_bytes: u64,
+    /// The run's report.
+    pub report: Report,
+}
+
+/// Runs a benchmark of `NAMES`.
+///
+/// # Errors
+/// An unknown name, or what the run refuses.
+pub fn measure(name: &str) -> Result<Measured, Error> {
+    let Some(scenario) = scenario(name) else {
+        return Err(Error::Input(format!(
+            "no simulation is called `{name}`; there are {}",
+            NAMES.join(", ")
+        )));
+    };
+    // Forgets the peak of what ran before; where that is not allowed, the peak is the process's.
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+    let (wall, cpu) = (std::time::Instant::now(), thread_cpu_ns());
+    let report = crate::run_with(&scenario, Options::default(), &mut |_, _| {
+        Err(Error::Unsupported("a dumbbell has no managed port".into()))
+    })?;
+    let cpu_seconds = match (cpu, thread_cpu_ns()) {
+        (Some(before), Some(after)) => (after - before) as f64 / 1e9,
+        _ => wall.elapsed().as_secs_f64(),
+    };
+    Ok(Measured { deliveries: deliveries(&report), cpu_seconds, peak_rss_bytes: peak_rss_bytes(), report })
+}
+
+/// Time that this thread has run, in nanoseconds (Linux's scheduler statistics).
+fn thread_cpu_ns() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+fn peak_rss_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|l| l.split_whitespace().next()).and_then(|n| n.parse::<u64>().ok());
+    kib.map_or(0, |kib| kib * 1024)
 }
