@@ -18,6 +18,7 @@ pub mod bench;
 mod build;
 pub mod event;
 pub mod link;
+mod managed;
 mod network;
 pub mod packet;
 pub mod rng;
@@ -27,9 +28,13 @@ mod trace;
 mod world;
 
 #[cfg(test)]
+mod managed_tests;
+#[cfg(test)]
 mod port_tests;
 #[cfg(test)]
 mod tests;
+
+pub use managed::{run, run_registered};
 
 use std::fmt;
 use std::io;

@@ -1,0 +1,60 @@
+//! Scenarios whose ports an altq.conf describes.
+
+use crate::{Error, Options, run};
+use weir_scenario::Scenario;
+
+const CONF: &str = "interface em0 bandwidth 10M priq\\nclass priq em0 hi NULL priority 1\\n\
+                    class priq em0 lo NULL priority 0 default\\nfilter em0 hi 0 5002 0 0 17\\n";
+
+fn scenario(conf: &str) -> Scenario {
+    let text = format!(
+        "duration = \"2s\"\n[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n\
+         [[link]]\na = \"a\"\nb = \"box\"\nrate = \"100M\"\n\
+         [[link]]\na = \"box\"\nb = \"b\"\nrate = \"10M\"\noverhead = 0\n\
+         [[port]]\nat = \"box\"\nto = \"b\"\ntext = \"{conf}\"\n\
+         [[flow]]\nname = \"hi\"\nfrom = \"a\"\nto = \"b\"\nkind = \"udp\"\nport = 5002\nsize = 500\n\
+         rate = \"4M\"\nclass = \"hi\"\n\
+         [[flow]]\nname = \"lo\"\nfrom = \"a\"\nto = \"b\"\nkind = \"udp\"\nsize = 1000\nrate = \"20M\"\nclass = \"lo\"\n"
+    );
+    Scenario::from_toml("test.toml", &text).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+/// The whole way from text to report: priority first, the rest gets what is left.
+#[test]
+fn an_altq_conf_rules_a_port() {
+    let share = |conf: &str, class: &str| {
+        let report = run(&scenario(conf), Options::default()).unwrap();
+        assert!(report.pass(), "{:?}", report.checks);
+        let port = &report.ports[0];
+        assert_eq!((port.name.as_str(), port.discipline.as_str()), ("box>b", "priq"));
+        for class in &port.classes {
+            let gone = class.sent.packets + class.dropped_in_all().packets + class.left.packets;
+            assert_eq!(class.offered.packets, gone, "{}", class.name);
+        }
+        port.class(class).unwrap().sent.bytes as f64 * 8.0 / 2.0 / 10e6
+    };
+    assert!((share(CONF, "hi") - 0.4).abs() < 0.005);
+    assert!((share(CONF, "lo") - 0.6).abs() < 0.005);
+    // Reversed: with the priorities exchanged the greedy flow takes all.
+    let turned = CONF.replace("priority 1", "priority 7").replace("priority 0", "priority 8");
+    assert!(share(&turned, "hi") < 0.005);
+}
+
+#[test]
+fn faults_of_a_configuration_are_told_with_their_place() {
+    let error = |conf: &str| match run(&scenario(conf), Options::default()) {
+        Err(Error::Input(text)) => text,
+        other => panic!("{other:?}"),
+    };
+    let misspelt = error(&CONF.replace("class priq em0 lo", "class priq em1 lo"));
+    assert!(misspelt.contains("port box>b") && misspelt.contains(":3:"), "{misspelt}");
+    assert!(misspelt.contains("em1"), "{misspelt}");
+}
+
+/// The link is what is simulated; a bandwidth that says otherwise is noted.
+#[test]
+fn another_bandwidth_is_noted() {
+    let report = run(&scenario(&CONF.replace("10M", "5M")), Options::default()).unwrap();
+    let note = report.meta.notes.iter().find(|note| note.contains("bandwidth 5M")).unwrap();
+    assert!(note.contains("has 10M"), "{note}");
+}
