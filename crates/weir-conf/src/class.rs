@@ -4,12 +4,14 @@ use crate::diagnostic::Trouble;
 use crate::plan::{Class, Given, Options, Queue};
 use crate::read::{Done, Reader, Stop};
 use crate::source::{Place, Word, Words};
+use weir_core::aqm::CLASS_PARAMS;
 use weir_core::queue::Scope;
 use weir_core::sched::{Classes, Entry};
 
-/// Options of a class that are about the queue that it has if it names no discipline.
-pub(crate) const QUEUE_OPTIONS: [&str; 7] =
-    ["qlimit", "drop-head", "red", "rio", "ecn", "flowvalve", "cleardscp"];
+/// True for an option of a class that is about the queue that it has if it names no discipline.
+pub(crate) fn is_about_queue(option: &str) -> bool {
+    option == "qlimit" || CLASS_PARAMS.iter().any(|p| p.name == option)
+}
 
 const FORM: &str = "a class line is `class DISCIPLINE INTERFACE NAME PARENT [options]`";
 
@@ -230,6 +232,7 @@ impl Reader<'_> {
                 if word.text == "borrow" {
                     // The old form names the parent.
                     words.accept(parent.text);
+                    self.borrows_from_parent(words, parent)?;
                 }
                 continue;
             }
@@ -267,6 +270,18 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// Another class behind `borrow` is no lender.
+    fn borrows_from_parent(&self, words: &Words<'_>, parent: Word<'_>) -> Done {
+        match words.peek() {
+            Some(next) if self.plan.interfaces.iter().any(|i| i.class(next.text).is_some()) => {
+                let message = format!("cannot borrow from class `{}`", next.text);
+                let help = "a class borrows from its parent, and the parent from its own";
+                Err(Trouble::new(next.place, message, help).write(parent.text).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// `red thmin 10 thmax 40`: an option of RED's own behind the flag `red` of a class makes the
     /// flag the name of its queue.
     fn flag_as_queue(&self, class: &Class, word: Word<'_>) -> Option<(Entry, Place)> {
@@ -280,7 +295,7 @@ impl Reader<'_> {
 /// A class whose queue is a discipline has no queue of its own to which its options could
 /// apply: they are the discipline's, if it has them.
 fn hand_over(options: &mut Options, inner: &Entry, queue: &mut Options) -> Done {
-    let own: Vec<Given> = options.iter().filter(|g| QUEUE_OPTIONS.contains(&g.spec.name)).cloned().collect();
+    let own: Vec<Given> = options.iter().filter(|g| is_about_queue(g.spec.name)).cloned().collect();
     for given in own {
         let name = given.spec.name;
         options.remove(name);

@@ -44,11 +44,16 @@ impl Reader<'_> {
             let message = format!("`{}` is there already", name.text);
             return Err(Trouble::new(name.place, message, "choose another name").into());
         }
+        let end = words.end();
         let mut tokens = Words::new(tokens(words));
+        if tokens.peek().is_none() {
+            let help = "write it in angle brackets, as in `<tbmeter 1M 64K <pass><drop>>`";
+            return Err(Trouble::new(end, "an action is missing", help).into());
+        }
         let action = self.action(&mut tokens, interface, 0)?;
         if let Some(extra) = tokens.peek() {
             let message = format!("`{}` after the end of the action", extra.text);
-            return Err(Trouble::new(extra.place, message, "take it away").write("").into());
+            return Err(Trouble::new(extra.place, message, "a conditioner has one action").into());
         }
         let conditioner = Conditioner { name: name.text.to_string(), action, place: name.place };
         self.plan.interfaces[interface].conditioners.push(conditioner);

@@ -46,6 +46,23 @@ fn tame(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
+/// The longest line that is shown whole, characters.
+const MAX_WIDTH: usize = 200;
+/// What is shown of a longer one on either side of the place in question.
+const MARGIN: usize = 60;
+
+/// The part of a line around `at`, and where `at` is in it.
+fn window(text: &str, at: usize) -> (String, usize) {
+    if text.chars().count() <= MAX_WIDTH {
+        return (text.to_string(), at);
+    }
+    let start = at.saturating_sub(MARGIN);
+    let left = if start > 0 { "..." } else { "" };
+    let part: String = text.chars().skip(start).take(2 * MARGIN).collect();
+    let right = if start + 2 * MARGIN < text.chars().count() { "..." } else { "" };
+    (format!("{left}{part}{right}"), at - start + left.len())
+}
+
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let severity = if self.is_error() { "error" } else { "warning" };
@@ -62,15 +79,17 @@ impl fmt::Display for Diagnostic {
         let number = self.line.to_string();
         let gap = " ".repeat(number.len());
         write!(f, "\n{gap}--> {}:{}:{}", tame(&self.file), self.line, self.column)?;
-        write!(f, "\n{gap} |\n{number} | {}", tame(&self.text))?;
+        let (shown, before) = window(&self.text, (self.column as usize).saturating_sub(1));
+        write!(f, "\n{gap} |\n{number} | {}", tame(&shown))?;
         // Tabs before the caret stay tabs, so that it stands under its word on any terminal.
-        let before = self.text.chars().take((self.column as usize).saturating_sub(1));
-        let pad: String = before.map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
-        write!(f, "\n{gap} | {pad}{}", "^".repeat(self.length.max(1) as usize))?;
+        let pad: String = shown.chars().take(before).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+        let blank = " ".repeat(before.saturating_sub(shown.chars().count()));
+        let carets = (self.length.max(1) as usize).min(MAX_WIDTH);
+        write!(f, "\n{gap} | {pad}{blank}{}", "^".repeat(carets))?;
         if !self.help.is_empty() {
             write!(f, "\n{gap} = help: {}", tame(&self.help))?;
         }
-        if let Some(instead) = &self.instead {
+        if let Some(instead) = self.instead.as_ref().filter(|l| l.chars().count() <= MAX_WIDTH) {
             write!(f, "\n{gap} = write: {}", tame(instead.trim()))?;
         }
         Ok(())

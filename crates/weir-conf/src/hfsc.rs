@@ -6,7 +6,8 @@ use crate::rules::Report;
 use crate::source::Place;
 use crate::tree::{Instance, Shape};
 use weir_core::queue::{Curve, Params, Value};
-use weir_core::units::{Duration, Instant, Rate, mul_div};
+use weir_core::sched::hfsc::guarantee;
+use weir_core::units::{Duration, Rate, mul_div};
 
 /// How much of the link real-time curves may take together, percent.
 const REAL_TIME_PERCENT: u64 = 80;
@@ -23,24 +24,6 @@ fn linear(rate: Rate) -> Curve {
     Curve { m1: rate, d: Duration::ZERO, m2: rate }
 }
 
-/// The curve that serves a burst of `burst` bytes within `delay`, and `rate` in the long run
-/// (Stoica, Zhang and Ng, SIGCOMM 1997, section 4): concave if the burst needs more than
-/// `rate`, else convex.
-pub(crate) fn burst_curve(rate: Rate, delay: Duration, burst: u64) -> Curve {
-    if delay.is_zero() || burst == 0 {
-        return linear(rate);
-    }
-    // Rounded up: the burst must be out in time.
-    let m1 = (u128::from(burst) * 8_000_000_000).div_ceil(u128::from(delay.as_nanos()));
-    if m1 > u128::from(rate.as_bps()) {
-        let m1 = Rate::from_bps(u64::try_from(m1).unwrap_or(u64::MAX));
-        return Curve { m1, d: delay, m2: rate };
-    }
-    // The flat part ends early enough: its length is rounded down.
-    let at_rate = rate.time_for(burst).ceil();
-    Curve { m1: Rate::ZERO, d: delay.saturating_sub(at_rate.since(Instant::ZERO)), m2: rate }
-}
-
 /// Burst that `rate` and `delay` are about where the class names none.
 const BURST_BYTES: u64 = 1_500;
 
@@ -51,7 +34,7 @@ fn curves_of(class: &Class, given: &Given, link: Rate) -> [Option<Curve>; 3] {
         let params = class.options.params();
         let delay = params.time("delay").unwrap_or(Duration::ZERO);
         let burst = params.bytes("burst").unwrap_or(BURST_BYTES);
-        return [Some(burst_curve(*rate, delay, burst)), Some(linear(*rate)), None];
+        return [Some(guarantee(*rate, delay, burst)), Some(linear(*rate)), None];
     }
     let curve = match (name, &given.value) {
         (_, Value::Curve(curve)) => *curve,

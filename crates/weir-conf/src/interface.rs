@@ -142,7 +142,7 @@ impl Reader<'_> {
                 trouble.help = format!("did you mean `{name}`?");
                 trouble.replacement = Some(name.to_string());
             }
-            None => trouble.help = format!("disciplines are {}", names.join(", ")),
+            None => trouble.help = "`weir disciplines` lists those that there are".to_string(),
         }
         trouble.into()
     }

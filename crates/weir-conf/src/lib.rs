@@ -13,6 +13,8 @@
 //!   read without a change here.
 //! - [`Plan::interface`] and [`View::build`] take an interface of a plan to what a port runs.
 //! - [`print()`] takes a plan back to text that reads as the same plan.
+//! - [`judge`] says what `weir check` says about a plan beyond that; [`packet_spec`] reads a packet
+//!   in words.
 //!
 //! Every file that ALTQ read means here what it meant there; what ALTQ read wrongly (numbers cut
 //! off, words passed over, values never set) is refused, with the words to write instead.
@@ -27,9 +29,11 @@ mod diagnostic;
 mod filter;
 mod hfsc;
 mod interface;
+mod judge;
 mod names;
 mod number;
 mod options;
+pub mod packet_spec;
 pub mod plan;
 mod precedence;
 mod print;
@@ -40,6 +44,7 @@ mod tree;
 
 pub use build::{Built, BuiltFilter, Regulator, View};
 pub use diagnostic::{Diagnostic, Severity};
+pub use judge::judge;
 pub use plan::Plan;
 pub use print::print;
 pub use read::{Outcome, read};

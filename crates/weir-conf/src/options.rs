@@ -9,6 +9,9 @@ use crate::source::{Place, Word, Words};
 use weir_core::queue::{Curve, Kind, ParamSpec, Scope, TimeUnit, Value};
 use weir_core::sched::Entry;
 
+/// Most options that a message lists.
+const MOST_LISTED: usize = 8;
+
 impl Reader<'_> {
     /// Reads the option that begins at the next word, if `entry` has one of that name, and puts
     /// it into `options`. False if it has none.
@@ -191,6 +194,9 @@ impl Reader<'_> {
                 trouble.replacement = Some(name.to_string());
             }
             None if names.is_empty() => trouble.help = "it has none: take it away".into(),
+            None if names.len() > MOST_LISTED => {
+                trouble.help = format!("`weir disciplines {}` lists what there is", entry.name);
+            }
             None => trouble.help = format!("options are {}", names.join(", ")),
         }
         trouble.into()

@@ -6,8 +6,8 @@ use crate::plan::{Filter, Interface};
 use crate::rules::Report;
 use crate::source::Place;
 use crate::tree::Shape;
-use weir_core::classify::explain::{Cause, unreachable};
-use weir_core::classify::{self, Classifier, Field, FilterId};
+use weir_core::classify::explain::{Cause, differences_from_altq, unreachable};
+use weir_core::classify::{self, Classifier, Field, FilterId, Relation};
 use weir_core::packet::Dscp;
 use weir_core::sched::Registry;
 
@@ -126,5 +126,84 @@ pub(crate) fn errors(report: &mut Report<'_>, interface: &Interface, registry: &
             let help = "the later line comes first: write the wider filter first, or give the narrower a higher `ruleno`";
             report.error(place, message, help);
         }
+    }
+}
+
+/// Filters that no packet can match, filters that overlap, and filters that ALTQ would have
+/// asked in another order.
+pub(crate) fn warnings(report: &mut Report<'_>, lowered: &Lowered, registry: &Registry) {
+    let interface = &lowered.interface;
+    let controls = controls(&Shape::of(interface, registry), lowered.beside);
+    for conditioners in [false, true] {
+        let compiled = compile(interface, &controls, conditioners, &mut number(interface));
+        for found in unreachable(&compiled.classifier) {
+            let (place, name) = named(&compiled, found.filter);
+            match found.cause {
+                Cause::Impossible(why) => {
+                    let message = format!("no packet can match this filter: {why}");
+                    report.warn(place, message, "write tcp or udp as the protocol, or 0 for the ports");
+                }
+                Cause::Shadowed(by) if compiled.filters[found.filter.index()].automatic => {
+                    let (place, by) = named(&compiled, by);
+                    let message = format!("{by} takes all of {name}");
+                    report.warn(place, message, "control traffic goes where this filter says");
+                }
+                Cause::Shadowed(_) => {}
+            }
+        }
+        overlaps(report, &compiled);
+        for difference in differences_from_altq(&compiled.classifier) {
+            let (place, _) = named(&compiled, difference.ours);
+            let (_, other) = named(&compiled, difference.altq);
+            let message = format!("this filter comes before {other}, and in ALTQ it came after");
+            let help = "ALTQ looked at filters on one destination host first, whatever their `ruleno`";
+            report.warn(place, message, help);
+        }
+    }
+}
+
+/// Most pairs of overlapping filters that are named one by one.
+const MOST_OVERLAPS: usize = 50;
+
+/// Filters of different classes that some packets match both. Pairs of which either says
+/// `dontwarn` are known to their writer.
+fn overlaps(report: &mut Report<'_>, compiled: &Compiled) {
+    let all: Vec<(FilterId, &classify::Filter)> = compiled.classifier.filters().collect();
+    let mut found = 0;
+    for (at, (id, filter)) in all.iter().enumerate() {
+        let own = &compiled.filters[id.index()];
+        if own.automatic || own.filter.dontwarn {
+            continue;
+        }
+        for (other_id, other) in &all[at + 1..] {
+            let theirs = &compiled.filters[other_id.index()];
+            if theirs.automatic
+                || theirs.filter.dontwarn
+                || theirs.filter.class == own.filter.class
+                || classify::relation(filter, other) != Relation::Intersect
+            {
+                continue;
+            }
+            found += 1;
+            if found > MOST_OVERLAPS {
+                continue;
+            }
+            // Said at the later line, as ALTQ did when it came to it.
+            let (later, first) = if own.filter.place.line > theirs.filter.place.line {
+                (id, other_id)
+            } else {
+                (other_id, id)
+            };
+            let (place, _) = named(compiled, *later);
+            let (_, other_name) = named(compiled, *first);
+            let wins = &compiled.filters[id.index()].filter.class;
+            let message = format!("this filter and {other_name} match some packets both");
+            let help = format!("those go to `{wins}`; write `dontwarn` if that is meant");
+            report.warn(place, message, help);
+        }
+    }
+    if found > MOST_OVERLAPS {
+        let message = format!("{} more pairs of filters match some packets both", found - MOST_OVERLAPS);
+        report.warn(Place::default(), message, "`weir explain` says where a packet goes");
     }
 }

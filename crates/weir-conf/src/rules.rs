@@ -21,7 +21,6 @@ impl<'s> Report<'s> {
     pub fn error(&mut self, place: Place, message: impl Into<String>, help: impl Into<String>) {
         self.said.push(self.source.diagnostic(Severity::Error, Trouble::new(place, message, help)));
     }
-    #[allow(dead_code)]
     pub fn warn(&mut self, place: Place, message: impl Into<String>, help: impl Into<String>) {
         self.said.push(self.source.diagnostic(Severity::Warning, Trouble::new(place, message, help)));
     }

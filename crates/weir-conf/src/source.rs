@@ -142,8 +142,10 @@ impl Source {
             };
             split(code, line, &mut words);
         }
+        // ALTQ finds the brackets of a conditioner before it splits words.
+        let brackets = words.first().is_some_and(|w| w.text.starts_with("con"));
         for word in &words {
-            if word.text.len() > MAX_WORD_BYTES {
+            if word.text.len() > MAX_WORD_BYTES && !(brackets && word.text.contains(['<', '>'])) {
                 fine = false;
                 let message = format!("this word has {} bytes", word.text.len());
                 let help = format!("a word may have {MAX_WORD_BYTES}; ALTQ would have split it into two");

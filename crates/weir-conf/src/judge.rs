@@ -1,0 +1,218 @@
+//! What is lawful in a plan and yet may not be as its writer thinks: for `weir check`.
+
+use crate::build::Lowered;
+use crate::class::is_about_queue;
+use crate::diagnostic::Diagnostic;
+use crate::plan::{Interface, Options, Plan};
+use crate::precedence;
+use crate::rules::{self, Report};
+use crate::source::Place;
+use crate::tree::{Instance, Shape};
+use crate::{cbq, hfsc};
+use weir_core::sched::{Classes, Registry};
+use weir_core::units::Rate;
+
+/// Everything that can be said against a plan, errors first: those that [`crate::read`] refuses
+/// a file for (a plan may also come from a program), and warnings beyond what reading gave.
+pub fn judge(plan: &Plan, registry: &Registry) -> Vec<Diagnostic> {
+    let mut said = rules::errors(plan, registry, &|_| false);
+    let mut report = Report::new(&plan.source);
+    for interface in &plan.interfaces {
+        let shape = Shape::of(interface, registry);
+        for instance in &shape.instances {
+            judge_discipline(&mut report, &shape, instance);
+        }
+        idle_options(&mut report, &shape);
+        ecn(&mut report, interface);
+        let lowered = Lowered::of(interface, registry);
+        precedence::warnings(&mut report, &lowered, registry);
+        empty(&mut report, interface);
+        bridge(&mut report, plan, interface);
+    }
+    said.append(&mut report.said);
+    said.sort_by_key(|d| (d.severity, d.line, d.column));
+    said
+}
+
+fn judge_discipline(report: &mut Report<'_>, shape: &Shape<'_>, instance: &Instance<'_>) {
+    match instance.entry.name {
+        "cbq" => judge_cbq(report, shape, instance),
+        "hfsc" => judge_hfsc(report, shape, instance),
+        "jobs" => judge_jobs(report, shape, instance),
+        _ => {}
+    }
+    if let Some(options) = instance.options {
+        let limit = count(options, "qlimit").or(default_of(instance, "qlimit"));
+        for name in ["thmax", "lo_thmax", "med_thmax", "hi_thmax"] {
+            thresholds(report, options, name, limit);
+        }
+        rio_order(report, instance, options);
+    }
+    let Some(owner) = instance.owner.filter(|_| instance.entry.classes != Classes::None) else { return };
+    let class = &shape.interface.classes[owner];
+    let used = class.options.has("default") || shape.interface.filters.iter().any(|f| f.class == class.name);
+    if used && instance.knows_default() && shape.default(instance).is_none() && instance.members.len() > 1 {
+        let first = &shape.interface.classes[shape.landing(owner)].name;
+        let message = format!("no class below `{}` is the default", class.name);
+        let help =
+            format!("what is sent to `{}` itself goes to `{first}`: write `default` on one", class.name);
+        report.warn(class.place, message, help);
+    }
+}
+
+fn count(options: &Options, name: &str) -> Option<u64> {
+    options.params().count(name)
+}
+
+fn default_of(instance: &Instance<'_>, name: &str) -> Option<u64> {
+    let spec = instance.entry.params().find(|p| p.name == name)?;
+    spec.default.parse().ok()
+}
+
+fn thresholds(report: &mut Report<'_>, options: &Options, name: &str, limit: Option<u64>) {
+    if let (Some(given), Some(threshold), Some(limit)) = (options.get(name), count(options, name), limit)
+        && threshold > limit
+    {
+        let message = format!("`{name} {threshold}` is above the queue's {limit} packets");
+        report.warn(given.place, message, "a threshold that is never reached; the queue is made longer");
+    }
+}
+
+fn rio_order(report: &mut Report<'_>, instance: &Instance<'_>, options: &Options) {
+    if instance.entry.name != "rio" {
+        return;
+    }
+    let value =
+        |name: &str| count(options, name).filter(|n| *n > 0).or(default_of(instance, name)).unwrap_or(0);
+    for (upper, lower) in [("lo", "med"), ("med", "hi")] {
+        let (min, max) = (format!("{upper}_thmin"), format!("{lower}_thmax"));
+        if value(&max) > value(&min) {
+            let place = options.get(&max).or(options.get(&min)).map_or(instance.place, |g| g.place);
+            let message = format!("`{max}` {} is above `{min}` {}", value(&max), value(&min));
+            let help = "RIO protects a lower precedence only if the higher is all dropped before it begins";
+            report.warn(place, message, help);
+        }
+    }
+}
+
+fn judge_cbq(report: &mut Report<'_>, shape: &Shape<'_>, instance: &Instance<'_>) {
+    let interface = shape.interface;
+    let link = interface.rate();
+    for &index in &instance.members {
+        let class = &interface.classes[index];
+        let share = cbq::share(class, link);
+        let place = ["exactbandwidth", "pbandwidth"]
+            .iter()
+            .find_map(|n| class.options.get(n))
+            .map_or(class.place, |g| g.place);
+        if share > link {
+            let message =
+                format!("class `{}` is promised {share} bit/s, and the link has {link}", class.name);
+            report.warn(place, message, "what is above the link is never there");
+        } else if share.is_zero() && !class.options.has("borrow") {
+            let message = format!("class `{}` has no bandwidth and may not borrow", class.name);
+            report.warn(class.place, message, "it never sends: give it `pbandwidth` or `borrow`");
+        }
+        if class.options.has("borrow") && class.parent.is_none() {
+            let place = class.options.get("borrow").map_or(class.place, |g| g.place);
+            report.warn(place, "the root class has no parent to borrow from", "take `borrow` away");
+        }
+    }
+}
+
+fn judge_hfsc(report: &mut Report<'_>, shape: &Shape<'_>, instance: &Instance<'_>) {
+    let interface = shape.interface;
+    for &index in &instance.members {
+        let class = &interface.classes[index];
+        let curves = hfsc::curves(class, interface.rate());
+        if curves.link_share.is_none() && curves.real_time.is_some() && !shape.below[index].is_empty() {
+            let message = format!("class `{}` has classes below it and no link-share curve", class.name);
+            report.warn(
+                class.place,
+                message,
+                "only link-share curves divide what a class has among its children",
+            );
+        }
+        if curves.link_share.is_none() && curves.real_time.is_none() {
+            let message = format!("class `{}` has an upper limit and nothing below it", class.name);
+            report.warn(class.place, message, "it never sends: give it a share, as in `pshare 10`");
+        }
+    }
+}
+
+fn judge_jobs(report: &mut Report<'_>, shape: &Shape<'_>, instance: &Instance<'_>) {
+    let interface = shape.interface;
+    let (mut sum, mut last) = (0u64, Place::default());
+    for &index in &instance.members {
+        let class = &interface.classes[index];
+        if let Some(rate) = class.options.params().rate("arc") {
+            sum = sum.saturating_add(rate.as_bps());
+            last = class.options.get("arc").map_or(class.place, |g| g.place);
+        }
+    }
+    if instance.owner.is_none() && sum > interface.rate().as_bps() {
+        let message = format!(
+            "the rates promised come to {} bit/s, and the link has {}",
+            Rate::from_bps(sum),
+            interface.rate()
+        );
+        report.warn(last, message, "they cannot all be kept: some give way when all are busy");
+    }
+}
+
+/// Options about a class's own queue, where the classes below take its place.
+fn idle_options(report: &mut Report<'_>, shape: &Shape<'_>) {
+    for (index, class) in shape.interface.classes.iter().enumerate() {
+        let of = shape.member_of[index].map(|i| &shape.instances[i]);
+        let inner = shape.queue[index].is_some();
+        let branch = of.is_some_and(|o| o.only_leaves_queue()) && !shape.below[index].is_empty();
+        if !inner && !branch {
+            continue;
+        }
+        for given in class.options.iter().filter(|g| is_about_queue(g.spec.name)) {
+            let message =
+                format!("`{}` does nothing: class `{}` has no queue of its own", given.spec.name, class.name);
+            report.warn(given.place, message, "write it on the classes below");
+        }
+    }
+}
+
+/// ECN where filters use its bits as code points.
+fn ecn(report: &mut Report<'_>, interface: &Interface) {
+    if !interface.ecn_is_off() {
+        return;
+    }
+    let own = interface.discipline.iter().map(|q| &q.options);
+    let classes = interface.classes.iter().map(|c| &c.options);
+    let queues = interface.classes.iter().filter_map(|c| c.queue.as_ref()).map(|q| &q.options);
+    for given in own.chain(classes).chain(queues).filter_map(|o| o.get("ecn")) {
+        let message = "`ecn` does nothing: filters of this interface ask for the ECN bits";
+        report.warn(given.place, message, "ask for the code point with `dscp` instead of `tos`");
+    }
+}
+
+fn empty(report: &mut Report<'_>, interface: &Interface) {
+    if interface.discipline.is_none() && interface.conditioners.is_empty() && interface.bandwidth.is_none() {
+        let message = format!("interface `{}` has neither discipline nor conditioner", interface.name);
+        report.warn(interface.place, message, "its packets pass as they come");
+    }
+}
+
+/// The ports of a bridge name each other, or only one of them does.
+fn bridge(report: &mut Report<'_>, plan: &Plan, interface: &Interface) {
+    use crate::plan::Attach;
+    let Attach::Bridge(peer) = &interface.attach else { return };
+    let Some(other) = plan.interfaces.iter().find(|i| i.name == *peer) else { return };
+    match &other.attach {
+        Attach::Bridge(back) if *back != interface.name => {
+            let message = format!("`{}` is bridged to `{peer}`, and `{peer}` to `{back}`", interface.name);
+            report.warn(interface.place, message, "a bridge has two ports: let each name the other");
+        }
+        Attach::Nfqueue => {
+            let message =
+                format!("`{}` is bridged to `{peer}`, which is attached to nfqueue", interface.name);
+            report.warn(interface.place, message, "attach both in the same way");
+        }
+        _ => {}
+    }
+}
