@@ -62,7 +62,7 @@ pub struct Program {
 impl Program {
     /// This very executable, with the subcommand `lab-node`.
     pub fn this() -> io::Result<Self> {
-        Ok(Program { path: std::env::current_exe()?, arguments: vec![crate::NODE_COMMAND.into()] })
+        Ok(Program { path: std::env::current_exe()?, arguments: vec!["lab-node".into()] })
     }
 }
 
@@ -173,15 +173,16 @@ pub(crate) struct State {
     pub(crate) bench: Option<weir_engine::up::Up>,
 }
 
-/// The hidden subcommand: `lab-node --name NAME --parent PID`.
-pub(crate) fn main(arguments: &[String]) -> Result<(), String> {
+/// The hidden subcommand: `lab-node --name NAME --parent PID`. Answers the exit code.
+pub fn main(arguments: &[String]) -> u8 {
     let value = |flag: &str| {
         let at = arguments.iter().position(|a| a == flag)?;
         arguments.get(at + 1)
     };
     let parent = value("--parent").and_then(|p| p.parse().ok());
     let Some(parent) = parent else {
-        return Err("lab-node is started by `weir lab`; there is nothing to be done with it by hand".into());
+        eprintln!("lab-node is started by `weir lab`; there is nothing to be done with it by hand");
+        return 2;
     };
     let entered = sys::die_with_parent(parent)
         .and_then(|()| sys::enter_new_network())
@@ -204,7 +205,7 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), String> {
             break;
         }
     }
-    Ok(())
+    0
 }
 
 /// Settings of every namespace: no IPv6 chatter, no forwarding, nothing remembered of earlier

@@ -124,7 +124,10 @@ impl LinkSharing {
         LinkSharing {
             wakes: Wakes::new(members.len()),
             members,
-            rings: places.iter().map(|ring| Ring::new(ring, packet_by_packet)).collect(),
+            rings: places
+                .iter()
+                .map(|ring| Ring::new(ring, packet_by_packet, rule == Rule::Formal))
+                .collect(),
             unsatisfied: [0; LEVELS],
             levels: 0,
             top_level: u8::MAX,
@@ -316,6 +319,7 @@ impl LinkSharing {
         let (members, borrowers) = (&self.members, ceiling > 1);
         for ring in self.rings.iter_mut().rev() {
             if !ring.any(borrowers) {
+                ring.passed_over();
                 continue;
             }
             let may = |class: u32| {
@@ -339,6 +343,7 @@ impl LinkSharing {
             if let Some((class, lender)) = ring.pick(borrowers, may) {
                 return Some(Pick { class, lender });
             }
+            ring.passed_over();
         }
         None
     }

@@ -5,6 +5,11 @@
 //! leaves a debt, so that over many turns each class sends in proportion to its quantum whatever
 //! its packets' sizes, and within one quantum and one packet at any time. Classes that may not
 //! send are no bits in the sets, and cost nothing.
+//!
+//! With `renewing`, a class whose turn comes while it may not send loses that turn, and with it
+//! its credit or debt: it begins the next one anew. ALTQ and ns-2 do so, and their tables of
+//! formal link sharing show it. Nobody is visited for that: a count of the rounds tells, when a
+//! class's turn comes, whether an earlier one went by.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -35,6 +40,8 @@ struct Turn {
     class: u32,
     credit: i64,
     quantum: i64,
+    /// The round in which it was last looked at.
+    seen: u64,
 }
 
 /// The classes of one priority.
@@ -47,6 +54,9 @@ pub(super) struct Ring {
     ready_count: u32,
     over_count: u32,
     cursor: usize,
+    /// Times that the turn has come round, or should have.
+    rounds: u64,
+    renewing: bool,
     packet_by_packet: bool,
 }
 
@@ -63,9 +73,13 @@ pub(super) enum Standing {
 
 impl Ring {
     /// A ring of those (class, quantum); quanta are at least 1 byte.
-    pub fn new(members: &[(u32, i64)], packet_by_packet: bool) -> Self {
-        let turn =
-            |&(class, quantum): &(u32, i64)| Turn { class, credit: quantum.max(1), quantum: quantum.max(1) };
+    pub fn new(members: &[(u32, i64)], packet_by_packet: bool, renewing: bool) -> Self {
+        let turn = |&(class, quantum): &(u32, i64)| Turn {
+            class,
+            credit: quantum.max(1),
+            quantum: quantum.max(1),
+            seen: 0,
+        };
         Ring {
             turns: members.iter().map(turn).collect(),
             ready: Bits::new(members.len()),
@@ -73,6 +87,8 @@ impl Ring {
             ready_count: 0,
             over_count: 0,
             cursor: 0,
+            rounds: 0,
+            renewing,
             packet_by_packet,
         }
     }
@@ -138,8 +154,14 @@ impl Ring {
             };
             from = place + 1;
             let turn = &mut self.turns[place];
+            let round = self.rounds + u64::from(wrapped || place < self.cursor);
+            if self.renewing && round > turn.seen + u64::from(place != self.cursor) {
+                turn.credit = turn.quantum;
+            }
+            turn.seen = round;
             if let Some(how) = may(turn.class) {
                 if self.packet_by_packet || turn.credit > 0 {
+                    self.rounds = round;
                     self.cursor = place;
                     return Some((turn.class, how));
                 }
@@ -188,7 +210,17 @@ impl Ring {
             }
             turn.credit += turn.quantum;
         }
-        self.cursor = if place + 1 == self.turns.len() { 0 } else { place + 1 };
+        self.cursor = place + 1;
+        if self.cursor == self.turns.len() {
+            self.cursor = 0;
+            self.rounds += 1;
+        }
+    }
+
+    /// Nobody of this priority could send: everybody's turn went by.
+    #[inline]
+    pub fn passed_over(&mut self) {
+        self.rounds += 1;
     }
 
     /// Bytes that the class at `place` may send in a turn.
@@ -204,7 +236,7 @@ mod tests {
     /// Bytes that each of the classes sends in `packets` packets, all of them always ready.
     fn shares(quanta: &[i64], sizes: &[u32], packets: u32) -> Vec<u64> {
         let members: Vec<_> = quanta.iter().enumerate().map(|(n, &q)| (n as u32, q)).collect();
-        let mut ring = Ring::new(&members, false);
+        let mut ring = Ring::new(&members, false, false);
         let mut bytes = vec![0; quanta.len()];
         for place in 0..quanta.len() {
             ring.stand(place, Standing::Out, Standing::Ready);
@@ -238,7 +270,7 @@ mod tests {
     #[test]
     fn only_those_who_may_are_picked() {
         let members: Vec<_> = (0..200).map(|n| (n, 100)).collect();
-        let mut ring = Ring::new(&members, true);
+        let mut ring = Ring::new(&members, true, false);
         for place in 0..200 {
             ring.stand(place, Standing::Out, if place % 2 == 0 { Standing::Ready } else { Standing::Over });
         }
