@@ -11,6 +11,7 @@
 //! engine stands.
 
 use crate::node::{Node, NodeError, Order, Program};
+use crate::run::Error;
 use serde_json::Value;
 use std::net::Ipv4Addr;
 
@@ -50,14 +51,14 @@ pub struct Bed {
     bridges: [Node; 2],
 }
 
-/// Checks what a machine must have; the text is for people.
-pub fn possible_here() -> Result<(), String> {
+/// Checks what a machine must have.
+pub fn possible_here() -> Result<(), Error> {
     if !weir_io::sys::is_root() {
-        return Err("the lab makes network namespaces: run it as root".into());
+        return Err(Error::NotRoot);
     }
     let found = std::process::Command::new("ip").arg("-V").output();
     if !found.is_ok_and(|o| o.status.success()) {
-        return Err("the lab needs the command `ip`: apt-get install iproute2".into());
+        return Err(Error::Impossible("the lab needs the command `ip`: apt-get install iproute2".into()));
     }
     Ok(())
 }

@@ -116,7 +116,7 @@ const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 9, 9, 9);
 
 /// Measures all modes, `rounds` times each. `progress` hears what is being measured.
 pub fn bench(rounds: usize, program: &Program, progress: &mut dyn FnMut(&str)) -> Result<BenchReport, Error> {
-    possible_here().map_err(Error::NotPossible)?;
+    possible_here()?;
     let (hosts_cpu, cpu) = processors();
     let host = |name: &str, address| BedHost { name: name.into(), address, settings: Vec::new() };
     let plan = BedPlan {

@@ -22,6 +22,17 @@ pub use run::{Error, Options, run};
 
 use serde_json::Value;
 
+/// The hidden subcommand of a program whose lab starts that program again as its nodes.
+pub const NODE_COMMAND: &str = "lab-node";
+
+/// What that subcommand does, with the arguments behind it.
+///
+/// # Errors
+/// If it was not started by the lab.
+pub fn node(arguments: &[String]) -> Result<(), String> {
+    node::main(arguments)
+}
+
 /// What a node does beyond plain traffic, by name.
 pub(crate) fn call(name: &str, with: Value, state: &mut node::State) -> Result<Value, String> {
     match name {

@@ -62,7 +62,7 @@ pub struct Program {
 impl Program {
     /// This very executable, with the subcommand `lab-node`.
     pub fn this() -> io::Result<Self> {
-        Ok(Program { path: std::env::current_exe()?, arguments: vec!["lab-node".into()] })
+        Ok(Program { path: std::env::current_exe()?, arguments: vec![crate::NODE_COMMAND.into()] })
     }
 }
 
@@ -173,16 +173,15 @@ pub(crate) struct State {
     pub(crate) bench: Option<weir_engine::up::Up>,
 }
 
-/// The hidden subcommand: `lab-node --name NAME --parent PID`. Answers the exit code.
-pub fn main(arguments: &[String]) -> u8 {
+/// The hidden subcommand: `lab-node --name NAME --parent PID`.
+pub(crate) fn main(arguments: &[String]) -> Result<(), String> {
     let value = |flag: &str| {
         let at = arguments.iter().position(|a| a == flag)?;
         arguments.get(at + 1)
     };
     let parent = value("--parent").and_then(|p| p.parse().ok());
     let Some(parent) = parent else {
-        eprintln!("lab-node is started by `weir lab`; there is nothing to be done with it by hand");
-        return 2;
+        return Err("lab-node is started by `weir lab`; there is nothing to be done with it by hand".into());
     };
     let entered = sys::die_with_parent(parent)
         .and_then(|()| sys::enter_new_network())
@@ -205,7 +204,7 @@ pub fn main(arguments: &[String]) -> u8 {
             break;
         }
     }
-    0
+    Ok(())
 }
 
 /// Settings of every namespace: no IPv6 chatter, no forwarding, nothing remembered of earlier

@@ -15,35 +15,40 @@ use weir_scenario::{Recorder, Report, Scenario, Time, evaluate};
 /// Why there is no report.
 #[derive(Debug)]
 pub enum Error {
-    /// Not possible here: not root, no such kernel feature, or nothing that the lab can run. Exit code 3.
-    NotPossible(String),
-    /// The configuration or the scenario is wrong. Exit code 2.
+    /// Namespaces and raw sockets need root.
+    NotRoot,
+    /// Not possible here: no such kernel feature, or nothing that the lab can run.
+    Impossible(String),
+    /// The configuration or the scenario is wrong.
     Input(String),
-    /// Something broke on the way. Exit code 1.
-    Failed(String),
+    /// Something broke on the way.
+    Broke(String),
 }
 
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (Error::NotPossible(what) | Error::Input(what) | Error::Failed(what)) = self;
-        f.write_str(what)
+        match self {
+            Error::NotRoot => f.write_str("the lab makes network namespaces: run it as root"),
+            Error::Impossible(what) | Error::Input(what) | Error::Broke(what) => f.write_str(what),
+        }
     }
 }
 impl std::error::Error for Error {}
 impl From<NodeError> for Error {
     fn from(e: NodeError) -> Self {
-        Error::Failed(e.to_string())
+        Error::Broke(e.to_string())
     }
 }
 
 /// What a run is asked for besides its scenario.
+#[derive(Default)]
 pub struct Options<'a> {
     /// Instead of the scenario's seed.
     pub seed: Option<u64>,
-    /// How the nodes of the testbed are started.
-    pub program: Program,
+    /// How the nodes of the testbed are started; `None`: this executable, `lab-node`.
+    pub program: Option<Program>,
     /// Called now and then with the time reached and the run's duration.
-    pub progress: Option<&'a mut dyn FnMut(Time, Time)>,
+    pub progress: Option<&'a dyn Fn(Time, Time)>,
 }
 
 /// From the order to start to the start: every node has its orders by then.
@@ -55,17 +60,19 @@ const BUSY: f64 = 0.8;
 
 /// Runs `scenario` live. Everything it starts has ended when it returns, and is gone by itself if
 /// this process is killed. The calling thread must not end before.
-pub fn run(scenario: &Scenario, mut options: Options<'_>) -> Result<Report, Error> {
-    possible_here().map_err(Error::NotPossible)?;
-    let layout = lab_layout(scenario).map_err(|e| Error::NotPossible(e.to_string()))?;
-    check_kernel(scenario).map_err(Error::NotPossible)?;
+pub fn run(scenario: &Scenario, options: &Options<'_>) -> Result<Report, Error> {
+    possible_here()?;
+    let layout = lab_layout(scenario).map_err(|e| Error::Impossible(e.to_string()))?;
+    check_kernel(scenario).map_err(Error::Impossible)?;
     let configurations = configurations(scenario)?;
     let texts: Vec<String> = configurations.iter().map(|c| c.1.clone()).collect();
     let inputs = scenario.inputs_hash(&texts);
     let seed = options.seed.unwrap_or(scenario.seed);
     let (hosts_cpu, cpu) = processors();
-    let bed_plan = bed_plan(scenario, &layout, hosts_cpu).map_err(Error::NotPossible)?;
-    let mut bed = Bed::build(&bed_plan, &options.program)?;
+    let bed_plan = bed_plan(scenario, &layout, hosts_cpu).map_err(Error::Impossible)?;
+    let this = || Program::this().map_err(|e| Error::Broke(format!("this executable: {e}")));
+    let program = options.program.clone().map_or_else(this, Ok)?;
+    let mut bed = Bed::build(&bed_plan, &program)?;
 
     // Long scenarios have many flows: each order takes a fraction of a millisecond.
     let copies = scenario.flow_copies().len() as u64;
@@ -73,9 +80,9 @@ pub fn run(scenario: &Scenario, mut options: Options<'_>) -> Result<Report, Erro
     let when =
         When { t0_ns, end_ns: t0_ns + scenario.duration.as_nanos(), cell_ns: scenario.cell().as_nanos() };
     let start = Start { scenario: scenario.clone(), configurations, seed, t0_ns, inputs, cpu };
-    let start = serde_json::to_value(start).map_err(|e| Error::Failed(e.to_string()))?;
+    let start = serde_json::to_value(start).map_err(|e| Error::Broke(e.to_string()))?;
     bed.call_box("start", start).map_err(|e| Error::Input(e.what))?;
-    let Plan { senders, receivers } = plan(scenario, &layout, seed, when).map_err(Error::NotPossible)?;
+    let Plan { senders, receivers } = plan(scenario, &layout, seed, when).map_err(Error::Impossible)?;
     for (host, spec) in receivers {
         bed.host(&scenario.hosts[host].name)?.tell(&Order::Receive(spec))?;
     }
@@ -83,7 +90,7 @@ pub fn run(scenario: &Scenario, mut options: Options<'_>) -> Result<Report, Erro
         bed.host(&scenario.hosts[host].name)?.tell(&Order::Send(spec))?;
     }
     let late = now().as_nanos().saturating_sub(t0_ns);
-    wait_out(when, &mut options);
+    wait_out(when, options);
 
     let mut reports = Vec::new();
     for node in bed.hosts() {
@@ -92,11 +99,11 @@ pub fn run(scenario: &Scenario, mut options: Options<'_>) -> Result<Report, Erro
     for node in bed.hosts() {
         let answer = node.answer(GRACE)?;
         let seen: Vec<FlowReport> =
-            serde_json::from_value(answer).map_err(|e| Error::Failed(e.to_string()))?;
+            serde_json::from_value(answer).map_err(|e| Error::Broke(e.to_string()))?;
         reports.extend(seen);
     }
     let seen = bed.call_box("stop", serde_json::Value::Null)?;
-    let seen: Seen = serde_json::from_value(seen).map_err(|e| Error::Failed(e.to_string()))?;
+    let seen: Seen = serde_json::from_value(seen).map_err(|e| Error::Broke(e.to_string()))?;
     let mut notes = judge(&seen.snapshot);
     if late > 0 {
         notes.push(format!("the machine was slow: traffic began {} ms late", late / 1_000_000));
@@ -109,13 +116,13 @@ pub fn run(scenario: &Scenario, mut options: Options<'_>) -> Result<Report, Erro
 }
 
 /// Sleeps to the end of the run, telling of its progress.
-fn wait_out(when: When, options: &mut Options<'_>) {
+fn wait_out(when: When, options: &Options<'_>) {
     loop {
         let at = now().as_nanos();
         if at >= when.end_ns {
             return;
         }
-        if let Some(progress) = &mut options.progress {
+        if let Some(progress) = options.progress {
             progress(
                 Time::from_nanos(at.saturating_sub(when.t0_ns)),
                 Time::from_nanos(when.end_ns - when.t0_ns),

@@ -5,8 +5,8 @@
 //! `run SCENARIO` runs one live and prints its report as JSON.
 
 use std::process::ExitCode;
+use weir_lab::Program;
 use weir_lab::bed::{Bed, BedHost, BedPlan};
-use weir_lab::node::{self, Program};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -23,7 +23,13 @@ fn main() -> ExitCode {
     {
         return bench(rounds);
     }
-    node::main(&arguments).into()
+    match weir_lab::node(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("{e}");
+            ExitCode::from(2)
+        }
+    }
 }
 
 fn bench(rounds: &str) -> ExitCode {
@@ -49,8 +55,8 @@ fn this() -> Result<Program, String> {
 
 fn report(path: &str) -> ExitCode {
     let done = weir_scenario::Scenario::read(path.as_ref()).map_err(|e| e.to_string()).and_then(|scenario| {
-        let options = weir_lab::Options { seed: None, program: this()?, progress: None };
-        let report = weir_lab::run(&scenario, options).map_err(|e| e.to_string())?;
+        let options = weir_lab::Options { program: Some(this()?), ..weir_lab::Options::default() };
+        let report = weir_lab::run(&scenario, &options).map_err(|e| e.to_string())?;
         serde_json::to_string(&report).map_err(|e| e.to_string())
     });
     match done {
