@@ -2,7 +2,8 @@
 //! `poll_send` hands out one segment at a time. Nothing here knows of links or of the simulator.
 //!
 //! [`Endpoint`] is one side of a connection: a [`Sender`] (`scoreboard`, `rtt`, `cc`) and a
-//! [`Receiver`]. Implemented: SACK recovery (RFC 6675), NewReno without SACK (RFC 6582),
+//! [`Receiver`]. Implemented: SACK recovery (RFC 6675) at
+//! the rate of RFC 6937, NewReno without SACK (RFC 6582),
 //! limited transmit (RFC 3042), the time-out of RFC 6298 with Linux's floor, timestamps (RFC
 //! 7323), delayed acknowledgements with quick ones at the start and after loss, ECN (RFC 3168),
 //! an initial window of ten segments (RFC 6928), a fixed window, slow start switched off.
@@ -12,6 +13,7 @@ pub mod cc;
 mod endpoint;
 pub mod ranges;
 mod receiver;
+mod reduction;
 pub mod rtt;
 pub mod scoreboard;
 mod sender;

@@ -1,6 +1,7 @@
 //! The sending half: what may be sent now, and what was lost.
 
 use super::cc::{Acked, CongestionControl, Reno};
+use super::reduction::Reduction;
 use super::rtt::RttEstimator;
 use super::scoreboard::{DUP_THRESHOLD, Scoreboard};
 use super::{Config, Segment, flags};
@@ -29,6 +30,8 @@ pub struct Sender {
     recover: Option<u64>,
     /// The first lost segment goes out whatever the window says (RFC 6675, step 4.3).
     retransmit_now: bool,
+    /// How fast a recovery with SACK may send.
+    reduction: Reduction,
     /// RFC 6675's RescueRxt: one segment per recovery from the end of what is outstanding.
     rescue: Option<u64>,
     /// Already reduced for what was sent below this (RFC 3168: once per window).
@@ -107,6 +110,7 @@ impl Sender {
             inflation: 0,
             recover: None,
             retransmit_now: false,
+            reduction: Reduction::default(),
             rescue: None,
             reduced_to: 0,
             tell_reduced: false,
@@ -169,6 +173,7 @@ impl Sender {
         if segment.flags & flags::ACK == 0 || segment.ack > self.nxt || segment.ack < self.una {
             return; // Acknowledges what was never sent, or is older than what is known.
         }
+        let before = self.una + self.board.sacked_octets();
         let news = self.note_sacks(segment);
         let flight = self.outstanding();
         let acked = segment.ack - self.una;
@@ -187,7 +192,11 @@ impl Sender {
         self.on_echo(now, segment, flight);
         match self.phase {
             Phase::Open => self.on_ack_open(now, acked, flight),
-            Phase::Recovery { point, partial } => self.on_ack_recovery(now, acked, point, partial, duplicate),
+            Phase::Recovery { point, partial } => {
+                self.on_ack_recovery(now, acked, point, partial, duplicate);
+                let delivered = (self.una + self.board.sacked_octets()).saturating_sub(before);
+                self.pace_recovery(delivered, acked > 0);
+            }
             Phase::Loss { point } => {
                 if self.una >= point {
                     self.phase = Phase::Open;
@@ -252,6 +261,7 @@ impl Sender {
             self.control.on_congestion(now, self.outstanding());
             self.note_reduction();
         }
+        self.reduction = Reduction::new(self.outstanding());
         self.phase = Phase::Recovery { point: self.nxt, partial: false };
         self.recover = Some(self.nxt);
         self.board.start_recovery(self.una);
@@ -292,6 +302,11 @@ impl Sender {
         }
     }
 
+    fn pace_recovery(&mut self, delivered: u64, advanced: bool) {
+        let (pipe, target) = (self.board.pipe(self.una, self.nxt), self.control.window());
+        self.reduction.on_ack(delivered, advanced, pipe, target, self.mss);
+    }
+
     /// Grows the window if the sender used it (an application's pause proves nothing), and not
     /// in the round trip after a reduction.
     fn grow(&mut self, now: Instant, octets: u64, flight: u64) {
@@ -321,7 +336,10 @@ impl Sender {
             return;
         }
         let again = self.timed_out_una == Some(self.una);
-        self.control.on_timeout(now, self.outstanding(), again);
+        // Where a retransmission was lost, what is outstanding has grown far beyond the window
+        // by the time the timer says so; half of that would be no reduction at all.
+        let flight = self.outstanding().min(self.control.window());
+        self.control.on_timeout(now, flight, again);
         self.timed_out_una = Some(self.una);
         self.note_reduction();
         self.phase = Phase::Loss { point: self.nxt };
@@ -344,6 +362,7 @@ impl Sender {
         }
         let reduced = !retransmission && core::mem::take(&mut self.tell_reduced);
         self.stats.retransmits += u64::from(retransmission);
+        self.reduction.sent(len);
         Some(Piece { seq, len: len as u32, retransmission, reduced })
     }
 
@@ -404,6 +423,9 @@ impl Sender {
     }
 
     fn fits(&self, len: u64) -> bool {
+        if self.sack && matches!(self.phase, Phase::Recovery { .. }) {
+            return self.in_flight() + len <= self.reduction.window();
+        }
         let mut window = self.control.window().saturating_add_signed(self.inflation);
         if !self.sack && self.phase == Phase::Open {
             // RFC 3042; with SACK the pipe shrinks by itself as duplicates arrive.
