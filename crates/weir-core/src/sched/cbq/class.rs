@@ -3,7 +3,7 @@
 use super::estimator::{Estimator, Shape};
 use super::link_sharing::{LEVELS, NONE, levels};
 use crate::queue::{Link, ParamError, Params, Value, Visit};
-use crate::units::{Duration, Rate};
+use crate::units::{Duration, Fraction, Rate};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -66,9 +66,7 @@ impl Settings {
         let class = self.name.as_str();
         for (field, value) in params.iter() {
             match (field, value) {
-                ("pbandwidth", Value::Fraction(share)) => {
-                    new.rate = Rate::from_bps(share.of(link.rate.as_bps()))
-                }
+                ("pbandwidth", Value::Fraction(share)) => new.rate = part_of(*share, link.rate),
                 ("exactbandwidth", Value::Rate(rate)) => new.rate = *rate,
                 ("priority", Value::Count(n)) => new.priority = ranged(class, field, *n, 0, 7)? as u8,
                 ("borrow", Value::Flag) => new.borrows = true,
@@ -124,6 +122,14 @@ impl Settings {
     }
 }
 
+/// A part of a rate, to the nearest bit: rounded down, 38 % of 20 Mbit/s would be a bit less than
+/// 29 % and 9 % of it, since a percentage is kept as a multiple of 2^-32.
+fn part_of(part: Fraction, rate: Rate) -> Rate {
+    // At most 2^32 times a u64, so below 2^97, and the result is at most the rate.
+    let bps = (u128::from(part.raw()) * u128::from(rate.as_bps()) + (1 << 31)) >> 32;
+    Rate::from_bps(u64::try_from(bps).unwrap_or(u64::MAX))
+}
+
 /// Checks what concerns several classes: the tree, and that no parent promises more than it has.
 pub(super) fn check_tree(all: &[Settings]) -> Result<(), ParamError> {
     let parents: Vec<u32> = all.iter().map(|c| c.parent).collect();
@@ -135,11 +141,13 @@ pub(super) fn check_tree(all: &[Settings]) -> Result<(), ParamError> {
         let expected = format!("at most {} levels of classes", LEVELS - 1);
         return Err(ParamError::new(&all[0].name, "class", "a deeper tree", expected));
     }
+    // Percentages round to 2^-32 of the link: a few of these more are not more.
+    let rounding = (all.iter().map(|c| c.rate.as_bps()).max().unwrap_or(0) >> 28).saturating_add(8);
     for (index, parent) in all.iter().enumerate() {
         let mut left = parent.rate.as_bps();
         for child in all.iter().filter(|c| c.parent == index as u32) {
             let wanted = child.rate.as_bps();
-            if wanted > left {
+            if wanted > left.saturating_add(rounding) {
                 let expected = format!(
                     "at most {}, which is what its parent {} ({}) has left: lower this share or raise that one",
                     Rate::from_bps(left),
@@ -148,7 +156,7 @@ pub(super) fn check_tree(all: &[Settings]) -> Result<(), ParamError> {
                 );
                 return Err(ParamError::new(&child.name, "bandwidth", child.rate, expected));
             }
-            left -= wanted;
+            left = left.saturating_sub(wanted);
         }
     }
     Ok(())
@@ -215,5 +223,36 @@ impl Class {
         visit.value("avgidle", "ns", self.estimator.average_ns());
         visit.value("maxidle", "ns", self.estimator.most_ns());
         visit.value("undertime", "ns", wake.as_nanos().min(i64::MAX as u64) as i64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn percent(name: &str, parent: u32, percent: u64, bps: u64) -> Settings {
+        let rate = part_of(Fraction::ratio(percent, 100), Rate::from_bps(bps));
+        Settings { rate, ..Settings::new(name, parent, &Link::new(Rate::from_bps(bps), 0, 1500)) }
+    }
+
+    /// Shares that add up to their parent's fit at every rate; a percent more does not.
+    #[test]
+    fn percentages_add_up() {
+        for bps in [9600, 20_000_000, 45_000_000, 999_999_937, 400_000_000_000] {
+            for part in 1..50 {
+                let tree = |second| {
+                    vec![
+                        percent("root", NONE, 100, bps),
+                        percent("parent", 0, 2 * part, bps),
+                        percent("a", 1, part, bps),
+                        percent("b", 1, second, bps),
+                    ]
+                };
+                assert!(check_tree(&tree(part)).is_ok(), "{part} % of {bps}");
+                assert!(check_tree(&tree(part + 1)).is_err(), "{} % of {bps}", part + 1);
+            }
+        }
+        assert_eq!(percent("y", 0, 38, 20_000_000).rate.as_bps(), 7_600_000);
     }
 }
