@@ -86,9 +86,10 @@ impl Fraction {
     pub const fn raw(self) -> u64 {
         self.0
     }
-    /// This fraction of `n`, rounded down.
+    /// This fraction of `n`, rounded to the nearest: 38 % of 20 Mbit/s are 7.6 Mbit/s, although
+    /// 0.38 has no exact form here.
     pub const fn of(self, n: u64) -> u64 {
-        ((self.0 as u128 * n as u128) >> 32) as u64
+        ((self.0 as u128 * n as u128 + (1 << 31)) >> 32) as u64
     }
 }
 

@@ -12,7 +12,6 @@ mod scene;
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
-use std::process::ExitCode;
 
 /// What was measured.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -120,12 +119,15 @@ pub fn measure(name: &str, effort: Effort) -> Result<Bench, Skipped> {
 }
 
 /// Measures all `names`, or everything if there is none, and prints a table or JSON.
-pub fn run(names: &[String], json: bool) -> ExitCode {
+///
+/// # Errors
+/// The exit code: 2 for an unknown name, 3 if nothing that was asked for can run here.
+pub fn run(names: &[String], json: bool) -> Result<(), u8> {
     let all: Vec<String> = NAMES.iter().map(ToString::to_string).collect();
     let wanted = if names.is_empty() { &all } else { names };
     if let Some(unknown) = wanted.iter().find(|name| !NAMES.contains(&name.as_str())) {
         eprintln!("weir bench: no benchmark `{unknown}`; there are {}", NAMES.join(" "));
-        return ExitCode::from(2);
+        return Err(2);
     }
     let (mut benches, mut skipped) = (Vec::new(), Vec::new());
     for name in wanted {
@@ -140,7 +142,7 @@ pub fn run(names: &[String], json: bool) -> ExitCode {
             Ok(text) => println!("{text}"),
             Err(error) => {
                 eprintln!("weir bench: cannot write JSON: {error}");
-                return ExitCode::FAILURE;
+                return Err(1);
             }
         }
     } else {
@@ -150,7 +152,7 @@ pub fn run(names: &[String], json: bool) -> ExitCode {
         }
     }
     // Not possible here: nothing of what was asked for could run.
-    if benches.is_empty() { ExitCode::from(3) } else { ExitCode::SUCCESS }
+    if benches.is_empty() { Err(3) } else { Ok(()) }
 }
 
 fn table(benches: &[Bench]) -> Table {

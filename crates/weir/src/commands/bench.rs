@@ -1,0 +1,126 @@
+//! `weir bench`: disciplines, the simulator, the live bridge.
+
+use super::{Done, Failure, print_json, print_table, table};
+use crate::bench::{self, Effort};
+use serde_json::json;
+use std::process::Command;
+
+/// Runs benchmarks by name; `sim`, its scenarios and `live` are the other two kinds.
+pub fn run(names: &[String], json: bool) -> Done {
+    match names.first().map(String::as_str) {
+        Some("sim") => simulator(&names[1..], json),
+        Some("live") => live(json),
+        Some(name) if name.starts_with("sim-") => simulator(names, json),
+        _ => bench::run(names, json).map_err(|code| Failure { code, message: String::new() }),
+    }
+}
+
+/// Nanoseconds per packet of one benchmark, for an experiment.
+pub fn nanoseconds(name: &str) -> Result<f64, String> {
+    bench::measure(name, Effort::FULL).map(|b| b.total_ns).map_err(|why| why.reason)
+}
+
+/// The variable by which a child is told to time one scenario and print its row.
+const CHILD: &str = "WEIR_BENCH_SIM";
+
+/// Each scenario in a process of its own, so that its peak memory is its own.
+fn simulator(names: &[String], json: bool) -> Done {
+    if let Ok(name) = std::env::var(CHILD) {
+        return time_simulation(&name);
+    }
+    let all: Vec<String> = weir_sim::bench::NAMES.iter().map(ToString::to_string).collect();
+    let wanted = if names.is_empty() { &all } else { names };
+    let program = std::env::current_exe().map_err(Failure::failed)?;
+    let mut benches = Vec::new();
+    for name in wanted {
+        if !all.contains(name) {
+            return Err(Failure::usage(format!("no benchmark `{name}`; there are {}", all.join(" "))));
+        }
+        eprintln!("{name} ...");
+        let output = Command::new(&program)
+            .args(["bench", "sim"])
+            .env(CHILD, name)
+            .output()
+            .map_err(Failure::failed)?;
+        if !output.status.success() {
+            return Err(Failure::failed(String::from_utf8_lossy(&output.stderr)));
+        }
+        benches.push(serde_json::from_slice::<serde_json::Value>(&output.stdout).map_err(Failure::failed)?);
+    }
+    if json {
+        return print_json(&json!({ "benches": benches }));
+    }
+    let mut rows = table(&["NAME", "DELIVERIES", "CPU s", "DELIVERIES/CPU s", "PEAK MB"]);
+    for b in &benches {
+        let number = |key: &str| b[key].as_f64().unwrap_or(0.0);
+        rows.add_row(vec![
+            b["name"].as_str().unwrap_or_default().to_string(),
+            format!("{:.0}", number("deliveries")),
+            format!("{:.2}", number("cpu_seconds")),
+            format!("{:.0}", number("deliveries_per_cpu_second")),
+            format!("{:.1}", number("peak_rss_bytes") / 1e6),
+        ]);
+    }
+    print_table(rows, 1);
+    Ok(())
+}
+
+/// In the child: the median of the runs' CPU times.
+fn time_simulation(name: &str) -> Done {
+    let scenario = weir_sim::bench::scenario(name).ok_or_else(|| Failure::usage(name))?;
+    let (mut seconds, mut deliveries) = (Vec::new(), 0);
+    for _ in 0..5 {
+        let start = weir_io::sys::thread_cpu();
+        let report = weir_sim::run(&scenario, weir_sim::Options::default()).map_err(Failure::failed)?;
+        let spent = weir_io::sys::thread_cpu().saturating_sub(start);
+        seconds.push(spent.as_nanos() as f64 / 1e9);
+        deliveries = weir_sim::bench::deliveries(&report);
+    }
+    seconds.sort_by(f64::total_cmp);
+    let median = seconds[seconds.len() / 2];
+    print_json(&json!({"name": name, "deliveries": deliveries, "cpu_seconds": median,
+        "deliveries_per_cpu_second": deliveries as f64 / median, "peak_rss_bytes": peak_rss_bytes()}))
+}
+
+/// The most memory that this process has had, as the kernel counts it.
+fn peak_rss_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+    let kb = line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok());
+    kb.unwrap_or(0) * 1024
+}
+
+/// The live bridge beside the kernel's own forwarding.
+fn live(json: bool) -> Done {
+    let program = weir_lab::Program::this().map_err(Failure::failed)?;
+    let report = weir_lab::bench::bench(3, &program, &mut |what| eprintln!("weir: {what}"))
+        .map_err(super::run::lab_failure)?;
+    if json {
+        return print_json(&report);
+    }
+    let mut rows = table(&["IN THE BOX", "60 B kpps", "1514 B kpps", "TCP Gbit/s", "PING us", "MIN us"]);
+    for row in &report.rows {
+        rows.add_row(vec![
+            row.mode.name().to_string(),
+            format!("{:.0}", row.pps_60 / 1e3),
+            format!("{:.0}", row.pps_1514 / 1e3),
+            format!("{:.1}", row.tcp_bps / 1e9),
+            format!("{:.0}", row.ping_mean_us),
+            format!("{:.0}", row.ping_min_us),
+        ]);
+    }
+    print_table(rows, 1);
+    println!();
+    let mut rows = table(&["", "FIGURE", "ASKED", "MEASURED"]);
+    for target in &report.targets {
+        let mark = if target.pass { "ok" } else { "MISS" };
+        rows.add_row(vec![
+            mark.to_string(),
+            target.what.clone(),
+            target.asked.clone(),
+            format!("{:.2}", target.measured),
+        ]);
+    }
+    print_table(rows, 3);
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! `weir check`: judges configurations and scenarios.
+
+use super::{Done, Failure, print_json};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use weir_core::sched::Registry;
+use weir_scenario::Scenario;
+
+/// One message, whatever it is about.
+struct Finding {
+    error: bool,
+    text: String,
+    json: serde_json::Value,
+}
+
+/// Judges every file; fails with 2 if one of them has an error.
+pub fn run(files: &[PathBuf], json: bool) -> Done {
+    let registry = Registry::builtin();
+    let (mut errors, mut warnings, mut rows) = (0, 0, Vec::new());
+    for file in files {
+        let is_scenario = file.extension().is_some_and(|e| e == "toml");
+        let (findings, facts) =
+            if is_scenario { scenario(file, &registry) } else { configuration(file, &registry)? };
+        let bad = findings.iter().filter(|f| f.error).count();
+        errors += bad;
+        warnings += findings.len() - bad;
+        if json {
+            let all: Vec<_> = findings.into_iter().map(|f| f.json).collect();
+            rows.push(json!({"file": file, "usable": bad == 0, "diagnostics": all, "facts": facts}));
+            continue;
+        }
+        for finding in findings {
+            println!("{}\n", finding.text);
+        }
+        for fact in facts {
+            println!("{fact}");
+        }
+        println!("{}: {}", file.display(), if bad == 0 { "usable" } else { "cannot be used" });
+    }
+    if json {
+        print_json(&json!({ "files": rows }))?;
+    }
+    match errors {
+        0 => Ok(()),
+        n => Err(Failure::usage(format!("{n} errors, {warnings} warnings"))),
+    }
+}
+
+fn located(d: &weir_conf::Diagnostic) -> Finding {
+    Finding {
+        error: d.is_error(),
+        text: d.to_string(),
+        json: json!({"severity": if d.is_error() { "error" } else { "warning" }, "line": d.line, "column": d.column,
+            "message": d.message, "help": d.help}),
+    }
+}
+
+fn configuration(path: &Path, registry: &Registry) -> Result<(Vec<Finding>, Vec<String>), Failure> {
+    let text =
+        std::fs::read_to_string(path).map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
+    Ok(judge(&path.display().to_string(), &text, registry))
+}
+
+/// What is to be said of the text of a configuration.
+fn judge(name: &str, text: &str, registry: &Registry) -> (Vec<Finding>, Vec<String>) {
+    let outcome = weir_conf::read(name, text, registry);
+    let mut all = outcome.diagnostics;
+    let facts = Vec::new();
+    if let Some(plan) = outcome.plan {
+        all.extend(weir_conf::judge(&plan, registry));
+        for interface in &plan.interfaces {
+            let Ok(view) = plan.interface(&interface.name) else { continue };
+            if let Err(error) = view.build(registry, view.link(1514)) {
+                all.push(error);
+            }
+        }
+    }
+    all.dedup();
+    (all.iter().map(located).collect(), facts)
+}
+
+fn scenario(path: &Path, registry: &Registry) -> (Vec<Finding>, Vec<String>) {
+    let scenario = match Scenario::read(path) {
+        Ok(scenario) => scenario,
+        Err(all) => {
+            let findings = all.0.iter().map(|d| Finding {
+                error: true,
+                text: d.to_string(),
+                json: json!({"severity": "error", "line": d.line, "column": d.column, "message": d.message, "help": d.help}),
+            });
+            return (findings.collect(), Vec::new());
+        }
+    };
+    let (mut findings, mut facts) = (Vec::new(), Vec::new());
+    for (index, port) in scenario.ports.iter().enumerate() {
+        match scenario.configuration(index) {
+            Ok((name, text)) => {
+                let (of_port, facts_of_port) = judge(&name, &text, registry);
+                findings.extend(of_port);
+                facts.extend(facts_of_port);
+            }
+            Err(e) => findings.push(Finding {
+                error: true,
+                text: format!("error: port {}: {e}", port.name()),
+                json: json!({"severity": "error", "message": e.to_string()}),
+            }),
+        }
+    }
+    match weir_scenario::lab_layout(&scenario) {
+        Ok(_) => facts.push("the lab can run it".into()),
+        Err(why) => facts.push(format!("the lab cannot run it: {why}")),
+    }
+    (findings, facts)
+}

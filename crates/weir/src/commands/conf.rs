@@ -1,0 +1,188 @@
+//! Commands about one interface of an altq.conf: `replay` and `explain`.
+
+use super::{Done, Failure, print_json, print_table, table};
+use crate::replay;
+use serde_json::json;
+use std::io::{self, Write};
+use std::path::Path;
+use weir_conf::{Built, BuiltFilter, Plan};
+use weir_core::classify::FilterId;
+use weir_core::classify::explain::{self, Cause};
+use weir_core::port::{Port, PortConfig, Refill, WireConfig};
+use weir_core::queue::Link;
+use weir_core::sched::Registry;
+use weir_core::units::{Duration, Rate};
+use weir_io::trace::Trace;
+
+/// Packets that a replay may hold: the queue limits of the configuration count, not this.
+const CAPACITY: u32 = 1 << 20;
+/// Filters that come close, shown at most.
+const NEAR: usize = 8;
+/// Largest frame that a link is built for where nothing says so.
+const MTU: u32 = 1514;
+
+/// Reads a configuration; warnings go to standard error.
+pub fn read(path: &Path, registry: &Registry) -> Result<Plan, Failure> {
+    let text =
+        std::fs::read_to_string(path).map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
+    let outcome = weir_conf::read(&path.display().to_string(), &text, registry);
+    for diagnostic in &outcome.diagnostics {
+        eprintln!("{diagnostic}");
+    }
+    outcome
+        .into_result()
+        .map_err(|_| Failure::usage(format!("{}: this configuration cannot be used", path.display())))
+}
+
+/// Builds an interface of a plan over `link`.
+pub fn build(
+    plan: &Plan,
+    interface: &str,
+    registry: &Registry,
+    link: Option<Link>,
+) -> Result<(Built, Link), Failure> {
+    let view = plan.interface(interface).map_err(Failure::usage)?;
+    let link = link.unwrap_or_else(|| view.link(MTU));
+    let built = view.build(registry, link).map_err(Failure::usage)?;
+    for warning in &built.warnings {
+        eprintln!("{warning}");
+    }
+    Ok((built, link))
+}
+
+/// `weir replay`.
+pub fn replay(
+    conf: &Path,
+    interface: &str,
+    trace: &Path,
+    out: Option<&Path>,
+    overhead: u32,
+    rate: Option<&str>,
+    json: bool,
+) -> Done {
+    let registry = Registry::builtin();
+    let plan = read(conf, &registry)?;
+    let view = plan.interface(interface).map_err(Failure::usage)?;
+    let in_trace = |e: &dyn std::fmt::Display| Failure::usage(format!("{}: {e}", trace.display()));
+    let mut packets = Trace::open(trace).map_err(|e| in_trace(&e))?;
+    let given = match rate {
+        Some(text) => Some(weir_scenario::BitRate::parse(text).map_err(Failure::usage)?.as_bps()),
+        None => packets.rate().map(Rate::as_bps),
+    };
+    let wire = given.map_or_else(|| view.rate(), Rate::from_bps);
+    if wire != view.rate() {
+        eprintln!(
+            "weir: the wire of the replay has {wire} bit/s, the interface's bandwidth is {}: shares in percent are of the latter",
+            view.rate()
+        );
+    }
+    let (built, _) = build(&plan, interface, &registry, Some(Link::new(view.rate(), overhead, MTU)))?;
+    let config = PortConfig {
+        link: Link::new(wire, overhead, MTU),
+        wire: WireConfig::Link { ring: 1, refill: Refill::Packet },
+        capacity: CAPACITY,
+        seed: 1,
+        tick: Duration::ZERO,
+        packet_events: true,
+        ecn: built.ecn,
+    };
+    let mut port = Port::new(config, built.tree, built.classifier);
+    let output: Box<dyn Write> = match out {
+        Some(path) => Box::new(
+            std::fs::File::create(path).map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?,
+        ),
+        None if json => Box::new(io::sink()),
+        None => Box::new(io::stdout().lock()),
+    };
+    let output = io::BufWriter::with_capacity(1 << 16, output);
+    let summary = replay::replay(&mut packets, &mut port, output).map_err(|e| match e {
+        replay::ReplayError::Output(e) if e.kind() == io::ErrorKind::BrokenPipe => {
+            Failure { code: 0, message: String::new() }
+        }
+        replay::ReplayError::Output(_) => Failure::failed(e),
+        _ => in_trace(&e),
+    })?;
+    if let Some(broken) = port.is_broken() {
+        return Err(Failure::failed(format!("{} broke: {}", broken.discipline, broken.what)));
+    }
+    if json {
+        return print_json(&summary);
+    }
+    if out.is_some() {
+        let mut rows = table(&["CLASS", "OFFERED", "SENT", "BYTES", "DROPPED", "DELAY MEAN ms", "MAX ms"]);
+        for class in &summary.classes {
+            let mean = class.delay_sum_ns as f64 / class.sent_packets.max(1) as f64 / 1e6;
+            rows.add_row(vec![
+                class.class.clone(),
+                class.offered_packets.to_string(),
+                class.sent_packets.to_string(),
+                class.sent_bytes.to_string(),
+                class.dropped_packets.to_string(),
+                format!("{mean:.3}"),
+                format!("{:.3}", class.delay_max_ns as f64 / 1e6),
+            ]);
+        }
+        print_table(rows, 1);
+    }
+    Ok(())
+}
+
+/// `weir explain`.
+pub fn explain(conf: &Path, interface: &str, packet: &str, json: bool) -> Done {
+    let registry = Registry::builtin();
+    let plan = read(conf, &registry)?;
+    let key = weir_conf::packet_spec::parse(packet).map_err(Failure::usage)?;
+    let (built, _) = build(&plan, interface, &registry, None)?;
+    let found = explain::explain(&built.classifier, &key, NEAR);
+    let leaf = found.matched.map_or(built.default_leaf, |m| m.class);
+    let class = built.tree.leaves[leaf as usize].name.clone();
+    let show = |id: FilterId| {
+        let BuiltFilter { filter, automatic } = &built.filters[id.index()];
+        if *automatic {
+            return format!("made by itself for the control class {}", filter.class);
+        }
+        format!("line {}: {}", filter.place.line, plan.source.line(filter.place.line).trim())
+    };
+    let matched = found.matched.map(|m| show(m.filter));
+    let close: Vec<(String, &str, String, String)> = found
+        .near
+        .iter()
+        .map(|near| {
+            let value = |v| near.field.display(key.family, v).to_string();
+            (show(near.filter), near.field.name(), value(near.wanted), value(near.found & near.mask))
+        })
+        .collect();
+    let unreachable: Vec<(String, String)> = explain::unreachable(&built.classifier)
+        .into_iter()
+        .map(|u| match u.cause {
+            Cause::Shadowed(by) => (show(u.filter), show(by)),
+            Cause::Impossible(why) => (show(u.filter), why.to_string()),
+        })
+        .collect();
+    let altq = found.altq.map(show);
+    if json {
+        let close: Vec<_> = close
+            .iter()
+            .map(|(f, field, wanted, found)| json!({"filter": f, "field": field, "wanted": wanted, "found": found}))
+            .collect();
+        let unreachable: Vec<_> =
+            unreachable.iter().map(|(f, by)| json!({"filter": f, "shadowed_by": by})).collect();
+        return print_json(&json!({"packet": key.to_string(), "class": class, "filter": matched,
+            "default": matched.is_none(), "close": close, "unreachable": unreachable, "altq": altq}));
+    }
+    println!("packet  {key}");
+    match &matched {
+        Some(filter) => println!("class   {class}\nfilter  {filter}"),
+        None => println!("class   {class} (the default: no filter matches)"),
+    }
+    if let Some(filter) = &altq {
+        println!("altq    would have taken {filter}");
+    }
+    for (filter, field, wanted, found) in &close {
+        println!("close   {filter}\n        but for {field}: it wants {wanted}, the packet has {found}");
+    }
+    for (filter, by) in &unreachable {
+        println!("never   {filter}\n        because of {by}");
+    }
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! `weir disciplines`: what there is.
+
+use super::{Done, Failure, print_json, print_table, table};
+use serde_json::json;
+use weir_core::queue::{Kind, Scope, TimeUnit};
+use weir_core::sched::{Entry, Registry};
+
+fn kind(kind: Kind) -> String {
+    match kind {
+        Kind::Flag => "flag".into(),
+        Kind::Count { min, max } => format!("{min}..{max}"),
+        Kind::Bytes { min, max } => format!("bytes {min}..{max}"),
+        Kind::Rate => "bit/s".into(),
+        Kind::Time { bare: TimeUnit::Micros } => "time, bare us".into(),
+        Kind::Time { bare: TimeUnit::Millis } => "time, bare ms".into(),
+        Kind::Percent => "percent".into(),
+        Kind::Fraction => "0..1".into(),
+        Kind::Real => "real".into(),
+        Kind::Word(words) => words.join("|"),
+        Kind::Curve => "[m1 d m2]".into(),
+    }
+}
+
+fn scope(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Discipline => "interface",
+        Scope::Class => "class",
+    }
+}
+
+fn as_json(entry: &Entry) -> serde_json::Value {
+    let params: Vec<_> = entry
+        .params()
+        .map(|p| {
+            json!({"name": p.name, "on": scope(p.scope), "kind": kind(p.kind), "default": p.default,
+                   "none": p.none, "help": p.help})
+        })
+        .collect();
+    json!({"name": entry.name, "summary": entry.summary(), "built": entry.build.is_some(),
+           "aliases": entry.aliases.iter().map(|a| a.name).collect::<Vec<_>>(), "parameters": params})
+}
+
+/// Lists all, or shows one whole.
+pub fn run(name: Option<&str>, json: bool) -> Done {
+    let registry = Registry::builtin();
+    let Some(name) = name else {
+        if json {
+            let all: Vec<_> = registry.iter().map(as_json).collect();
+            return print_json(&json!({ "disciplines": all }));
+        }
+        let mut rows = table(&["NAME", "WHAT IT IS"]);
+        for entry in registry.iter() {
+            rows.add_row(vec![entry.name.to_string(), entry.summary().to_string()]);
+        }
+        print_table(rows, 2);
+        return Ok(());
+    };
+    let Some(entry) = registry.find(name) else {
+        let names: Vec<&str> = registry.iter().map(|e| e.name).collect();
+        return Err(Failure::usage(format!("no discipline `{name}`; there are: {}", names.join(", "))));
+    };
+    if json {
+        return print_json(&as_json(entry));
+    }
+    println!("{}", entry.manual().trim_end());
+    for (on, title) in [
+        (Scope::Discipline, "Parameters of the interface, or of a class whose queue it is:"),
+        (Scope::Class, "Parameters of its classes:"),
+    ] {
+        let mut rows = table(&["NAME", "VALUE", "DEFAULT", "MEANING"]);
+        let mut any = false;
+        for p in entry.params().filter(|p| p.scope == on) {
+            any = true;
+            let value = if p.none { format!("{} or -1", kind(p.kind)) } else { kind(p.kind) };
+            rows.add_row(vec![p.name.to_string(), value, p.default.to_string(), p.help.to_string()]);
+        }
+        if any {
+            println!("\n{title}\n");
+            print_table(rows, 4);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! `weir experiment`: lists and runs the papers' figures and tables.
+
+use super::{Done, Failure, print_json, print_table, table};
+use crate::experiment::{self, NotRun, Outcome, Runners, Verdict};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// `experiments/` of the present folder, or of the source tree that this command was built from.
+fn folder() -> PathBuf {
+    let here = PathBuf::from("experiments");
+    if here.is_dir() {
+        return here;
+    }
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../experiments")
+}
+
+/// What there is.
+pub fn list(json: bool) -> Done {
+    let all = experiment::list(&folder()).map_err(Failure::usage)?;
+    if json {
+        let rows: Vec<_> = all
+            .iter()
+            .map(|(id, m)| {
+                let has_live = m.run.iter().any(|r| r.live.is_some());
+                json!({"id": id, "title": m.title, "source": m.source, "about": m.about, "live": has_live})
+            })
+            .collect();
+        return print_json(&json!({ "experiments": rows }));
+    }
+    let mut rows = table(&["ID", "SOURCE", "LIVE", "WHAT IT SHOWS"]);
+    for (id, m) in &all {
+        let live = if m.run.iter().any(|r| r.live.is_some()) { "yes" } else { "" };
+        rows.add_row(vec![id.clone(), m.source.clone(), live.into(), m.title.clone()]);
+    }
+    print_table(rows, 4);
+    Ok(())
+}
+
+/// Runs some or all.
+pub fn run(ids: &[String], all: bool, live: bool, json: bool) -> Done {
+    let dir = folder();
+    let known = experiment::list(&dir).map_err(Failure::usage)?;
+    if ids.is_empty() && !all {
+        return Err(Failure::usage(
+            "which experiment? Give ids as `weir experiment list` prints them, or --all",
+        ));
+    }
+    let mut chosen = Vec::new();
+    for id in ids {
+        match known.iter().find(|(k, _)| k == id) {
+            Some(found) => chosen.push(found),
+            None => {
+                return Err(Failure::usage(format!(
+                    "no experiment `{id}`; `weir experiment list` shows what there is"
+                )));
+            }
+        }
+    }
+    if all {
+        chosen = known.iter().filter(|(_, m)| !live || m.run.iter().any(|r| r.live.is_some())).collect();
+    }
+    let runners = Runners {
+        simulate: &|scenario, seed| super::run::simulate_quietly(scenario, Some(seed)),
+        live: &|scenario| {
+            super::run::lab_quietly(scenario).map_err(|f| match f.code {
+                3 => NotRun::Impossible(f.message),
+                _ => NotRun::Broke(f.message),
+            })
+        },
+        bench: &|name| super::bench::nanoseconds(name),
+    };
+    let mut outcomes = Vec::new();
+    for (id, manifest) in chosen {
+        eprintln!("weir: experiment {id} ...");
+        let outcome = experiment::run(&dir, id, manifest, live, &runners);
+        if !json {
+            print(&outcome);
+        }
+        outcomes.push(outcome);
+    }
+    if json {
+        print_json(&json!({ "experiments": outcomes }))?;
+    } else {
+        let count = |verdict| outcomes.iter().filter(|o| o.verdict == verdict).count();
+        println!(
+            "experiments: {} pass, {} fail, {} doubtful, {} skipped",
+            count(Verdict::Pass),
+            count(Verdict::Fail),
+            count(Verdict::Doubtful),
+            count(Verdict::Skipped)
+        );
+    }
+    if outcomes.iter().any(|o| o.verdict == Verdict::Fail) {
+        return Err(Failure { code: 1, message: String::new() });
+    }
+    Ok(())
+}
+
+fn print(outcome: &Outcome) {
+    let verdict = match outcome.verdict {
+        Verdict::Pass => "pass",
+        Verdict::Fail => "FAIL",
+        Verdict::Doubtful => "doubtful",
+        Verdict::Skipped => "skipped",
+    };
+    let live = if outcome.live { ", live" } else { "" };
+    println!("{} ({}{live}): {verdict}. {}", outcome.id, outcome.source, outcome.title);
+    let mut rows = table(&["", "CHECK", "EXPECTED", "MEASURED"]);
+    for check in &outcome.checks {
+        let mark = if check.pass { "ok" } else { "MISS" };
+        let measured = check.measured.map_or_else(|| "-".into(), number);
+        let what = match &check.note {
+            Some(note) => format!("{} ({note})", check.what),
+            None => check.what.clone(),
+        };
+        rows.add_row(vec![mark.to_string(), what, check.expected.clone(), measured]);
+    }
+    print_table(rows, 3);
+    println!();
+}
+
+/// Six significant digits are enough to see, and to compare by eye.
+fn number(value: f64) -> String {
+    if value == 0.0 {
+        return "0".into();
+    }
+    let digits = (5 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
+    format!("{value:.digits$}")
+}

@@ -1,0 +1,159 @@
+//! `weir up` and `weir stats`: a live box, in its simplest form.
+
+use super::{Done, Failure, print_table, table};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use weir_conf::plan::Attach;
+use weir_core::port::{Port, PortConfig, WireConfig};
+use weir_core::sched::Registry;
+use weir_engine::control::Snapshot;
+use weir_engine::direction::{Delay, Managed};
+use weir_engine::up::{Setup, Side, up as bring_up};
+use weir_engine::worker::Pace;
+use weir_io::PoolSize;
+
+/// Where `weir up` serves statistics unless told otherwise.
+pub const SOCKET: &str = "/run/weir.sock";
+/// Frames handed to a port count their layer-2 header; segments not yet cut up may be 64 KB.
+const MTU: u32 = 1514;
+
+/// `weir up`: bridges two interfaces, each egress managed as the configuration says.
+pub fn up(conf: &Path, socket: &Path) -> Done {
+    let registry = Registry::builtin();
+    let plan = super::conf::read(conf, &registry)?;
+    let (left, right) = pair(&plan)?;
+    if !weir_io::sys::is_root() {
+        return Err(Failure::impossible("raw sockets need root"));
+    }
+    let side = |name: &str| -> Result<Side, Failure> {
+        let managed = match plan.interfaces.iter().any(|i| i.name == name) {
+            true => Some(managed(&plan, name, &registry)?),
+            false => None,
+        };
+        Ok(Side { interface: name.to_owned(), managed, delay: Delay::default() })
+    };
+    let setup = Setup {
+        left: side(&left)?,
+        right: side(&right)?,
+        pool: PoolSize::default(),
+        pace: Pace::default(),
+        socket: Some(socket.to_owned()),
+        observers: [None, None],
+    };
+    let box_ = bring_up(setup).map_err(|e| match e.kind() {
+        std::io::ErrorKind::PermissionDenied => Failure::impossible(e),
+        _ => Failure::failed(e),
+    })?;
+    eprintln!(
+        "weir: bridging {left} and {right}; `weir stats --socket {}` shows counters; end with ^C",
+        socket.display()
+    );
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone()).map_err(Failure::failed)?;
+    }
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(100));
+        if box_.has_ended() {
+            return Err(Failure::failed("the worker has ended by itself"));
+        }
+    }
+    let last = box_.stop().map_err(Failure::failed)?;
+    print_snapshot(&last);
+    Ok(())
+}
+
+/// The two interfaces of the bridge.
+fn pair(plan: &weir_conf::Plan) -> Result<(String, String), Failure> {
+    let mut pairs = plan.interfaces.iter().filter_map(|i| match &i.attach {
+        Attach::Bridge(peer) => Some((i.name.clone(), peer.clone())),
+        _ => None,
+    });
+    let Some((left, right)) = pairs.next() else {
+        return Err(Failure::usage(
+            "no interface says `attach bridge PEER`: write it behind the interface's discipline, PEER being the other port of the bridge",
+        ));
+    };
+    for (a, b) in pairs {
+        if (a != right || b != left) && (a != left || b != right) {
+            return Err(Failure::usage(format!(
+                "one bridge at a time: `{left}` with `{right}` and `{a}` with `{b}` are two; start `weir up` for each with a file of its own"
+            )));
+        }
+    }
+    Ok((left, right))
+}
+
+fn managed(plan: &weir_conf::Plan, name: &str, registry: &Registry) -> Result<Managed, Failure> {
+    let (built, link) = super::conf::build(plan, name, registry, None)?;
+    debug_assert_eq!(link.mtu, MTU);
+    let wire = match built.regulator {
+        Some(regulator) => WireConfig::Regulator { depth_bytes: regulator.depth_bytes },
+        None => WireConfig::Open,
+    };
+    let mut config = PortConfig::new(link, wire);
+    config.ecn = built.ecn;
+    Ok(Managed { port: Port::new(config, built.tree, built.classifier), ecn: built.ecn })
+}
+
+/// `weir stats`.
+pub fn stats(socket: &Path, json: bool) -> Done {
+    let text = weir_engine::server::fetch(socket).map_err(|e| {
+        Failure::failed(format!("{}: {e}; is `weir up` running, with this --socket?", socket.display()))
+    })?;
+    if json {
+        println!("{}", text.trim_end());
+        return Ok(());
+    }
+    let snapshot: Snapshot = serde_json::from_str(&text).map_err(Failure::failed)?;
+    print_snapshot(&snapshot);
+    Ok(())
+}
+
+fn print_snapshot(snapshot: &Snapshot) {
+    let seconds = snapshot.uptime_ns as f64 / 1e9;
+    let cpu = 100.0 * snapshot.cpu_ns as f64 / snapshot.uptime_ns.max(1) as f64;
+    println!("up {seconds:.1} s, worker at {cpu:.0} % of a processor");
+    if let Some(why) = &snapshot.failed {
+        println!("BYPASSED: the bridge forwards plainly: {why}");
+    }
+    for egress in &snapshot.egresses {
+        println!(
+            "\negress {}: {} packets out, {} lost before the queue (overrun {}, no buffer {}), {} refused by the device",
+            egress.interface,
+            egress.sent_packets,
+            egress.overrun_packets + egress.nobuf_packets,
+            egress.overrun_packets,
+            egress.nobuf_packets,
+            egress.refused_packets
+        );
+        let Some(port) = &egress.port else {
+            println!("not managed: forwarded plainly");
+            continue;
+        };
+        if let Some(why) = &port.broken {
+            println!("BYPASSED: runs as one FIFO: {why}");
+        }
+        let mut rows = table(&["CLASS", "OFFERED", "SENT", "BYTES", "DROPPED", "WAITING", "WHY"]);
+        for class in &port.classes {
+            let Some(books) = &class.books else { continue };
+            let why: BTreeMap<&String, &u64> =
+                books.dropped_packets.iter().filter(|(_, n)| **n > 0).collect();
+            let why: Vec<String> = why.iter().map(|(reason, n)| format!("{reason} {n}")).collect();
+            let dropped: u64 = books.dropped_packets.values().sum();
+            rows.add_row(vec![
+                class.name.clone(),
+                books.offered_packets.to_string(),
+                books.sent_packets.to_string(),
+                books.sent_bytes.to_string(),
+                dropped.to_string(),
+                books.inside_packets.to_string(),
+                why.join(", "),
+            ]);
+        }
+        print_table(rows, 1);
+    }
+}

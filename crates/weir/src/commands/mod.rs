@@ -1,0 +1,62 @@
+//! One module per group of subcommands.
+
+pub mod bench;
+pub mod check;
+pub mod conf;
+pub mod disciplines;
+pub mod experiment;
+pub mod live;
+pub mod run;
+
+use std::fmt::Display;
+
+/// Why a command did not succeed: an exit code, and what to say.
+pub struct Failure {
+    /// 1 failed, 2 usage or configuration, 3 not possible here.
+    pub code: u8,
+    /// May be empty where everything is said already.
+    pub message: String,
+}
+
+impl Failure {
+    /// A run broke, or an expectation was missed.
+    pub fn failed(message: impl Display) -> Self {
+        Failure { code: 1, message: message.to_string() }
+    }
+    /// A person's mistake.
+    pub fn usage(message: impl Display) -> Self {
+        Failure { code: 2, message: message.to_string() }
+    }
+    /// Not possible here.
+    pub fn impossible(message: impl Display) -> Self {
+        Failure { code: 3, message: message.to_string() }
+    }
+}
+
+/// The result of a command.
+pub type Done = Result<(), Failure>;
+
+/// A table with plain columns, as `ls` prints: no frames, numbers right.
+pub fn table(header: &[&str]) -> comfy_table::Table {
+    let mut table = comfy_table::Table::new();
+    table.load_preset(comfy_table::presets::NOTHING).set_header(header.to_vec());
+    table
+}
+
+/// Prints a table whose columns from `first_number` on are numbers.
+pub fn print_table(mut table: comfy_table::Table, first_number: usize) {
+    for (i, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if i >= first_number {
+            column.set_cell_alignment(comfy_table::CellAlignment::Right);
+        }
+    }
+    println!("{table}");
+}
+
+/// Prints JSON on one line of standard output.
+pub fn print_json(value: &impl serde::Serialize) -> Done {
+    let text = serde_json::to_string(value).map_err(Failure::failed)?;
+    println!("{text}");
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! `weir sim`, `weir lab`, `weir compare`: scenarios and their reports.
+
+use super::{Done, Failure, print_table, table};
+use std::cell::Cell;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use weir_scenario::expect::show;
+use weir_scenario::measure::Unit;
+use weir_scenario::{Report, Scenario, Time, plot};
+
+fn read(path: &Path) -> Result<Scenario, Failure> {
+    Scenario::read(path).map_err(|e| Failure::usage(format!("the scenario cannot be used\n{e}")))
+}
+
+fn sim_failure(error: weir_sim::Error) -> Failure {
+    match error {
+        weir_sim::Error::Input(_) => Failure::usage(error),
+        weir_sim::Error::Unsupported(_) => Failure::impossible(error),
+        weir_sim::Error::Io(_) => Failure::failed(error),
+    }
+}
+
+/// `weir sim`.
+pub fn simulate(path: &Path, seed: Option<u64>, out: Option<&Path>, packets: bool, json: bool) -> Done {
+    let scenario = read(path)?;
+    let mut file = match out {
+        Some(out) if packets => {
+            std::fs::create_dir_all(out).map_err(|e| Failure::failed(format!("{}: {e}", out.display())))?;
+            let path = out.join("packets.csv");
+            let file = std::fs::File::create(&path)
+                .map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
+            Some(std::io::BufWriter::new(file))
+        }
+        _ => None,
+    };
+    let bar = Bar::new();
+    let report = weir_sim::run(
+        &scenario,
+        weir_sim::Options {
+            seed,
+            packets: file.as_mut().map(|f| f as &mut dyn Write),
+            progress: Some(&mut |now, end| bar.show(now, end)),
+        },
+    )
+    .map_err(sim_failure)?;
+    bar.clear();
+    finish(&report, out, json)
+}
+
+/// One simulation for an experiment.
+pub fn simulate_quietly(scenario: &Scenario, seed: Option<u64>) -> Result<Report, String> {
+    weir_sim::run(scenario, weir_sim::Options { seed, ..weir_sim::Options::default() })
+        .map_err(|e| e.to_string())
+}
+
+/// `weir lab`.
+pub fn lab(path: &Path, out: Option<&Path>, json: bool) -> Done {
+    let scenario = read(path)?;
+    let bar = Bar::new();
+    let report = live(&scenario, Some(&|now, end| bar.show(now, end)))?;
+    bar.clear();
+    finish(&report, out, json)
+}
+
+/// One live run for an experiment.
+pub fn lab_quietly(scenario: &Scenario) -> Result<Report, Failure> {
+    live(scenario, None)
+}
+
+fn live(scenario: &Scenario, progress: Option<&dyn Fn(Time, Time)>) -> Result<Report, Failure> {
+    let options = weir_lab::Options { progress, ..weir_lab::Options::default() };
+    weir_lab::run(scenario, &options).map_err(lab_failure)
+}
+
+/// The exit code of a lab's error.
+pub fn lab_failure(error: weir_lab::Error) -> Failure {
+    match error {
+        weir_lab::Error::NotRoot | weir_lab::Error::Impossible(_) => Failure::impossible(error),
+        weir_lab::Error::Input(_) => Failure::usage(error),
+        weir_lab::Error::Broke(_) => Failure::failed(error),
+    }
+}
+
+/// `weir compare`.
+pub fn compare(a: &Path, b: &Path, json: bool) -> Done {
+    let read = |path| Report::read(path).map_err(Failure::usage);
+    let comparison = weir_scenario::compare(&read(a)?, &read(b)?);
+    if json {
+        return super::print_json(&comparison);
+    }
+    print!("{comparison}");
+    Ok(())
+}
+
+fn finish(report: &Report, out: Option<&Path>, json: bool) -> Done {
+    if let Some(out) = out {
+        let failed = |e: std::io::Error| Failure::failed(format!("{}: {e}", out.display()));
+        report.write(out).map_err(failed)?;
+        plot::write(out, report, None).map_err(failed)?;
+    }
+    if json {
+        print!("{}", report.to_json());
+    } else {
+        print_report(report);
+    }
+    if report.pass() { Ok(()) } else { Err(Failure::failed("an expectation was missed")) }
+}
+
+fn print_report(report: &Report) {
+    let meta = &report.meta;
+    let events = meta.events.as_ref().map(|hash| format!(", events {hash}")).unwrap_or_default();
+    println!(
+        "{} ({}), {}, seed {}{events}",
+        meta.scenario,
+        meta.kind.name(),
+        Time::from_nanos(meta.duration_ns),
+        meta.seed
+    );
+    for note in &meta.notes {
+        println!("note: {note}");
+    }
+    for port in &report.ports {
+        println!("\nport {}: {} at {}", port.name, port.discipline, show(port.rate_bps as f64, Unit::Rate));
+        let mut rows =
+            table(&["CLASS", "RATE", "SENT", "DROPPED", "MARKED", "DELAY MEAN", "P99", "MAX", "LONGEST"]);
+        for class in &port.classes {
+            let rate = class.sent.bytes as f64 * 8e9 / meta.duration_ns as f64;
+            rows.add_row(vec![
+                class.name.clone(),
+                show(rate, Unit::Rate),
+                class.sent.packets.to_string(),
+                class.dropped_in_all().packets.to_string(),
+                class.marked.to_string(),
+                show(class.delay.mean_ns, Unit::Time),
+                show(class.delay.p99_ns as f64, Unit::Time),
+                show(class.delay.max_ns as f64, Unit::Time),
+                class.backlog_max.packets.to_string(),
+            ]);
+        }
+        print_table(rows, 1);
+    }
+    if !report.flows.is_empty() {
+        println!();
+        let mut rows = table(&["FLOW", "FROM", "TO", "CLASS", "GOODPUT", "RETRANSMITS", "RTT MEAN"]);
+        for flow in &report.flows {
+            rows.add_row(vec![
+                flow.name.clone(),
+                flow.from.clone(),
+                flow.to.clone(),
+                flow.class.clone().unwrap_or_default(),
+                show(flow.goodput_bps, Unit::Rate),
+                flow.retransmits.to_string(),
+                show(flow.rtt.mean_ns, Unit::Time),
+            ]);
+        }
+        print_table(rows, 4);
+    }
+    if !report.checks.is_empty() {
+        println!();
+        let mut rows = table(&["", "EXPECTATION", "EXPECTED", "MEASURED"]);
+        for check in &report.checks {
+            let mark = if check.pass { "ok" } else { "MISS" };
+            let measured = check.measured.map_or_else(|| "-".into(), |m| format!("{m:.6}"));
+            rows.add_row(vec![mark.to_string(), check.what.clone(), check.expected.clone(), measured]);
+        }
+        print_table(rows, 3);
+    }
+}
+
+/// A progress bar on standard error, if that is a terminal.
+struct Bar {
+    shown: Cell<Option<u64>>,
+    on: bool,
+}
+
+impl Bar {
+    fn new() -> Self {
+        Bar { shown: Cell::new(None), on: std::io::stderr().is_terminal() }
+    }
+    fn show(&self, now: Time, end: Time) {
+        let percent = now.as_nanos().saturating_mul(100) / end.as_nanos().max(1);
+        if self.on && self.shown.get() != Some(percent) {
+            self.shown.set(Some(percent));
+            let filled = "#".repeat((percent / 4) as usize);
+            eprint!("\r[{filled:<25}] {percent} %");
+        }
+    }
+    fn clear(&self) {
+        if self.on && self.shown.get().is_some() {
+            eprint!("\r{:40}\r", "");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The file of an experiment.
+
+use serde::Deserialize;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use weir_scenario::report::Check;
+
+/// `experiments/ID.toml`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// What it shows, in a line.
+    pub title: String,
+    /// Paper and figure.
+    pub source: String,
+    /// What the paper reports, how we read it, and where we doubt it.
+    pub about: String,
+    /// Seeds that the mean is taken over, from the scenario's own upwards. Default 5.
+    #[serde(default = "five")]
+    pub seeds: u64,
+    /// Live runs that the median is taken over. Default 3.
+    #[serde(default = "three")]
+    pub live_runs: u64,
+    /// The scenarios.
+    #[serde(default)]
+    pub run: Vec<Run>,
+    /// Benchmarks that are run, by their names.
+    #[serde(default)]
+    pub bench: Vec<String>,
+    /// What must hold between measured values.
+    #[serde(default)]
+    pub compare: Vec<Compare>,
+}
+
+/// One scenario of an experiment.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// Its name in the output; may be empty if there is one.
+    #[serde(default)]
+    pub name: String,
+    /// The scenario for the simulator, below `experiments/`.
+    pub scenario: Option<PathBuf>,
+    /// The scenario for the lab.
+    pub live: Option<PathBuf>,
+    /// Report what is measured without judging it.
+    #[serde(default)]
+    pub reported: bool,
+    /// A check that fails makes the verdict doubtful instead of failed.
+    #[serde(default)]
+    pub doubtful: bool,
+}
+
+/// A statement about two measured values: left <= max(right * times, or_at_most), or with
+/// `at_least` the reverse.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Compare {
+    /// The statement in words.
+    pub what: String,
+    /// The value that is judged.
+    pub left: Value,
+    /// The value that it is held against.
+    pub right: Value,
+    /// Factor of the right value. Default 1.
+    #[serde(default = "one")]
+    pub times: f64,
+    /// With at most: the left value may reach this whatever the right one is.
+    pub or_at_most: Option<f64>,
+    /// Left >= right * times instead.
+    #[serde(default)]
+    pub at_least: bool,
+    /// A failure makes the verdict doubtful.
+    #[serde(default)]
+    pub doubtful: bool,
+}
+
+/// A measured value: the check `what` of the run `run`; or a benchmark by its name.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Value {
+    /// Name of the run; empty for a benchmark or a nameless run.
+    #[serde(default)]
+    pub run: String,
+    /// The check's text, or the benchmark's name.
+    pub what: String,
+    /// Subtracted from the measured value: an excess over an entitlement.
+    #[serde(default)]
+    pub above: f64,
+}
+
+fn five() -> u64 {
+    5
+}
+fn three() -> u64 {
+    3
+}
+fn one() -> f64 {
+    1.0
+}
+
+impl Manifest {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// Where and what is wrong.
+    pub fn read(path: &Path) -> Result<Manifest, String> {
+        let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        toml::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
+    }
+}
+
+impl Compare {
+    /// The check, or `None` if neither value was measured (the other kind of run).
+    pub fn check(&self, measured: &HashMap<(String, String), f64>) -> Option<Check> {
+        let find = |value: &Value| {
+            measured.get(&(value.run.clone(), value.what.clone())).map(|found| found - value.above)
+        };
+        let (left, right) = (find(&self.left), find(&self.right));
+        let (left, right) = match (left, right) {
+            (Some(left), Some(right)) => (left, right),
+            (None, None) => return None,
+            (left, _) => {
+                let missing = if left.is_none() { &self.left } else { &self.right };
+                let mut known: Vec<String> =
+                    measured.keys().map(|(run, what)| format!("{run}: {what}")).collect();
+                known.sort();
+                let note =
+                    format!("no value `{}: {}`; there are: {}", missing.run, missing.what, known.join("; "));
+                return Some(Check {
+                    what: self.what.clone(),
+                    expected: "two measured values".into(),
+                    measured: None,
+                    pass: false,
+                    note: Some(note),
+                });
+            }
+        };
+        let mut bound = right * self.times;
+        if let (Some(least), false) = (self.or_at_most, self.at_least) {
+            bound = bound.max(least);
+        }
+        let pass = if self.at_least { left >= bound } else { left <= bound };
+        let sign = if self.at_least { '≥' } else { '≤' };
+        Some(Check {
+            what: self.what.clone(),
+            expected: format!("{sign} {bound:.4}"),
+            measured: Some(left),
+            pass,
+            note: None,
+        })
+    }
+}

@@ -1,0 +1,231 @@
+//! `weir replay`: what a configuration does to recorded packets.
+//!
+//! One packet at a time on a wire of the trace's rate, no device ring, until the queue is empty.
+//! Output, one line per packet in the order of the events: `D,time_ns,class,size,index` when its
+//! last bit leaves (rounded down), `X,time_ns,class,size,index,reason` when it dies; `index`
+//! counts the input's packets from 0.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use weir_core::packet::{FrameRef, Meta, dissect};
+use weir_core::port::{Event, Port};
+use weir_core::units::Instant;
+use weir_io::trace::{Content, Trace, TraceError};
+
+/// What happened, in numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Summary {
+    /// Packets in the trace.
+    pub packets: u64,
+    /// Packets that left.
+    pub sent: u64,
+    /// Packets that died.
+    pub dropped: u64,
+    /// When the last packet left, ns.
+    pub end_ns: u64,
+    /// By class, in the order of their first packet.
+    pub classes: Vec<ClassSummary>,
+}
+
+/// One class of a replay.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct ClassSummary {
+    /// As the trace names it; for captures, as the configuration does.
+    pub class: String,
+    /// Packets that came.
+    pub offered_packets: u64,
+    /// Packets that left.
+    pub sent_packets: u64,
+    /// Bytes that left.
+    pub sent_bytes: u64,
+    /// Packets that died.
+    pub dropped_packets: u64,
+    /// Longest time from arrival to the last bit's leaving, ns.
+    pub delay_max_ns: u64,
+    /// Sum of those times, ns: divide by `sent_packets` for the mean.
+    pub delay_sum_ns: u128,
+}
+
+/// Why a replay stopped.
+#[derive(Debug)]
+pub enum ReplayError {
+    /// The trace could not be read.
+    Trace(TraceError),
+    /// The output could not be written.
+    Output(io::Error),
+    /// A class of the trace is not in the configuration.
+    Class {
+        /// Index of the packet.
+        packet: u64,
+        /// What the trace says.
+        found: String,
+        /// What the configuration has.
+        classes: String,
+    },
+}
+
+impl std::fmt::Display for ReplayError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ReplayError::Trace(e) => write!(f, "{e}"),
+            ReplayError::Output(e) => write!(f, "output: {e}"),
+            ReplayError::Class { packet, found, classes } => write!(
+                f,
+                "packet {packet}: no class `{found}` in the configuration; expected one of {classes}, or a number from 1"
+            ),
+        }
+    }
+}
+impl From<TraceError> for ReplayError {
+    fn from(e: TraceError) -> Self {
+        ReplayError::Trace(e)
+    }
+}
+
+/// Where the packets of a class of the trace go.
+struct Labels {
+    /// Leaf by name, and by index from 1 among the leaves of the file.
+    by_name: HashMap<String, usize>,
+    /// Terminal leaves in the order of the file.
+    leaves: Vec<(u32, String)>,
+    /// Name of each label, and the leaf if the discipline has classes.
+    labels: Vec<(String, Option<u32>)>,
+    classless: bool,
+}
+
+impl Labels {
+    fn new(port: &Port) -> Self {
+        let terminal =
+            |(i, l): (usize, &weir_core::sched::LeafInfo)| l.terminal.then(|| (i as u32, l.name.clone()));
+        let leaves: Vec<_> = port.leaves().iter().enumerate().filter_map(terminal).collect();
+        let classless = leaves.len() == 1 && leaves[0].1 == "all";
+        Labels { by_name: HashMap::new(), leaves, labels: Vec::new(), classless }
+    }
+    fn find(&mut self, class: &str) -> Option<usize> {
+        if let Some(&label) = self.by_name.get(class) {
+            return Some(label);
+        }
+        let leaf = if self.classless {
+            None
+        } else {
+            let by_name = self.leaves.iter().find(|(_, name)| name == class);
+            let by_index = || class.parse::<usize>().ok().and_then(|n| self.leaves.get(n.checked_sub(1)?));
+            Some(by_name.or_else(by_index)?.0)
+        };
+        self.labels.push((class.to_owned(), leaf));
+        self.by_name.insert(class.to_owned(), self.labels.len() - 1);
+        Some(self.labels.len() - 1)
+    }
+    fn of_leaf(&mut self, port: &Port, leaf: u32) -> usize {
+        let name = &port.leaves()[leaf as usize].name;
+        if let Some(&label) = self.by_name.get(name) {
+            return label;
+        }
+        self.labels.push((name.clone(), Some(leaf)));
+        self.by_name.insert(name.clone(), self.labels.len() - 1);
+        self.labels.len() - 1
+    }
+}
+
+/// Writes the lines and keeps the sums.
+struct Recorder<W> {
+    out: W,
+    /// Label of every packet, by index.
+    label_of: Vec<u32>,
+    summary: Summary,
+    error: Option<io::Error>,
+    now: Instant,
+}
+
+impl<W: Write> Recorder<W> {
+    fn record(&mut self, event: Event<'_>) {
+        let (meta, at, reason) = match event {
+            Event::Taken(_) => return,
+            Event::Sent(meta, at) => (meta, at, None),
+            Event::Dropped(meta, reason) => (meta, self.now, Some(reason)),
+        };
+        let (index, len, ns) = (meta.frame.0, meta.len, at.as_nanos());
+        let class = &mut self.summary.classes[self.label_of[index as usize] as usize];
+        let result = match reason {
+            None => {
+                let delay_ns = at.since(meta.arrival).as_nanos();
+                class.sent_packets += 1;
+                class.sent_bytes += u64::from(len);
+                class.delay_max_ns = class.delay_max_ns.max(delay_ns);
+                class.delay_sum_ns += u128::from(delay_ns);
+                self.summary.sent += 1;
+                self.summary.end_ns = ns;
+                writeln!(self.out, "D,{ns},{},{len},{index}", class.class)
+            }
+            Some(reason) => {
+                class.dropped_packets += 1;
+                self.summary.dropped += 1;
+                writeln!(self.out, "X,{ns},{},{len},{index},{}", class.class, reason.name())
+            }
+        };
+        if let Err(e) = result {
+            self.error.get_or_insert(e);
+        }
+    }
+}
+
+/// Runs `trace` through `port`, whose wire is the trace's rate with a ring of one.
+///
+/// # Errors
+/// A damaged trace, a class that the configuration does not have, a full disk.
+pub fn replay(trace: &mut Trace, port: &mut Port, out: impl Write) -> Result<Summary, ReplayError> {
+    let mut labels = Labels::new(port);
+    let mut recorder =
+        Recorder { out, label_of: Vec::new(), summary: Summary::default(), error: None, now: Instant::ZERO };
+    while let Some(record) = trace.next()? {
+        let index = recorder.summary.packets;
+        // Completions before this arrival first, each at its own time.
+        while port.next_event() < record.at {
+            recorder.now = port.next_event();
+            port.advance(recorder.now, &mut |event| recorder.record(event));
+        }
+        recorder.now = record.at;
+        let mut meta = Meta::new(record.len_bytes, record.at, FrameRef(index as u32));
+        let (label, key) = match record.content {
+            Content::Class { class, dscp } => {
+                let label = labels.find(class).ok_or_else(|| ReplayError::Class {
+                    packet: index,
+                    found: class.to_owned(),
+                    classes: labels.leaves.iter().map(|l| l.1.as_str()).collect::<Vec<_>>().join(", "),
+                })?;
+                // Without classes the trace's class is the flow.
+                let flow = label as u32 + 1;
+                (meta.flow, meta.src_hash, meta.dst_hash, meta.src_port) = (flow, flow, flow, flow as u16);
+                meta.leaf = labels.labels[label].1.unwrap_or(0);
+                meta.dscp = dscp.unwrap_or(0);
+                (label, None)
+            }
+            Content::Frame(bytes) => {
+                let key = dissect(bytes).key;
+                (labels.of_leaf(port, port.classify(&key)), Some(key))
+            }
+        };
+        for (name, _) in &labels.labels[recorder.summary.classes.len()..] {
+            recorder.summary.classes.push(ClassSummary { class: name.clone(), ..ClassSummary::default() });
+        }
+        recorder.label_of.push(label as u32);
+        recorder.summary.packets += 1;
+        recorder.summary.classes[label].offered_packets += 1;
+        match key {
+            Some(key) => port.receive(record.at, meta.len, meta.frame, &key, &mut |e| recorder.record(e)),
+            None => port.offer(record.at, meta, &mut |e| recorder.record(e)),
+        };
+        if let Some(e) = recorder.error.take() {
+            return Err(ReplayError::Output(e));
+        }
+    }
+    while port.next_event() != Instant::NEVER {
+        recorder.now = port.next_event();
+        port.advance(recorder.now, &mut |event| recorder.record(event));
+    }
+    recorder.out.flush().map_err(ReplayError::Output)?;
+    match recorder.error {
+        Some(e) => Err(ReplayError::Output(e)),
+        None => Ok(recorder.summary),
+    }
+}
