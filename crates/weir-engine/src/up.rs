@@ -7,8 +7,8 @@ use crate::server::Server;
 use crate::worker::{Pace, Worker};
 use std::io;
 use std::path::PathBuf;
-use weir_io::PoolSize;
 use weir_io::af_packet::AfPacket;
+use weir_io::{PoolSize, sys};
 
 /// One side of the box: an interface, and what manages what leaves by it.
 pub struct Side {
@@ -45,6 +45,10 @@ pub struct Up {
 /// Brings a box up. Needs root; the interfaces must exist and be up.
 pub fn up(setup: Setup) -> io::Result<Up> {
     let open = |name: &str| {
+        if !sys::interface(name)?.up {
+            let what = format!("interface {name} is down: `ip link set {name} up`");
+            return Err(io::Error::new(io::ErrorKind::NetworkDown, what));
+        }
         AfPacket::open(name, 0).map_err(|e| {
             let hint = match e.kind() {
                 io::ErrorKind::PermissionDenied => "; raw sockets need root",

@@ -134,6 +134,12 @@ pub fn listen(at: SocketAddrV4, options: &TcpOptions) -> io::Result<TcpListener>
 pub fn set_window(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     // Room for packets' bookkeeping besides their bytes; the clamp is what counts.
     set_number(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, number(bytes.saturating_mul(2)))?;
+    clamp_window(socket, bytes)
+}
+
+/// Repeats the limit of [`set_window`]: the kernel forgets it when it learns how much memory the
+/// connection's packets take, so a receiver says it again after reading.
+pub fn clamp_window(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     set_number(socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, number(bytes))
 }
 

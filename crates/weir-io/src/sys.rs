@@ -175,6 +175,33 @@ fn ethtool(interface: &str, command: u32, data: u32) -> io::Result<()> {
     check(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) }).map(|_| ())
 }
 
+/// What the system says of an interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Interface {
+    /// Largest packet without layer-2 header.
+    pub mtu: u32,
+    /// Whether it was brought up.
+    pub up: bool,
+}
+
+/// Asks about an interface of this network namespace.
+pub fn interface(name: &str) -> io::Result<Interface> {
+    interface_index(name)?;
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+    // SAFETY: an ifreq is plain bytes and a union, for which all zeroes is valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    copy_name(name, &mut request.ifr_name)?;
+    // SAFETY: SIOCGIFMTU reads the name of a valid ifreq and writes its number.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) })?;
+    // SAFETY: the call above filled this member of the union.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    // SAFETY: as above, for the flags.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS as _, &raw mut request) })?;
+    // SAFETY: the call above filled this member of the union.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    Ok(Interface { mtu: mtu.max(0) as u32, up: libc::c_int::from(flags) & libc::IFF_UP != 0 })
+}
+
 fn copy_name(name: &str, to: &mut [libc::c_char; libc::IFNAMSIZ]) -> io::Result<()> {
     if name.is_empty() || name.len() >= to.len() || name.contains('\0') {
         let say = format!("interface name {name:?}: must have 1 to {} bytes", to.len() - 1);
@@ -226,6 +253,13 @@ mod tests {
         b.send(b"x").unwrap();
         assert!(wait(&[a.as_fd()], None).unwrap());
         assert!(wait(&[b.as_fd(), a.as_fd()], Some(Duration::ZERO)).unwrap());
+    }
+
+    #[test]
+    fn the_loopback_tells_its_mtu() {
+        let lo = interface("lo").unwrap();
+        assert!(lo.mtu >= 1500, "{lo:?}");
+        assert!(interface("no-such-if0").is_err());
     }
 
     #[test]

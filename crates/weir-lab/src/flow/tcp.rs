@@ -183,6 +183,9 @@ fn read(spec: &ReceiverSpec, mut stream: TcpStream, port: u16) -> FlowReport {
             Ok(0) => break,
             Ok(n) => {
                 spec.count(&mut report, now(), n as u64);
+                if let Some(window) = window {
+                    let _ = socket::clamp_window(stream.as_fd(), window);
+                }
                 if spec.quick_ack {
                     let _ = socket::acknowledge_quickly(stream.as_fd());
                 }

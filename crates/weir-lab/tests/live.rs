@@ -1,0 +1,187 @@
+//! Scenarios live, and reversed; the data plane between kernels. Needs root.
+
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
+
+use weir_lab::{Error, Options, Program, run};
+use weir_scenario::{Report, Scenario};
+
+fn program() -> Program {
+    Program { path: env!("CARGO_BIN_EXE_weir-lab-node").into(), arguments: Vec::new() }
+}
+
+fn skipped() -> bool {
+    match weir_lab::bed::possible_here() {
+        Ok(()) => false,
+        Err(why) => {
+            eprintln!("SKIPPED: {why}");
+            true
+        }
+    }
+}
+
+fn scenario(text: &str) -> Scenario {
+    Scenario::from_toml("test.toml", text).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn live(text: &str) -> Result<Report, Error> {
+    let options = Options { program: Some(program()), ..Options::default() };
+    run(&scenario(text), &options)
+}
+
+/// Hosts a and b left, z right; 10 Mbit/s, round trip 10 ms.
+fn star(conf: &str, rest: &str) -> String {
+    let quoted = conf.replace('\n', "\\n");
+    format!(
+        r#"
+duration = "3s"
+host = [{{ name = "a" }}, {{ name = "b" }}, {{ name = "z" }}]
+link = [
+    {{ a = "a", b = "box", rate = "1G", delay = "2ms" }},
+    {{ a = "b", b = "box", rate = "1G", delay = "2ms" }},
+    {{ a = "box", b = "z", rate = "10M", delay = "3ms" }},
+]
+port = [{{ at = "box", to = "z", text = "{quoted}" }}]
+{rest}
+"#
+    )
+}
+
+fn shares(big: u32, small: u32) -> String {
+    format!(
+        "interface em0 bandwidth 10M cbq\nclass cbq em0 root NULL pbandwidth 100\n\
+         class cbq em0 x root exactbandwidth {big}M\nclass cbq em0 y root exactbandwidth {small}M default\n\
+         filter em0 x 0 5001 0 0 6\n"
+    )
+}
+
+const TWO_FLOWS: &str = r#"
+[[flow]]
+from = "a"
+to = "z"
+class = "x"
+[[flow]]
+from = "b"
+to = "z"
+port = 5002
+class = "y"
+"#;
+
+fn rate_bps(report: &Report, class: &str) -> f64 {
+    // From one second on, in cells of 100 ms.
+    let series = &report.ports[0].class(class).unwrap().series.sent_bytes;
+    let cells = (1_000_000_000 / report.meta.cell_ns) as usize;
+    let bytes: u64 = series.iter().skip(cells).sum();
+    bytes as f64 * 8.0 / 2.0
+}
+
+#[test]
+fn classes_get_their_shares_live_and_reversed() {
+    if skipped() {
+        return;
+    }
+    // The kernel's TCP under CBQ without borrowing: 6 and 2 Mbit/s, whoever asks for more.
+    let holds = |report: &Report, x_bps: f64, y_bps: f64| {
+        let near = |got: f64, want: f64| (got / want - 1.0).abs() < 0.2;
+        near(rate_bps(report, "x"), x_bps) && near(rate_bps(report, "y"), y_bps)
+    };
+    let report = live(&star(&shares(6, 2), TWO_FLOWS)).unwrap();
+    assert!(holds(&report, 6e6, 2e6), "{} {}", rate_bps(&report, "x"), rate_bps(&report, "y"));
+    let reversed = live(&star(&shares(2, 6), TWO_FLOWS)).unwrap();
+    assert!(!holds(&reversed, 6e6, 2e6) && holds(&reversed, 2e6, 6e6));
+    assert!(report.pass(), "{:?}", report.checks);
+    // The books agree with one another.
+    for class in &report.ports[0].classes {
+        let dropped = class.dropped_in_all().packets;
+        assert_eq!(
+            class.offered.packets,
+            class.sent.packets + dropped + class.left.packets,
+            "{}",
+            class.name
+        );
+    }
+    let link = report.link("box>z").unwrap();
+    assert!(link.utilisation > 0.7 && link.utilisation < 0.9, "{}", link.utilisation);
+    for flow in &report.flows {
+        assert!(flow.delivered_bytes > 400_000 && flow.rtt.count > 10, "{flow:?}");
+        assert!(flow.rtt.mean_ns > 9.5e6, "the path alone takes 10 ms: {}", flow.rtt.mean_ns);
+    }
+    assert!(!report.meta.notes.iter().any(|n| n.contains("not valid")), "{:?}", report.meta.notes);
+}
+
+#[test]
+fn a_flow_outside_its_asserted_class_is_found_out() {
+    if skipped() {
+        return;
+    }
+    let wrong = TWO_FLOWS.replace("class = \"x\"", "class = \"y\"");
+    let report = live(&star(&shares(6, 2), &wrong)).unwrap();
+    assert!(!report.pass());
+    assert!(report.flows[0].misclassified > 100 && report.flows[1].misclassified == 0);
+}
+
+#[test]
+fn delays_windows_and_datagrams_are_as_written() {
+    if skipped() {
+        return;
+    }
+    let rest = r#"
+[[flow]]
+from = "a"
+to = "z"
+window = 20000
+[[flow]]
+from = "b"
+to = "z"
+kind = "udp"
+port = 5002
+rate = "400k"
+size = 500
+[[flow]]
+from = "z"
+to = "b"
+kind = "rr"
+port = 5003
+request = 64
+response = 64
+pause = "5ms"
+"#;
+    let report = live(&star("interface em0 bandwidth 10M fifoq", rest)).unwrap();
+    let [window, datagrams, requests] = &report.flows[..] else { panic!("three flows") };
+    // 20 KB in 10 ms and a little for the queue: 16 Mbit/s would fit, were the link not 10.
+    assert!(window.retransmits == 0, "a window below the path's capacity loses nothing");
+    assert!(window.delivered_bytes > 2_000_000, "{}", window.delivered_bytes);
+    let queued = report.ports[0].classes[0].backlog_max.packets;
+    assert!(queued <= 16, "20 KB are 14 packets, and {queued} waited");
+    assert!((295..=305).contains(&datagrams.sent.packets), "{}", datagrams.sent.packets);
+    assert!(datagrams.lost == 0 && datagrams.one_way.count >= 290, "{datagrams:?}");
+    // One way: 5 ms and the queue's wait, no more than 14 packets' time.
+    let mean_ms = datagrams.one_way.mean_ns / 1e6;
+    assert!((5.0..25.0).contains(&mean_ms), "{mean_ms}");
+    assert!(requests.transactions > 50 && requests.rtt.mean_ns > 10e6, "{requests:?}");
+}
+
+#[test]
+fn what_cannot_run_here_says_why() {
+    if skipped() {
+        return;
+    }
+    let fifo = "interface em0 bandwidth 10M fifoq";
+    let ipv6 = "[[flow]]\nfrom = \"a\"\nto = \"z\"\nipv6 = true\n";
+    let both =
+        "[[flow]]\nfrom = \"a\"\nto = \"z\"\necn = true\n[[flow]]\nfrom = \"a\"\nto = \"z\"\nport = 5002\n";
+    let stays = "[[flow]]\nfrom = \"a\"\nto = \"b\"\n";
+    for (rest, said) in [
+        (ipv6, "flow `f1` is over IPv6"),
+        (both, "with and without `ecn` share host `a`"),
+        (stays, "stays on one side of the box"),
+    ] {
+        match live(&star(fifo, rest)) {
+            Err(Error::Impossible(why)) => assert!(why.contains(said), "{why}"),
+            other => panic!("{rest}: {other:?}"),
+        }
+    }
+    match live(&star("interface em0 bandwidth 10M cbbq", "")) {
+        Err(Error::Input(why)) => assert!(why.contains("cbbq"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+}
