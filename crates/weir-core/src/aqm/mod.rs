@@ -3,8 +3,10 @@
 //! An AQM sees a leaf's queue and answers with a `Decision`; the leaf carries it out.
 
 mod blue;
+pub(crate) mod codel;
 mod flow_valve;
 mod params;
+mod pie;
 mod red;
 mod rio;
 mod tail_drop;
@@ -15,7 +17,9 @@ use crate::units::Rate;
 use alloc::boxed::Box;
 
 pub use blue::Blue;
-pub use params::{BLUE_PARAMS, CLASS_PARAMS, QLIMIT_50, RED_PARAMS, RIO_PARAMS};
+pub use codel::Codel;
+pub use params::{BLUE_PARAMS, CLASS_PARAMS, CODEL_PARAMS, PIE_PARAMS, QLIMIT_50, RED_PARAMS, RIO_PARAMS};
+pub use pie::Pie;
 pub use red::Red;
 pub use rio::Rio;
 pub use tail_drop::TailDrop;
@@ -65,6 +69,8 @@ pub(crate) enum AnyAqm {
     Red(Box<Red>),
     Rio(Box<Rio>),
     Blue(Box<Blue>),
+    Codel(Box<Codel>),
+    Pie(Box<Pie>),
     Custom(Box<dyn Aqm>),
 }
 
@@ -75,6 +81,8 @@ impl AnyAqm {
             AnyAqm::Red(aqm) => aqm.arrive(cx, queue, limit, id),
             AnyAqm::Rio(aqm) => aqm.arrive(cx, queue, limit, id),
             AnyAqm::Blue(aqm) => aqm.arrive(cx, queue, limit, id),
+            AnyAqm::Codel(aqm) => aqm.arrive(cx, queue, limit, id),
+            AnyAqm::Pie(aqm) => aqm.arrive(cx, queue, limit, id),
             AnyAqm::Custom(aqm) => aqm.arrive(cx, queue, limit, id),
         }
     }
@@ -84,13 +92,16 @@ impl AnyAqm {
             AnyAqm::Red(aqm) => aqm.depart(cx, queue, id),
             AnyAqm::Rio(aqm) => aqm.depart(cx, queue, id),
             AnyAqm::Blue(aqm) => aqm.depart(cx, queue, id),
+            AnyAqm::Codel(aqm) => aqm.depart(cx, queue, id),
+            AnyAqm::Pie(aqm) => aqm.depart(cx, queue, id),
             AnyAqm::Custom(aqm) => aqm.depart(cx, queue, id),
         }
     }
     pub(crate) fn decides_at_departure(&self) -> bool {
         match self {
-            AnyAqm::Tail(_) | AnyAqm::Red(_) | AnyAqm::Rio(_) | AnyAqm::Blue(_) => false,
+            AnyAqm::Codel(_) => true,
             AnyAqm::Custom(aqm) => aqm.decides_at_departure(),
+            AnyAqm::Tail(_) | AnyAqm::Red(_) | AnyAqm::Rio(_) | AnyAqm::Blue(_) | AnyAqm::Pie(_) => false,
         }
     }
     pub(crate) fn get_mut(&mut self) -> &mut dyn Aqm {
@@ -99,6 +110,8 @@ impl AnyAqm {
             AnyAqm::Red(aqm) => aqm.as_mut(),
             AnyAqm::Rio(aqm) => aqm.as_mut(),
             AnyAqm::Blue(aqm) => aqm.as_mut(),
+            AnyAqm::Codel(aqm) => aqm.as_mut(),
+            AnyAqm::Pie(aqm) => aqm.as_mut(),
             AnyAqm::Custom(aqm) => aqm.as_mut(),
         }
     }
@@ -108,6 +121,8 @@ impl AnyAqm {
             AnyAqm::Red(aqm) => aqm.as_ref(),
             AnyAqm::Rio(aqm) => aqm.as_ref(),
             AnyAqm::Blue(aqm) => aqm.as_ref(),
+            AnyAqm::Codel(aqm) => aqm.as_ref(),
+            AnyAqm::Pie(aqm) => aqm.as_ref(),
             AnyAqm::Custom(aqm) => aqm.as_ref(),
         }
     }
@@ -120,6 +135,8 @@ pub(crate) enum Of {
     Red,
     Rio,
     Blue,
+    Codel,
+    Pie,
 }
 
 impl Of {
@@ -128,7 +145,13 @@ impl Of {
     /// # Errors
     /// `ParamError` for flags that contradict each other.
     fn class(class: &str, params: &Params) -> Result<Of, ParamError> {
-        let flags = [("rio", Of::Rio), ("red", Of::Red), ("drop-head", Of::Tail)];
+        let flags = [
+            ("rio", Of::Rio),
+            ("codel", Of::Codel),
+            ("pie", Of::Pie),
+            ("red", Of::Red),
+            ("drop-head", Of::Tail),
+        ];
         let mut asked = flags.into_iter().filter(|(word, _)| params.has(word));
         let first = asked.next();
         if let (Some((one, _)), Some((other, _))) = (first, asked.next()) {
@@ -136,14 +159,15 @@ impl Of {
             return Err(ParamError::new(class, other, other, expected));
         }
         // `ecn` and `flowvalve` alone mean RED, as they always did.
-        let red = ["ecn", "flowvalve"].into_iter().find(|word| params.has(word));
+        let red = ["flowvalve", "ecn"].into_iter().find(|word| params.has(word));
         match (first, red) {
             (Some((_, Of::Tail)), Some(word)) => {
                 let expected = alloc::format!("either drop-head or {word}, which means RED, not both");
                 Err(ParamError::new(class, "drop-head", "drop-head", expected))
             }
-            (Some((_, Of::Rio)), Some("flowvalve")) => {
-                Err(ParamError::new(class, "flowvalve", "flowvalve", "red with it: rio has no penalty box"))
+            (Some((name, Of::Rio | Of::Codel | Of::Pie)), Some("flowvalve")) => {
+                let expected = alloc::format!("red with it: {name} has no penalty box");
+                Err(ParamError::new(class, "flowvalve", "flowvalve", expected))
             }
             (Some((_, of)), _) => Ok(of),
             (None, Some(_)) => Ok(Of::Red),
@@ -155,8 +179,16 @@ impl Of {
     /// # Errors
     /// `ParamError` for parameters that contradict each other or are out of range.
     pub(crate) fn discipline(self, params: &Params, link: &Link) -> Result<Leaf, ParamError> {
-        let limit = if self == Of::Tail { 50 } else { 60 };
-        self.leaf("", params, link.rate, limit, link, false)
+        self.leaf("", params, link.rate, self.usual_limit().unwrap_or(50), link, false)
+    }
+    /// Length of the queue where `qlimit` says nothing; CoDel and PIE want room, for it is not the
+    /// length that they look at. `None` for tail drop: as its parent says.
+    fn usual_limit(self) -> Option<u32> {
+        match self {
+            Of::Tail => None,
+            Of::Red | Of::Rio | Of::Blue => Some(60),
+            Of::Codel | Of::Pie => Some(1000),
+        }
     }
     fn leaf(
         self,
@@ -182,13 +214,16 @@ impl Of {
                 AnyAqm::Rio(Box::new(rio))
             }
             Of::Blue => AnyAqm::Blue(Box::new(Blue::new(class, params)?)),
+            Of::Codel => AnyAqm::Codel(Box::new(Codel::new(class, params, link)?)),
+            Of::Pie => AnyAqm::Pie(Box::new(Pie::new(class, params, link)?)),
         };
         Ok(Leaf::new(limit, aqm).clearing_dscp(params.has("cleardscp")))
     }
 }
 
 /// The queue of a class: tail drop unless its parameters name an AQM. `rate` is what the class
-/// may expect, `limit` the queue length where `qlimit` says nothing (RED then has 60).
+/// may expect, `limit` the queue length where `qlimit` says nothing (RED
+/// and RIO then have 60, CoDel and PIE 1000).
 ///
 /// # Errors
 /// `ParamError` for parameters that contradict each other or are out of range.
@@ -200,6 +235,6 @@ pub(crate) fn leaf(
     link: &Link,
 ) -> Result<Leaf, ParamError> {
     let of = Of::class(class, params)?;
-    let limit = if of == Of::Tail || params.has("maxdelay") { limit } else { 60 };
+    let limit = if params.has("maxdelay") { limit } else { of.usual_limit().unwrap_or(limit) };
     of.leaf(class, params, rate, limit, link, true)
 }

@@ -93,18 +93,41 @@ pub const BLUE_PARAMS: &[ParamSpec] = &[
     ECN,
 ];
 
-const FLAGS: [ParamSpec; 6] = [
+const QLIMIT_1000: ParamSpec = P::discipline("qlimit", count(1, 1_000_000), "1000", "Queue length, packets.");
+const MILLIS: Kind = Kind::Time { bare: TimeUnit::Millis };
+const TARGET: &str = "Delay that the queue may keep, ms: 5 for codel, 15 for pie.";
+const CODEL_TUNING: [ParamSpec; 2] = [
+    P::discipline("target", MILLIS, "5ms", TARGET),
+    P::discipline("interval", MILLIS, "100ms", "How long CoDel waits for a good queue, ms: a long RTT."),
+];
+
+/// CoDel's parameters as an interface's discipline.
+pub const CODEL_PARAMS: &[ParamSpec] = &join::<4>(&[&[QLIMIT_1000], &CODEL_TUNING, &[ECN]]);
+
+/// PIE's parameters as an interface's discipline.
+pub const PIE_PARAMS: &[ParamSpec] = &[
+    QLIMIT_1000,
+    P::discipline("target", MILLIS, "15ms", TARGET),
+    P::discipline("tupdate", MILLIS, "15ms", "Time between two adjustments of the probability, ms."),
+    P::discipline("max-burst", MILLIS, "150ms", "A burst so long passes untouched after a quiet time, ms."),
+    ECN,
+];
+
+const FLAGS: [ParamSpec; 8] = [
     P::class("drop-head", Kind::Flag, "", "When the queue is full the oldest packet dies."),
     P::class("red", Kind::Flag, "", "RED: thresholds at 10 % and 30 % of the queue's length."),
     P::class("rio", Kind::Flag, "", "RIO: RED by three drop precedences."),
-    P::class("ecn", Kind::Flag, "", "RED that marks ECN-capable packets instead of dropping them."),
+    P::class("codel", Kind::Flag, "", "CoDel: drops by how long packets have waited."),
+    P::class("pie", Kind::Flag, "", "PIE: drops so that the delay stays near a target."),
+    P::class("ecn", Kind::Flag, "", "Mark ECN-capable packets instead of dropping them; alone it means RED."),
     P::class("flowvalve", Kind::Flag, "", "RED with a penalty box for unresponsive flows."),
     P::class("cleardscp", Kind::Flag, "", "Set the DSCP of departing packets to 0."),
 ];
 
 /// What a class of any scheduler may say about its queue. The tuning of an AQM counts only where
 /// the class has that AQM.
-pub const CLASS_PARAMS: &[ParamSpec] = &join::<28>(&[&FLAGS, &in_class(RED_TUNING), &in_class(RIO_TUNING)]);
+pub const CLASS_PARAMS: &[ParamSpec] =
+    &join::<32>(&[&FLAGS, &in_class(RED_TUNING), &in_class(RIO_TUNING), &in_class(CODEL_TUNING)]);
 
 /// The same parameters on a class.
 const fn in_class<const N: usize>(mut specs: [ParamSpec; N]) -> [ParamSpec; N] {

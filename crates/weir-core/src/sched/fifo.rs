@@ -59,6 +59,22 @@ pub(super) const BLUE: Entry = Entry {
     classes: Classes::None,
     build: Some(|node, builder| one_queue(Of::Blue, node, builder)),
 };
+pub(super) const CODEL: Entry = Entry {
+    name: "codel",
+    aliases: &[Alias { name: "codelq", implies: None }],
+    source: include_str!("../aqm/codel.rs"),
+    params: &[aqm::CODEL_PARAMS],
+    classes: Classes::None,
+    build: Some(|node, builder| one_queue(Of::Codel, node, builder)),
+};
+pub(super) const PIE: Entry = Entry {
+    name: "pie",
+    aliases: &[],
+    source: include_str!("../aqm/pie.rs"),
+    params: &[aqm::PIE_PARAMS],
+    classes: Classes::None,
+    build: Some(|node, builder| one_queue(Of::Pie, node, builder)),
+};
 
 fn one_queue(aqm: Of, node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
     Ok(Box::new(Fifo::new(aqm.discipline(&node.params, &builder.link)?)))

@@ -22,6 +22,8 @@ const BUILTIN: &[Entry] = &[
     super::drr::ENTRY,
     super::fifo::RIO,
     super::fifo::BLUE,
+    super::fifo::CODEL,
+    super::fifo::PIE,
     super::declared::CDNR,
 ];
 

@@ -1,0 +1,351 @@
+//! PIE: a drop probability, adjusted so that the queue's delay stays near a target.
+//!
+//! Principle: every `tupdate` a proportional-integral controller looks at the delay of the queue:
+//! the probability rises with the distance above `target` and with the delay's growth, and falls
+//! likewise. Arrivals are dropped with that probability, spread out so that drops neither cluster
+//! nor stay away. A burst of `max-burst` after a quiet time passes untouched.
+//! Paper: Pan et al., "PIE: A Lightweight Control Scheme to Address the Bufferbloat Problem",
+//! HPSR 2013; RFC 8033, 2017: section 4.1 is `early`, 4.2 `adjust`, 4.4 the burst allowance,
+//! 5.1 the marking threshold, 5.4 the spread.
+//! Where we differ, and why: the delay is the age of the oldest packet (the timestamps that the
+//! RFC allows in section 4.3), not a backlog over an estimated rate; there is no timer, the
+//! adjustments that were due are made up for at the next call, in closed form for the same delay.
+//! Cost: a comparison a packet, an adjustment each `tupdate`, and a random draw where the
+//! probability is above 0; 128 bytes a queue.
+//! Guarantees: `adjusts_as_the_reference`, `holds_the_target_against_a_responsive_load`,
+//! `a_burst_passes`, `ecn_marks_below_the_threshold`.
+//! Parameters: `target` (ms, 15), `tupdate` (ms, 15), `max-burst` (ms, 150), `qlimit` (packets,
+//! 1000), `ecn`. All at run time.
+
+use super::{Aqm, Decision};
+use crate::Random;
+use crate::packet::{List, PacketId};
+use crate::queue::{Cx, DropReason, Link, ParamError, Params, Visit};
+use crate::units::{Duration, Instant};
+
+/// A probability of one: units of 2^-40, so that the smallest steps of the controller (a
+/// microsecond at alpha / 2048) are still some 60 units.
+const ONE: i64 = 1 << 40;
+/// alpha = 1/8 and beta = 5/4 per second of delay, in units of 2^-40 a second of delay.
+const ALPHA: i64 = ONE / 8;
+const BETA: i64 = ONE / 8 * 10;
+/// Adjustments made up for at once; after so many at one delay the controller stands at an end.
+const MOST_ADJUSTMENTS: u64 = 2_048;
+
+#[derive(Clone, Copy, Debug)]
+struct Constants {
+    target: Duration,
+    update: Duration,
+    max_burst: Duration,
+    ecn: bool,
+    /// Two packets' bytes: a shorter queue is never dropped from.
+    spared: u64,
+}
+
+impl Constants {
+    fn with(mut self, class: &str, params: &Params) -> Result<Self, ParamError> {
+        self.target = params.time("target").unwrap_or(self.target);
+        self.update = params.time("tupdate").unwrap_or(self.update);
+        self.max_burst = params.time("max-burst").unwrap_or(self.max_burst);
+        self.ecn |= params.has("ecn");
+        for (name, time) in [("target", self.target), ("tupdate", self.update)] {
+            if time < Duration::from_micros(1) || time > Duration::from_secs(10) {
+                return Err(ParamError::new(class, name, time, "1us to 10s; 15ms suits the Internet"));
+            }
+        }
+        Ok(self)
+    }
+}
+
+/// The controller: what follows from the delays that it is shown.
+#[derive(Clone, Copy, Debug)]
+struct Controller {
+    probability: i64,
+    old_delay: Duration,
+    burst: Duration,
+}
+
+impl Controller {
+    /// One adjustment for a queue whose delay is `delay`. [RFC 8033 section 4.2]
+    fn adjust(&mut self, constants: &Constants, delay: Duration) {
+        let nanos = |d: Duration| d.as_nanos().min(10_000_000_000) as i64;
+        // Differences are below 2^34 ns and gains below 2^41: the product needs 75 bits.
+        let per = |ns: i64, gain: i64| (i128::from(ns) * i128::from(gain) / 1_000_000_000) as i64;
+        let mut step = per(nanos(delay) - nanos(constants.target), ALPHA)
+            + per(nanos(delay) - nanos(self.old_delay), BETA);
+        // Small probabilities move in small steps. [section 5.3]
+        step /= match self.probability {
+            p if p < ONE / 1_000_000 => 2048,
+            p if p < ONE / 100_000 => 512,
+            p if p < ONE / 10_000 => 128,
+            p if p < ONE / 1_000 => 32,
+            p if p < ONE / 100 => 8,
+            p if p < ONE / 10 => 2,
+            _ => 1,
+        };
+        if self.probability >= ONE / 10 {
+            step = step.min(ONE / 50);
+        }
+        self.probability += step;
+        if delay.is_zero() && self.old_delay.is_zero() {
+            self.probability -= self.probability / 64;
+        }
+        self.probability = self.probability.clamp(0, ONE);
+        self.old_delay = delay;
+        self.burst = self.burst.saturating_sub(constants.update);
+        let calm = constants.target.as_nanos() / 2;
+        if self.probability == 0 && delay.as_nanos() < calm && self.old_delay.as_nanos() < calm {
+            self.burst = constants.max_burst;
+        }
+    }
+}
+
+/// PIE for one queue.
+#[derive(Debug)]
+pub struct Pie {
+    controller: Controller,
+    /// Sum of the probabilities since the last drop. [section 5.4]
+    accumulated: i64,
+    next_update: Instant,
+    constants: Constants,
+    early: u64,
+    marks: u64,
+}
+
+impl Pie {
+    /// PIE as `params` say.
+    ///
+    /// # Errors
+    /// `ParamError` for a time out of range.
+    pub(crate) fn new(class: &str, params: &Params, link: &Link) -> Result<Self, ParamError> {
+        let constants = Constants {
+            target: Duration::from_millis(15),
+            update: Duration::from_millis(15),
+            max_burst: Duration::from_millis(150),
+            ecn: false,
+            spared: 2 * u64::from(link.mtu),
+        }
+        .with(class, params)?;
+        Ok(Pie {
+            controller: Controller { probability: 0, old_delay: Duration::ZERO, burst: constants.max_burst },
+            accumulated: 0,
+            next_update: Instant::ZERO,
+            constants,
+            early: 0,
+            marks: 0,
+        })
+    }
+    /// Makes up for the adjustments that are due.
+    fn catch_up(&mut self, cx: &Cx, queue: &List) {
+        if cx.now < self.next_update {
+            return;
+        }
+        let delay = queue.front(&cx.packets).map_or(Duration::ZERO, |row| cx.now.since(row.enqueued));
+        let late = cx.now.since(self.next_update).as_nanos() / self.constants.update.as_nanos();
+        for _ in 0..=late.min(MOST_ADJUSTMENTS) {
+            self.controller.adjust(&self.constants, delay);
+        }
+        self.next_update = cx.now + self.constants.update;
+    }
+    /// Whether this arrival is dropped or marked. [section 4.1]
+    fn early(&mut self, random: &mut Random, bytes: u64) -> bool {
+        let Controller { probability, old_delay, burst } = self.controller;
+        let calm = old_delay.as_nanos() < self.constants.target.as_nanos() / 2;
+        if !burst.is_zero() || bytes <= self.constants.spared || (calm && probability < ONE / 5) {
+            return false;
+        }
+        if probability == 0 {
+            self.accumulated = 0;
+            return false;
+        }
+        self.accumulated = (self.accumulated + probability).min(16 * ONE);
+        if self.accumulated < ONE / 100 * 85 {
+            return false;
+        }
+        if self.accumulated >= ONE / 10 * 85 || (random.below(ONE as u64) as i64) < probability {
+            self.accumulated = 0;
+            return true;
+        }
+        false
+    }
+}
+
+impl Aqm for Pie {
+    fn arrive(&mut self, cx: &mut Cx, queue: &List, limit: u32, id: &PacketId) -> Decision {
+        self.catch_up(cx, queue);
+        if cx.adopting() {
+            return Decision::Accept;
+        }
+        if queue.packets() >= limit {
+            return Decision::Drop(DropReason::Tail);
+        }
+        if !self.early(&mut cx.random, queue.bytes()) {
+            return Decision::Accept;
+        }
+        // Above 10 % marks do not help any more. [section 5.1]
+        if self.constants.ecn && self.controller.probability < ONE / 10 && cx.packets.get(id).ecn_capable() {
+            self.marks += 1;
+            return Decision::Mark(DropReason::Early);
+        }
+        self.early += 1;
+        Decision::Drop(DropReason::Early)
+    }
+    fn depart(&mut self, cx: &mut Cx, queue: &List, _id: &PacketId) -> Decision {
+        self.catch_up(cx, queue);
+        Decision::Accept
+    }
+    fn reconfigure(&mut self, class: &str, params: &Params, _: &Link) -> Result<(), ParamError> {
+        self.constants = self.constants.with(class, params)?;
+        Ok(())
+    }
+    fn visit_stats(&self, visit: &mut dyn Visit) {
+        visit.value("probability", "2^-40", self.controller.probability);
+        visit.value("delay", "ns", self.controller.old_delay.as_nanos() as i64);
+        visit.value("burst_allowance", "ns", self.controller.burst.as_nanos() as i64);
+        visit.value("dropped_early", "packets", self.early as i64);
+        visit.value("marked_early", "packets", self.marks as i64);
+        visit.value("target", "ns", self.constants.target.as_nanos() as i64);
+        visit.value("tupdate", "ns", self.constants.update.as_nanos() as i64);
+        visit.value("max_burst", "ns", self.constants.max_burst.as_nanos() as i64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::{Value, Verdict};
+    use crate::sched::testing::{Bench, node, stat};
+
+    fn constants() -> Constants {
+        Constants {
+            target: Duration::from_millis(15),
+            update: Duration::from_millis(15),
+            max_burst: Duration::from_millis(150),
+            ecn: false,
+            spared: 3000,
+        }
+    }
+
+    #[test]
+    fn adjusts_as_the_reference() {
+        let mut random = Random::new(4);
+        let mut ours = Controller { probability: 0, old_delay: Duration::ZERO, burst: Duration::ZERO };
+        let (mut p, mut old, mut seen) = (0.0f64, 0.0f64, 0.0f64);
+        let mut delay = 0i64;
+        for step in 0..20_000 {
+            // A walk that visits everything from an empty queue to 100 ms.
+            let centre = if step / 1_000 % 2 == 0 { 16_000_000 } else { 13_000_000 };
+            delay = (delay + (centre - delay) / 8 + random.below(4_000_000) as i64 - 2_000_000).max(0);
+            ours.adjust(&constants(), Duration::from_nanos(delay as u64));
+            let now = delay as f64 / 1e9;
+            let mut change = 0.125 * (now - 0.015) + 1.25 * (now - old);
+            let scales =
+                [(1e-6, 2048.0), (1e-5, 512.0), (1e-4, 128.0), (1e-3, 32.0), (1e-2, 8.0), (1e-1, 2.0)];
+            change /= scales.iter().find(|(limit, _)| p < *limit).map_or(1.0, |(_, scale)| *scale);
+            p = (p + if p >= 0.1 { change.min(0.02) } else { change }).clamp(0.0, 1.0);
+            if now == 0.0 && old == 0.0 {
+                p *= 1.0 - 1.0 / 64.0;
+            }
+            old = now;
+            seen = seen.max(p);
+            let value = ours.probability as f64 / ONE as f64;
+            assert!((value - p).abs() <= 1e-5 + 0.01 * p, "step {step} (seed 4): {value} for {p}");
+            // The reference follows, so that a step near a threshold is not counted twice.
+            p = value;
+        }
+        assert!(seen > 1e-3, "the walk stayed at {seen}");
+    }
+
+    /// A load that halves its rate when it loses a packet and grows by 1 % each 20 ms: mean delay
+    /// in ms of the second half of 60 s.
+    fn mean_delay(discipline: &str) -> f64 {
+        let mut bench = Bench::new(&node(discipline, &[("qlimit", Value::Count(200))]), 9);
+        let (mut rate, mut credit, mut sum, mut n, mut cut) = (1.2f64, 0.0f64, 0.0f64, 0.0f64, 0u64);
+        for ms in 0..60_000u64 {
+            bench.cx.now = Instant::from_millis(ms);
+            credit += rate;
+            while credit >= 1.0 {
+                credit -= 1.0;
+                if bench.offer(1250, |_| {}) == Verdict::Dropped && ms > cut {
+                    (rate, cut) = (rate / 2.0, ms + 20);
+                }
+            }
+            if ms % 20 == 0 {
+                rate = (rate * 1.01).min(3.0);
+            }
+            if let Some(sent) = bench.serve()
+                && ms > 30_000
+            {
+                sum += bench.cx.now.since(sent.arrival).as_nanos() as f64 / 1e6;
+                n += 1.0;
+            }
+        }
+        bench.check();
+        sum / n
+    }
+
+    #[test]
+    fn holds_the_target_against_a_responsive_load() {
+        let mean = mean_delay("pie");
+        assert!((2.0..30.0).contains(&mean), "{mean} ms around a target of 15 ms");
+        let tail = mean_delay("fifoq");
+        assert!(tail > 3.0 * mean, "reversed: {tail} ms without PIE");
+    }
+
+    #[test]
+    fn a_burst_passes() {
+        let mut bench = Bench::new(&node("pie", &[]), 1);
+        for ms in 0..140u64 {
+            bench.cx.now = Instant::from_millis(ms);
+            for _ in 0..3 {
+                assert_eq!(bench.offer(1250, |_| {}), Verdict::Queued, "{ms} ms");
+            }
+            bench.serve();
+        }
+        for ms in 140..3_000u64 {
+            bench.cx.now = Instant::from_millis(ms);
+            bench.offer(1250, |_| {});
+            bench.serve();
+        }
+        assert!(!bench.dropped.is_empty(), "the same queue, standing, is not spared");
+    }
+
+    #[test]
+    fn ecn_marks_below_the_threshold() {
+        let mut bench =
+            Bench::new(&node("pie", &[("ecn", Value::Flag), ("qlimit", Value::Count(100_000))]), 1);
+        let (mut marks_seen, mut high_marks) = (0, 0);
+        for ms in 0..20_000u64 {
+            bench.cx.now = Instant::from_millis(ms);
+            for _ in 0..1 + u64::from(ms % 10 == 0) {
+                let before = stat(&*bench.tree.discipline, "marked_early");
+                let low = stat(&*bench.tree.discipline, "probability") < ONE / 10;
+                bench.offer(1250, |m| m.ecn = 2);
+                let marked = stat(&*bench.tree.discipline, "marked_early") > before;
+                marks_seen += u32::from(marked);
+                high_marks += u32::from(marked && !low);
+            }
+            bench.serve();
+        }
+        // The probability may cross the threshold within the call that marks.
+        assert!(marks_seen > 5 && high_marks <= 2, "{marks_seen} marks, {high_marks} above 10 %");
+        assert!(bench.dropped.iter().any(|(_, reason)| *reason == DropReason::Early), "and drops above");
+    }
+
+    #[test]
+    fn a_long_silence_costs_little_and_forgets() {
+        let mut bench = Bench::new(&node("pie", &[]), 1);
+        for ms in 0..3_000u64 {
+            bench.cx.now = Instant::from_millis(ms);
+            bench.offer(1250, |_| {});
+            bench.offer(1250, |_| {});
+            bench.serve();
+        }
+        assert!(stat(&*bench.tree.discipline, "probability") > 0);
+        while bench.serve().is_some() {}
+        bench.cx.now += Duration::from_secs(300_000_000);
+        bench.offer(1250, |_| {});
+        assert_eq!(stat(&*bench.tree.discipline, "probability"), 0);
+        assert_eq!(stat(&*bench.tree.discipline, "burst_allowance"), 150_000_000);
+    }
+}
