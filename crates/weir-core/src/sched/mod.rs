@@ -5,6 +5,7 @@ mod declared;
 mod drr;
 mod fifo;
 mod flows;
+mod fq_codel;
 pub mod hfsc;
 mod longest;
 mod priq;

@@ -20,6 +20,7 @@ const BUILTIN: &[Entry] = &[
     super::wfq::ENTRY,
     super::fifo::RED,
     super::drr::ENTRY,
+    super::fq_codel::ENTRY,
     super::fifo::RIO,
     super::fifo::BLUE,
     super::fifo::CODEL,

@@ -1,0 +1,480 @@
+//! FQ-CoDel: fair queues, each managed by CoDel, with new flows first.
+//!
+//! Principle: a keyed hash puts each flow into one of a fixed number of queues, which deficit
+//! round robin serves by bytes. A queue that just became busy is served before all that have been
+//! busy for a turn, so a flow that sends less than its share (a key press, a DNS answer) never
+//! waits behind a download. Each queue has a CoDel of its own: the flow that builds a queue is the
+//! one that is told to slow down.
+//! Paper: Hoeiland-Joergensen, McKenney, Taht, Gettys and Dumazet, "The Flow Queue CoDel Packet
+//! Scheduler and Active Queue Management Algorithm", RFC 8290, 2018: section 4.1 is `enqueue`,
+//! 4.2 `dequeue`, 5.2 the choice of the longest queue. CoDel: see `codel`.
+//! Where we differ, and why: the hash is universal and keyed from the port's seed, so that nobody
+//! outside can aim at another's queue; when the buffer is full the oldest packets of the longest
+//! queue die one by one, not in batches of half a queue, since finding it is cheap here.
+//! Cost: some 20 ns a packet; the logarithm of the busy queues when the buffer overflows; 88 bytes
+//! a queue.
+//! Guarantees: a sparse flow waits for other new flows and one packet
+//! (`a_sparse_flow_passes_a_download`); shares of backlogged flows are within a quantum and a
+//! packet (`backlogged_flows_share_equally`); state is bounded (`forged_flows_grow_nothing`).
+//! Parameters: `flows` (1 to 65536, 1024), `quantum` (bytes, 256 to 1M, the MTU), `target` (ms,
+//! 5), `interval` (ms, 100), `qlimit` (packets, 10240: all queues together), `noecn`. At run time
+//! all but `flows`.
+
+use super::longest::Longest;
+use super::registry::{Alias, Builder, Classes, Entry, Node};
+use crate::aqm::codel::{Constants, Fate, Law};
+use crate::packet::{List, NIL, PacketId};
+use crate::queue::ParamSpec as P;
+use crate::queue::{
+    Backlog, Broken, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params, TimeUnit,
+    Verdict, Visit,
+};
+use crate::units::Duration;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// The ECN codepoint "congestion experienced".
+const CE: u8 = 3;
+const MILLIS: Kind = Kind::Time { bare: TimeUnit::Millis };
+const QUANTUM_MAX: u64 = 1 << 20;
+const PARAMS: &[ParamSpec] = &[
+    P::discipline("flows", Kind::Count { min: 1, max: 65_536 }, "1024", "Queues that flows are hashed to."),
+    P::discipline("quantum", Kind::Bytes { min: 256, max: QUANTUM_MAX }, "MTU", "Bytes that a turn adds."),
+    P::discipline("target", MILLIS, "5ms", "Delay that each queue may keep, ms."),
+    P::discipline("interval", MILLIS, "100ms", "How long CoDel waits for a good queue, ms: a long RTT."),
+    P::discipline(
+        "qlimit",
+        Kind::Count { min: 1, max: 1_000_000 },
+        "10240",
+        "Packets that all queues hold together.",
+    ),
+    P::discipline("noecn", Kind::Flag, "", "Drop ECN-capable packets instead of marking them."),
+];
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "fqcodel",
+    aliases: &[Alias { name: "fq_codel", implies: None }],
+    source: include_str!("fq_codel.rs"),
+    params: &[PARAMS],
+    classes: Classes::None,
+    build: Some(build),
+};
+
+/// In which list of busy queues a queue stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    Idle,
+    New,
+    Old,
+}
+
+struct Flow {
+    list: List,
+    law: Law,
+    deficit: i32,
+    next: u32,
+    place: Place,
+}
+
+/// A first-in, first-out list of queues, linked through `Flow::next`.
+struct Chain {
+    head: u32,
+    tail: u32,
+}
+
+impl Chain {
+    const EMPTY: Chain = Chain { head: NIL, tail: NIL };
+
+    fn push(&mut self, flows: &mut [Flow], index: u32) {
+        flows[index as usize].next = NIL;
+        match self.tail {
+            NIL => self.head = index,
+            tail => flows[tail as usize].next = index,
+        }
+        self.tail = index;
+    }
+    fn pop(&mut self, flows: &[Flow]) {
+        self.head = flows[self.head as usize].next;
+        if self.head == NIL {
+            self.tail = NIL;
+        }
+    }
+}
+
+struct FqCodel {
+    flows: Vec<Flow>,
+    new: Chain,
+    old: Chain,
+    packets: u32,
+    bytes: u64,
+    limit: u32,
+    quantum: i32,
+    constants: Constants,
+    longest: Longest,
+    /// Multiplier and summand of the hash, from the port's random stream at the first packet.
+    key: Option<(u64, u64)>,
+    marked: u64,
+    dropped: u64,
+    pushed_out: u64,
+    new_flows: u64,
+    longest_wait: Duration,
+}
+
+fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
+    let count = node.params.count("flows").unwrap_or(1024);
+    if !(1..=65_536).contains(&count) {
+        return Err(ParamError::new("", "flows", count, "1 to 65536"));
+    }
+    let mut constants = Constants::new(builder.link.mtu);
+    constants.ecn = true;
+    let flow = |_| Flow { list: List::new(), law: Law::default(), deficit: 0, next: NIL, place: Place::Idle };
+    let mut discipline = FqCodel {
+        flows: (0..count).map(flow).collect(),
+        new: Chain::EMPTY,
+        old: Chain::EMPTY,
+        packets: 0,
+        bytes: 0,
+        limit: 10_240,
+        quantum: builder.link.mtu.clamp(256, QUANTUM_MAX as u32) as i32,
+        constants,
+        longest: Longest::new(count as usize),
+        key: None,
+        marked: 0,
+        dropped: 0,
+        pushed_out: 0,
+        new_flows: 0,
+        longest_wait: Duration::ZERO,
+    };
+    discipline.set(&node.params)?;
+    Ok(Box::new(discipline))
+}
+
+impl FqCodel {
+    fn set(&mut self, params: &Params) -> Result<(), ParamError> {
+        let mut constants = self.constants.with("", params)?;
+        constants.ecn &= !params.has("noecn");
+        let quantum = match params.bytes("quantum") {
+            Some(bytes) if !(256..=QUANTUM_MAX).contains(&bytes) => {
+                return Err(ParamError::new("", "quantum", bytes, "256 bytes to 1M; one MTU suits most"));
+            }
+            Some(bytes) => bytes as i32,
+            None => self.quantum,
+        };
+        self.limit = params.count("qlimit").map_or(self.limit, |n| n.min(u64::from(u32::MAX)) as u32);
+        (self.constants, self.quantum) = (constants, quantum);
+        Ok(())
+    }
+    /// Multiply-shift hashing, universal for random odd keys (Dietzfelbinger et al. 1997).
+    fn queue_of(&mut self, cx: &mut Cx, flow: u32) -> usize {
+        let (a, b) = *self.key.get_or_insert_with(|| (cx.random.next_u64() | 1, cx.random.next_u64()));
+        let mixed = a.wrapping_mul(u64::from(flow)).wrapping_add(b) >> 32;
+        ((mixed * self.flows.len() as u64) >> 32) as usize
+    }
+    /// Drops the oldest packets of the longest queue until the limit holds; false if the packet of
+    /// that row was among them.
+    fn shed(&mut self, cx: &mut Cx, row: usize) -> bool {
+        let mut survives = true;
+        while self.packets > self.limit && !cx.adopting() {
+            if !self.longest.is_awake() {
+                let busy = self.flows.iter().enumerate().filter(|(_, flow)| !flow.list.is_empty());
+                self.longest.wake(busy.map(|(index, flow)| (index as u32, flow.list.bytes())));
+            }
+            let flows = &self.flows;
+            let Some(index) = self.longest.longest(|index| flows[index as usize].list.bytes()) else { break };
+            let Some(victim) = self.flows[index as usize].list.pop_front(&mut cx.packets) else { break };
+            survives &= victim.index() != row;
+            self.pushed_out += 1;
+            self.forget(cx.packets.get(&victim).len);
+            cx.drop(victim, DropReason::Pushout);
+        }
+        survives
+    }
+    fn forget(&mut self, len: u32) {
+        self.packets -= 1;
+        self.bytes -= u64::from(len);
+        if self.longest.is_awake() && self.packets < self.limit / 2 {
+            self.longest.sleep();
+        }
+    }
+    /// The next packet of a queue that its CoDel lets pass.
+    fn pull(&mut self, cx: &mut Cx, index: u32) -> Option<PacketId> {
+        loop {
+            let flow = &mut self.flows[index as usize];
+            let id = flow.list.pop_front(&mut cx.packets)?;
+            let row = cx.packets.get_mut(&id);
+            let (len, left) = (row.len, flow.list.bytes());
+            let fate = flow.law.judge(&self.constants, cx.now, row.enqueued, left, row.ecn_capable());
+            self.longest_wait = self.longest_wait.max(cx.now.since(row.enqueued));
+            if fate == Fate::Mark {
+                row.ecn = CE;
+                self.marked += 1;
+            }
+            self.forget(len);
+            if fate != Fate::Drop {
+                self.flows[index as usize].deficit -= len as i32;
+                return Some(id);
+            }
+            self.dropped += 1;
+            cx.drop(id, DropReason::Head);
+        }
+    }
+}
+
+impl Discipline for FqCodel {
+    fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
+        let (hash, len) = (cx.packets.get(&id).flow, cx.packets.get(&id).len);
+        let (index, row) = (self.queue_of(cx, hash), id.index());
+        let flow = &mut self.flows[index];
+        flow.list.push_back(&mut cx.packets, id);
+        self.packets += 1;
+        self.bytes += u64::from(len);
+        if self.longest.is_awake() {
+            self.longest.grown(index as u32, flow.list.bytes());
+        }
+        if flow.place == Place::Idle {
+            (flow.place, flow.deficit) = (Place::New, self.quantum);
+            self.new_flows += 1;
+            self.new.push(&mut self.flows, index as u32);
+        }
+        if self.packets > self.limit && !self.shed(cx, row) { Verdict::Dropped } else { Verdict::Queued }
+    }
+    fn dequeue(&mut self, cx: &mut Cx) -> Next {
+        while self.packets > 0 {
+            let (index, from_new) = match (self.new.head, self.old.head) {
+                (NIL, NIL) => {
+                    cx.broken("fqcodel", "packets wait and no queue is busy");
+                    return Next::Idle;
+                }
+                (NIL, old) => (old, false),
+                (new, _) => (new, true),
+            };
+            if self.flows[index as usize].deficit > 0
+                && let Some(id) = self.pull(cx, index)
+            {
+                return Next::Packet(id);
+            }
+            // Its turn is over, or it is empty. A new queue that ran empty takes one turn among the
+            // old ones all the same, or it could come back as new for ever. [RFC 8290 section 4.2]
+            let chain = if from_new { &mut self.new } else { &mut self.old };
+            chain.pop(&self.flows);
+            let flow = &mut self.flows[index as usize];
+            let stays = flow.deficit <= 0 || (from_new && self.old.head != NIL);
+            if flow.deficit <= 0 {
+                flow.deficit += self.quantum;
+            }
+            flow.place = if stays { Place::Old } else { Place::Idle };
+            if stays {
+                self.old.push(&mut self.flows, index);
+            }
+        }
+        Next::Idle
+    }
+    fn backlog(&self) -> Backlog {
+        Backlog { packets: u64::from(self.packets), bytes: self.bytes }
+    }
+    fn is_empty(&self) -> bool {
+        self.packets == 0
+    }
+    fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
+        for flow in &mut self.flows {
+            while let Some(id) = flow.list.pop_front(&mut cx.packets) {
+                cx.drop(id, reason);
+            }
+            (flow.place, flow.law) = (Place::Idle, Law::default());
+        }
+        (self.new, self.old) = (Chain::EMPTY, Chain::EMPTY);
+        (self.packets, self.bytes) = (0, 0);
+        self.longest.sleep();
+    }
+    fn reconfigure(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
+        if !class.is_empty() {
+            return Err(ParamError::new(class, "class", class, "no class: fqcodel has none"));
+        }
+        if let Some(count) = params.count("flows").filter(|&n| n != self.flows.len() as u64) {
+            let expected = "what it was: a flow must not change queues while packets wait; write it on the \
+                            interface line and load the file anew";
+            return Err(ParamError::new("", "flows", count, expected));
+        }
+        self.set(params)?;
+        self.shed(cx, usize::MAX);
+        Ok(())
+    }
+    fn visit_stats(&self, visit: &mut dyn Visit) {
+        visit.value("backlog", "packets", i64::from(self.packets));
+        visit.value("backlog_bytes", "bytes", self.bytes as i64);
+        visit.value("limit", "packets", i64::from(self.limit));
+        visit.value("queues", "", self.flows.len() as i64);
+        visit.value("queues_busy", "", self.flows.iter().filter(|f| f.place != Place::Idle).count() as i64);
+        visit.value("new_flows", "", self.new_flows as i64);
+        visit.value("dropped_by_codel", "packets", self.dropped as i64);
+        visit.value("pushed_out", "packets", self.pushed_out as i64);
+        visit.value("marked", "packets", self.marked as i64);
+        visit.value("longest_wait", "ns", self.longest_wait.as_nanos() as i64);
+        visit.value("quantum", "bytes", i64::from(self.quantum));
+        visit.value("target", "ns", self.constants.target.as_nanos() as i64);
+        visit.value("interval", "ns", self.constants.interval.as_nanos() as i64);
+    }
+    fn check(&self, cx: &Cx) -> Result<(), Broken> {
+        let broken = |what| Err(Broken { discipline: "fqcodel", what });
+        let mut sum = Backlog::default();
+        for flow in &self.flows {
+            if !flow.list.is_sound(&cx.packets) || (!flow.list.is_empty() && flow.place == Place::Idle) {
+                return broken("a queue is unsound, or has packets and is not busy");
+            }
+            sum = sum + Backlog { packets: u64::from(flow.list.packets()), bytes: flow.list.bytes() };
+        }
+        if sum != self.backlog() {
+            return broken("totals and queues disagree");
+        }
+        for (chain, place) in [(&self.new, Place::New), (&self.old, Place::Old)] {
+            let (mut at, mut last) = (chain.head, NIL);
+            let mut left = self.flows.iter().filter(|flow| flow.place == place).count();
+            while at != NIL {
+                if left == 0 || self.flows[at as usize].place != place {
+                    return broken("a list of busy queues holds another's");
+                }
+                (last, at, left) = (at, self.flows[at as usize].next, left - 1);
+            }
+            if left > 0 || last != chain.tail {
+                return broken("a busy queue is in no list");
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::Value;
+    use crate::sched::testing::{Bench, node, stat};
+    use crate::units::Instant;
+
+    fn bench(params: &[(&'static str, Value)]) -> Bench {
+        Bench::new(&node("fqcodel", params), 5)
+    }
+
+    #[test]
+    fn backlogged_flows_share_equally() {
+        // CoDel is out of the way: nothing waits for a second.
+        let params = [
+            ("target", Value::Time(Duration::from_millis(900))),
+            ("interval", Value::Time(Duration::from_secs(1))),
+        ];
+        for (discipline, fair) in [("fqcodel", true), ("fifoq", false)] {
+            let all = if fair { &params[..] } else { &[] };
+            let mut bench = Bench::new(&node(discipline, all), 5);
+            let sizes = [1500, 64, 576, 1000];
+            let mut bytes = [0i64; 4];
+            for flow in 0..4u32 {
+                for _ in 0..8 {
+                    bench.offer(sizes[flow as usize], |m| m.flow = flow);
+                }
+            }
+            let mut worst = 0;
+            for _ in 0..40_000 {
+                let sent = bench.serve().unwrap();
+                bytes[sent.flow as usize] += i64::from(sent.len);
+                bench.offer(sent.len, |m| m.flow = sent.flow);
+                worst = worst.max(bytes.iter().max().unwrap() - bytes.iter().min().unwrap());
+            }
+            bench.check();
+            // One quantum and one packet each way.
+            assert_eq!(worst <= 2 * (1514 + 1500), fair, "{discipline}: {worst} bytes apart");
+        }
+    }
+
+    /// Longest wait, in us, of a flow of one 100-byte packet each 20 ms beside a download that
+    /// keeps 100 packets queued.
+    fn sparse_wait(discipline: &str) -> u64 {
+        let mut bench = Bench::new(&node(discipline, &[("qlimit", Value::Count(10_000))]), 5);
+        let (mut next, mut worst, mut fat) = (0u64, 0, 0u32);
+        while next < 500 {
+            while fat < 100 {
+                bench.offer(1500, |m| m.flow = 1);
+                fat += 1;
+            }
+            if bench.cx.now >= Instant::from_millis(20 * next) {
+                bench.offer(100, |m| m.flow = 2);
+                next += 1;
+            }
+            let sent = bench.serve().unwrap();
+            if sent.flow == 2 {
+                // The first came when the download was as new as it.
+                let wait = if sent.arrival == Instant::ZERO {
+                    0
+                } else {
+                    bench.cx.now.since(sent.arrival).as_nanos()
+                };
+                worst = worst.max(wait / 1_000);
+            } else {
+                fat -= 1;
+            }
+            fat -= bench.dropped.drain(..).count() as u32;
+            bench.pass(sent.len);
+        }
+        worst
+    }
+
+    #[test]
+    fn a_sparse_flow_passes_a_download() {
+        assert_eq!(sparse_wait("fqcodel"), 0, "first at the next completion");
+        let behind = sparse_wait("fifoq");
+        assert!(behind > 50_000, "reversed: {behind} us in one queue");
+    }
+
+    #[test]
+    fn the_flow_that_stands_is_the_one_that_is_dropped() {
+        for (noecn, codepoint, marks) in [(false, 0, false), (false, 2, true), (true, 2, false)] {
+            let flag = ("noecn", Value::Flag);
+            let mut bench = bench(if noecn { core::slice::from_ref(&flag) } else { &[] });
+            let mut marked = 0;
+            for ms in 0..3_000u64 {
+                bench.cx.now = Instant::from_millis(ms);
+                bench.offer(1250, |m| (m.flow, m.ecn) = (1, codepoint));
+                if ms % 4 == 0 {
+                    bench.offer(1250, |m| (m.flow, m.ecn) = (1, codepoint));
+                    bench.offer(100, |m| (m.flow, m.ecn) = (2, codepoint));
+                }
+                let sent = bench.serve().unwrap();
+                marked += u32::from(sent.ecn == 3);
+                assert!(sent.ecn != 3 || sent.flow == 1);
+            }
+            let dead = bench.dropped.len();
+            assert_eq!((marked > 5, dead > 5), (marks, !marks), "{marked} marked, {dead} dropped");
+            assert!(bench.dropped.iter().all(|(m, reason)| m.flow == 1 && *reason == DropReason::Head));
+            bench.check();
+        }
+    }
+
+    #[test]
+    fn forged_flows_grow_nothing() {
+        let mut bench = bench(&[("qlimit", Value::Count(2_000))]);
+        for flow in 0..1_000_000u32 {
+            bench.offer(64, |m| m.flow = flow.wrapping_mul(0x9e37_79b9));
+        }
+        assert_eq!(bench.tree.discipline.backlog().packets, 2_000);
+        assert!(stat(&*bench.tree.discipline, "queues_busy") <= 1_024);
+        bench.check();
+        // The longest queue pays: a hog among them loses its own packets.
+        bench.dropped.clear();
+        for _ in 0..2_000 {
+            bench.offer(1500, |m| m.flow = 7);
+        }
+        assert!(bench.dropped.iter().filter(|(m, _)| m.flow == 7).count() > 1_900);
+        bench.check();
+    }
+
+    #[test]
+    fn the_hash_is_keyed_by_the_seed() {
+        // Flows that share a queue under one seed are apart under most others.
+        let shared = |seed: u64, a: u32, b: u32| {
+            let mut bench = Bench::new(&node("fqcodel", &[]), seed);
+            bench.offer(64, |m| m.flow = a);
+            bench.offer(64, |m| m.flow = b);
+            stat(&*bench.tree.discipline, "queues_busy") == 1
+        };
+        let found = (1..5_000).find(|&b| shared(1, 0, b)).expect("one of 5000 collides in 1024 queues");
+        assert!((2..12).filter(|&seed| shared(seed, 0, found)).count() <= 1);
+    }
+}
