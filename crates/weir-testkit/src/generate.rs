@@ -56,7 +56,7 @@ impl<'a> Generator<'a> {
     /// # Errors
     /// The last refusal, if every attempt is refused.
     pub fn tree(&mut self, name: &str, below: Below<'_>) -> Result<(Node, Tree), ParamError> {
-        const ATTEMPTS: u32 = 60;
+        const ATTEMPTS: u32 = 400;
         let mut attempt = 0;
         loop {
             let names = self.names;
@@ -126,7 +126,7 @@ impl<'a> Generator<'a> {
         let Some(entry) = self.registry.find(name).copied() else {
             return Node { discipline: name.into(), ..Node::default() };
         };
-        let one_in = [2, 4, 10, u64::MAX][(attempt as usize / 15).min(3)];
+        let one_in = [2, 4, 10, u64::MAX][(attempt as usize / 100).min(3)];
         let mut node = Node {
             discipline: name.into(),
             params: self.params(&entry, Scope::Discipline, one_in),

@@ -199,7 +199,7 @@ impl Of {
         link: &Link,
         in_class: bool,
     ) -> Result<Leaf, ParamError> {
-        let mut limit = params.count("qlimit").map_or(limit, |n| n as u32);
+        let mut limit = queue_limit(class, params)?.unwrap_or(limit);
         let aqm = match self {
             Of::Tail => AnyAqm::Tail(TailDrop { head: params.has("drop-head") }),
             Of::Red => {
@@ -218,6 +218,18 @@ impl Of {
             Of::Pie => AnyAqm::Pie(Box::new(Pie::new(class, params, link)?)),
         };
         Ok(Leaf::new(limit, aqm).clearing_dscp(params.has("cleardscp")))
+    }
+}
+
+/// `qlimit`, where it is given.
+///
+/// # Errors
+/// `ParamError` for a length out of range.
+pub(crate) fn queue_limit(class: &str, params: &Params) -> Result<Option<u32>, ParamError> {
+    match params.count("qlimit") {
+        Some(limit @ 1..=1_000_000) => Ok(Some(limit as u32)),
+        Some(limit) => Err(ParamError::new(class, "qlimit", limit, "1 to 1000000 packets")),
+        None => Ok(None),
     }
 }
 

@@ -309,7 +309,7 @@ impl Settings {
         let given = |name: &str| params.count(name).filter(|&n| n != 0);
         self.thmin = given("thmin").or(self.thmin);
         self.thmax = given("thmax").or(self.thmax);
-        self.limit = given("qlimit").unwrap_or(self.limit);
+        self.limit = super::queue_limit(class, params)?.map_or(self.limit, u64::from);
         self.packet_bytes = params.bytes("packetsize").unwrap_or(self.packet_bytes);
         if let Some(weight) = params.count("weight") {
             self.weight = checked_weight(class, "weight", weight)?;
@@ -317,13 +317,15 @@ impl Settings {
         self.pmax = probability(class, params, ["invpmax", "pmax"])?.unwrap_or(self.pmax);
         self.gentle |= params.has("gentle");
         self.ecn |= params.has("ecn");
+        for (name, packets) in [("thmin", self.thmin), ("thmax", self.thmax)] {
+            if let Some(packets) = packets.filter(|&n| n > u64::from(LONGEST)) {
+                return Err(ParamError::new(class, name, packets, "at most 4194304 packets"));
+            }
+        }
         let (thmin, thmax) = self.thresholds();
         if thmin >= thmax {
             let expected = alloc::format!("less than thmax, which is {thmax} packets");
             return Err(ParamError::new(class, "thmin", thmin, expected));
-        }
-        if thmax > u64::from(LONGEST) {
-            return Err(ParamError::new(class, "thmax", thmax, "at most 4194304 packets"));
         }
         Ok(self)
     }

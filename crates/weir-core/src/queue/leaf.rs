@@ -148,10 +148,9 @@ impl Leaf {
     /// # Errors
     /// What the AQM refuses.
     pub fn reconfigure(&mut self, class: &str, params: &Params, link: &Link) -> Result<(), ParamError> {
+        let limit = crate::aqm::queue_limit(class, params)?;
         self.aqm.get_mut().reconfigure(class, params, link)?;
-        if let Some(limit) = params.count("qlimit") {
-            self.limit = limit as u32;
-        }
+        self.limit = limit.unwrap_or(self.limit);
         Ok(())
     }
     /// Shows the queue and its AQM.

@@ -153,6 +153,7 @@ impl FqCodel {
     fn set(&mut self, params: &Params) -> Result<(), ParamError> {
         let mut constants = self.constants.with("", params)?;
         constants.ecn &= !params.has("noecn");
+        let limit = crate::aqm::queue_limit("", params)?.unwrap_or(self.limit);
         let quantum = match params.bytes("quantum") {
             Some(bytes) if !(256..=QUANTUM_MAX).contains(&bytes) => {
                 return Err(ParamError::new("", "quantum", bytes, "256 bytes to 1M; one MTU suits most"));
@@ -160,8 +161,7 @@ impl FqCodel {
             Some(bytes) => bytes as i32,
             None => self.quantum,
         };
-        self.limit = params.count("qlimit").map_or(self.limit, |n| n.min(u64::from(u32::MAX)) as u32);
-        (self.constants, self.quantum) = (constants, quantum);
+        (self.limit, self.constants, self.quantum) = (limit, constants, quantum);
         Ok(())
     }
     /// Multiply-shift hashing, universal for random odd keys (Dietzfelbinger et al. 1997).
