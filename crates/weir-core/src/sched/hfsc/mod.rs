@@ -602,9 +602,14 @@ impl Discipline for Hfsc {
         Ok(())
     }
     fn on_sent(&mut self, cx: &mut Cx, id: &PacketId, at: Instant) {
-        let route = self.routes.child(cx.packets.get(id).leaf);
-        if let Some(queue) = route.and_then(|r| self.classes[self.leaf_class[r]].queue.as_mut()) {
+        let Some(route) = self.routes.child(cx.packets.get(id).leaf) else { return };
+        let class = self.leaf_class[route];
+        if let Some(queue) = &mut self.classes[class].queue
+            && queue.as_leaf().is_none()
+        {
             queue.on_sent(cx, id, at);
+            // An estimator below may have changed its mind about when it sends next.
+            self.stir(cx, class);
         }
     }
 }
