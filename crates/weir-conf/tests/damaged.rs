@@ -1,0 +1,170 @@
+//! Configurations that were damaged at random: always an answer, never a panic, and what loads
+//! prints and reads again as the same.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use weir_conf::{judge, packet_spec, print, read};
+use weir_core::Random;
+use weir_core::queue::Link;
+use weir_core::sched::Registry;
+use weir_core::units::Rate;
+
+const CASES: u64 = 40_000;
+
+fn corpus() -> Vec<String> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files: Vec<_> =
+        std::fs::read_dir(here.join("tests/valid")).unwrap().map(|e| e.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() >= VALID);
+    let mut texts: Vec<String> = files.iter().map(|f| std::fs::read_to_string(f).unwrap()).collect();
+    let errors = std::fs::read_to_string(here.join("tests/errors.txt")).unwrap();
+    texts.extend(
+        errors
+            .split("\n==== ")
+            .skip(1)
+            .filter_map(|c| Some(c.split_once('\n')?.1.split_once("\n----")?.0.to_string())),
+    );
+    assert!(texts.len() > 100);
+    texts
+}
+
+/// Files of `tests/valid`.
+const VALID: usize = 8;
+
+const PIECES: &[&str] = &[
+    "0",
+    "-1",
+    "010",
+    "08",
+    "0x",
+    "99999999999999999999999999",
+    "1e12",
+    "1e-12",
+    "1.5",
+    "10M",
+    "10Mbps",
+    "%",
+    "#",
+    "\\",
+    "\\\n",
+    "\n",
+    "\t",
+    " ",
+    "[",
+    "]",
+    "<",
+    ">",
+    "[sc",
+    "<tbmeter",
+    "NULL",
+    "root",
+    "em0",
+    "default",
+    "borrow",
+    "é",
+    "\u{0}",
+    "\u{1b}[31m",
+    "/",
+    "::",
+    "/129",
+    "netmask",
+    "tos",
+    "priq",
+    "red",
+    "class hfsc em0 x root",
+];
+
+fn damage(text: &str, random: &mut Random) -> String {
+    let mut chars: Vec<char> = text.chars().collect();
+    for _ in 0..=random.below(3) {
+        let at = random.below(chars.len() as u64 + 1) as usize;
+        let span = (random.below(12) as usize).min(chars.len() - at);
+        match random.below(5) {
+            0 => drop(chars.drain(at..at + span)),
+            1 => {
+                let copy: Vec<char> = chars[at..at + span].to_vec();
+                let to = random.below(chars.len() as u64 + 1) as usize;
+                chars.splice(to..to, copy);
+            }
+            2 if at < chars.len() => chars[at] = char::from_u32(random.below(0x250) as u32).unwrap_or('x'),
+            3 => chars.truncate(at),
+            _ => {
+                let piece = PIECES[random.below(PIECES.len() as u64) as usize];
+                chars.splice(at..at, piece.chars());
+            }
+        }
+    }
+    chars.into_iter().collect()
+}
+
+#[test]
+fn damaged_configurations_get_an_answer() {
+    let seed = 0x_a17_0c0ff;
+    println!("seed {seed}");
+    let registry = Registry::builtin();
+    let corpus = corpus();
+    let mut random = Random::new(seed);
+    let (mut loaded, mut refused) = (0u64, 0u64);
+    for case in 0..CASES {
+        // Half of them from files that load as they are: those come first.
+        let among = if random.below(2) == 0 { corpus.len() } else { VALID };
+        let base = &corpus[random.below(among as u64) as usize];
+        let text = damage(base, &mut random);
+        let outcome = read("damaged", &text, &registry);
+        for said in &outcome.diagnostics {
+            assert!(!said.to_string().is_empty());
+            assert!(said.line as usize <= text.lines().count(), "case {case}: {said}");
+        }
+        let Some(plan) = outcome.plan else {
+            assert!(
+                outcome.diagnostics.iter().any(|d| d.is_error()),
+                "case {case}: refused without a word:\n{text}"
+            );
+            refused += 1;
+            continue;
+        };
+        loaded += 1;
+        let errors: Vec<_> = judge(&plan, &registry).into_iter().filter(|d| d.is_error()).collect();
+        assert!(errors.is_empty(), "case {case}: {}", errors[0]);
+        let printed = print(&plan);
+        let again = read("printed", &printed, &registry);
+        let said: Vec<String> = again.diagnostics.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            again.plan.as_ref(),
+            Some(&plan),
+            "case {case}:\n{text}\nprinted:\n{printed}\n{}",
+            said.join("\n")
+        );
+        for interface in &plan.interfaces {
+            let view = plan.interface(&interface.name).unwrap();
+            // Built or refused with a reason; memory is bounded by what the file may ask for.
+            if let Err(error) = view.build(&registry, Link::new(Rate::from_mbps(10), 24, 1514)) {
+                assert!(!error.message.is_empty() && error.is_error());
+            }
+        }
+    }
+    assert!(loaded > CASES / 20 && refused > CASES / 20, "both ways are tried: {loaded} and {refused}");
+}
+
+#[test]
+fn damaged_packets_get_an_answer() {
+    let seed = 0x_9ac_4e75;
+    println!("seed {seed}");
+    let mut random = Random::new(seed);
+    let bases = [
+        "tcp 10.0.0.1:5000 > 10.0.0.2:80 tos 0x10",
+        "udp [2001:db8::1]:5000 > [2001:db8::2]:53 dscp EF flowlabel 7",
+        "proto 50 10.0.0.1 > 10.0.0.2 gpi 0x100",
+    ];
+    let mut good = 0;
+    for _ in 0..CASES {
+        let text = damage(bases[random.below(3) as usize], &mut random);
+        match packet_spec::parse(&text) {
+            Ok(_) => good += 1,
+            Err(error) => assert!(error.to_string().contains('^'), "{text}: {error}"),
+        }
+    }
+    assert!(good > 0 && good < CASES);
+}
