@@ -2,7 +2,7 @@
 
 use crate::cbq;
 use crate::diagnostic::{Diagnostic, Severity, Trouble};
-use crate::hfsc;
+use crate::hfsc::{self, Guarantee};
 use crate::plan::{Filter, Interface, Options, Plan, RedDefaults};
 use crate::precedence;
 use crate::source::Place;
@@ -150,6 +150,11 @@ impl View<'_> {
             (None, None) => return None,
         };
         (!rate.is_zero()).then(|| Regulator::new(rate, self.interface.tbrsize))
+    }
+
+    /// What HFSC's real-time curves come to: each leaf class's longest delay for its burst.
+    pub fn guarantees(&self, registry: &Registry, link: &Link) -> Vec<Guarantee> {
+        hfsc::guarantees(&Shape::of(self.interface, registry), link)
     }
 
     /// The configuration of the tree, with the control class that is made by itself.

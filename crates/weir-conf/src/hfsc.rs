@@ -5,9 +5,9 @@ use crate::plan::{Class, Given};
 use crate::rules::Report;
 use crate::source::Place;
 use crate::tree::{Instance, Shape};
-use weir_core::queue::{Curve, Params, Value};
+use weir_core::queue::{Curve, Link, Params, Value};
 use weir_core::sched::hfsc::guarantee;
-use weir_core::units::{Duration, Rate, mul_div};
+use weir_core::units::{Duration, Instant, Rate, mul_div};
 
 /// How much of the link real-time curves may take together, percent.
 const REAL_TIME_PERCENT: u64 = 80;
@@ -247,6 +247,94 @@ fn upper_limit(report: &mut Report<'_>, class: &Class, curves: &Curves, link: Ra
             place,
             message,
             "what is guaranteed must be allowed: raise the limit or lower the guarantee",
+        );
+    }
+}
+
+/// What a real-time curve comes to for people: within what time a burst is out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Guarantee {
+    /// The class.
+    pub class: String,
+    /// Its real-time curve.
+    pub curve: Curve,
+    /// The burst: the one that the class names, or one largest packet.
+    pub burst_bytes: u64,
+    /// The longest that the last byte of the burst takes, when the burst comes to an empty queue;
+    /// `None` if the curve never serves it.
+    pub delay: Option<Duration>,
+}
+
+/// The guarantees of every leaf class of the interface's HFSC, for packets up to `mtu` bytes.
+///
+/// A class's packets are out by their deadlines, or one largest packet later, which was on the
+/// wire already (Stoica, Zhang and Ng, SIGCOMM 1997, theorem 1); the deadline of a burst's last
+/// byte is where the curve reaches the burst.
+pub(crate) fn guarantees(shape: &Shape<'_>, link: &Link) -> Vec<Guarantee> {
+    let Some(outer) = shape.instances.first().filter(|i| i.entry.name == "hfsc") else { return Vec::new() };
+    let leaves = outer.members.iter().copied().filter(|&c| shape.below[c].is_empty());
+    let classes = leaves.map(|c| &shape.interface.classes[c]);
+    classes
+        .filter_map(|class| {
+            let curve = curves(class, link.rate).real_time?;
+            let burst_bytes = class.options.params().bytes("burst").unwrap_or(u64::from(link.mtu));
+            let on_wire = link.time_for(link.mtu).ceil().since(Instant::ZERO);
+            let delay = reaches(&curve, burst_bytes).map(|at| at + on_wire);
+            Some(Guarantee { class: class.name.clone(), curve, burst_bytes, delay })
+        })
+        .collect()
+}
+
+/// The first nanosecond by which `curve` has served `bytes`.
+fn reaches(curve: &Curve, bytes: u64) -> Option<Duration> {
+    let bits = u128::from(bytes) * 8_000_000_000;
+    let first = u128::from(curve.m1.as_bps()) * u128::from(curve.d.as_nanos());
+    let time = |bits: u128, rate: Rate| match rate.as_bps() {
+        0 => None,
+        bps => Some(bits.div_ceil(u128::from(bps))),
+    };
+    let ns = if bits <= first {
+        time(bits, curve.m1)?
+    } else {
+        u128::from(curve.d.as_nanos()) + time(bits - first, curve.m2)?
+    };
+    u64::try_from(ns).ok().map(Duration::from_nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn curves_reach_their_bursts_when_they_should() {
+        let (rate, delay) = (Rate::from_mbps(2), Duration::from_millis(10));
+        // 3,000 bytes within 10 ms need 2.4 Mbit/s: concave. 1,000 need less than 2: convex.
+        for burst in [3_000, 1_000, 2_500] {
+            let curve = guarantee(rate, delay, burst);
+            let at = reaches(&curve, burst).unwrap();
+            assert!(at <= delay, "{burst}: {at}");
+            assert!(at + Duration::from_nanos(10) >= delay, "{burst}: {at}");
+            let half = Curve { m1: Rate::from_bps(curve.m1.as_bps() / 2), d: delay, m2: Rate::from_mbps(1) };
+            assert!(reaches(&half, burst).unwrap() > delay, "reversed: half the curve is too late");
+        }
+        assert_eq!(reaches(&Curve { m1: rate, d: delay, m2: Rate::ZERO }, 1 << 20), None);
+    }
+
+    #[test]
+    fn sums_are_held_against_limits_at_every_corner() {
+        let c = |m1, ms, m2| Curve {
+            m1: Rate::from_mbps(m1),
+            d: Duration::from_millis(ms),
+            m2: Rate::from_mbps(m2),
+        };
+        assert_eq!(first_above(&[c(4, 0, 4), c(4, 0, 4)], &c(8, 0, 8)), None);
+        assert_eq!(first_above(&[c(4, 0, 4), c(5, 0, 5)], &c(8, 0, 8)), Some(None));
+        assert_eq!(first_above(&[c(9, 10, 1)], &c(8, 0, 8)), Some(Some(Duration::from_millis(10))));
+        // A convex and a concave one that add up to less than either's peak.
+        assert_eq!(first_above(&[c(8, 10, 2), c(0, 10, 6)], &c(8, 0, 8)), None);
+        assert_eq!(
+            first_above(&[c(8, 20, 2), c(0, 10, 6)], &c(8, 0, 8)),
+            Some(Some(Duration::from_millis(20)))
         );
     }
 }

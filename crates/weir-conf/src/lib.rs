@@ -44,6 +44,7 @@ mod tree;
 
 pub use build::{Built, BuiltFilter, Regulator, View};
 pub use diagnostic::{Diagnostic, Severity};
+pub use hfsc::Guarantee;
 pub use judge::judge;
 pub use plan::Plan;
 pub use print::print;

@@ -5,7 +5,7 @@ use crate::plan::{Interface, Options, Plan};
 use crate::source::{Place, Source};
 use crate::tree::{Instance, Shape};
 use crate::{cbq, hfsc};
-use weir_core::queue::{Scope, Value};
+use weir_core::queue::Value;
 use weir_core::sched::{Classes, Registry};
 
 /// Collects what is said about a plan.
@@ -68,6 +68,8 @@ fn one(report: &mut Report<'_>, shape: &Shape<'_>, instance: &Instance<'_>) {
     }
     for &index in &instance.members {
         let class = &interface.classes[index];
+        weights(report, &class.options);
+        thresholds(report, &class.options);
         if let (Some(_), Some(rio)) = (class.options.get("red"), class.options.get("rio")) {
             let message = format!("class `{}` has both red and rio", class.name);
             report.error(rio.place, message, "a queue has one of them: take one away");
@@ -144,7 +146,8 @@ fn priorities(report: &mut Report<'_>, interface: &Interface, instance: &Instanc
 
 fn weights(report: &mut Report<'_>, options: &Options) {
     let Some(given) = options.get("weight") else { return };
-    let power_wanted = given.spec.scope == Scope::Discipline && given.spec.help.contains("power of two");
+    // The declaration says so in words.
+    let power_wanted = given.spec.help.contains("power of two");
     if let Value::Count(weight) = given.value
         && power_wanted
         && weight != 0

@@ -301,3 +301,17 @@ fn a_thousand_classes_and_filters_are_read_in_no_time() {
         start.elapsed()
     );
 }
+
+#[test]
+fn hfsc_says_within_what_time_a_burst_is_out() {
+    let text = "interface em0 bandwidth 10M hfsc
+class hfsc em0 calls root rate 2M delay 10ms burst 3000
+class hfsc em0 bulk root pshare 50 default
+class hfsc em0 slow root grate 100K pshare 5\n";
+    let plan = plan(text);
+    let all = plan.interface("").unwrap().guarantees(&Registry::builtin(), &link(10));
+    let said: Vec<_> =
+        all.iter().map(|g| (g.class.as_str(), g.burst_bytes, g.delay.map_or(0, |d| d.as_nanos()))).collect();
+    // The burst by its deadline, and one packet of 1,514 + 24 bytes that was on the wire.
+    assert_eq!(said, [("calls", 3_000, 10_000_000 + 1_230_400), ("slow", 1_514, 121_120_000 + 1_230_400)]);
+}

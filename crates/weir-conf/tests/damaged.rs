@@ -101,7 +101,7 @@ fn damage(text: &str, random: &mut Random) -> String {
 
 #[test]
 fn damaged_configurations_get_an_answer() {
-    let seed = 0x_a17_0c0ff;
+    let seed = 0xa170_c0ff;
     println!("seed {seed}");
     let registry = Registry::builtin();
     let corpus = corpus();
@@ -150,7 +150,7 @@ fn damaged_configurations_get_an_answer() {
 
 #[test]
 fn damaged_packets_get_an_answer() {
-    let seed = 0x_9ac_4e75;
+    let seed = 0x09ac_4e75;
     println!("seed {seed}");
     let mut random = Random::new(seed);
     let bases = [
