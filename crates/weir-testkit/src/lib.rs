@@ -8,3 +8,4 @@
 pub mod conformance;
 pub mod generate;
 pub mod hostile;
+pub mod model;

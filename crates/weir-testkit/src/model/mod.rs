@@ -1,0 +1,16 @@
+//! Exact models of what theory says, to hold disciplines against. No rounding anywhere: rational
+//! numbers of 128 bits, which panic instead of losing a digit. Slow and plain on purpose.
+
+mod drr;
+mod gps;
+mod link_sharing;
+mod ratio;
+mod service_curve;
+mod token_bucket;
+
+pub use drr::DeficitRoundRobin;
+pub use gps::{Gps, Job};
+pub use link_sharing::{ShareClass, fluid_shares};
+pub use ratio::Ratio;
+pub use service_curve::{PiecewiseCurve, Served, deadlines};
+pub use token_bucket::TokenBucket;

@@ -1,0 +1,288 @@
+//! Disciplines against the exact models, each also against a model that is wrong on purpose.
+
+use weir_core::Random;
+use weir_core::classify::Classifier;
+use weir_core::packet::{FrameRef, Meta};
+use weir_core::port::{Event, Port, PortConfig, Refill, WireConfig};
+use weir_core::queue::{Link, Params, Value};
+use weir_core::sched::{Class, Node, Registry};
+use weir_core::units::{Instant, Rate};
+use weir_testkit::model::{DeficitRoundRobin, Gps, Job, ShareClass, TokenBucket, fluid_shares};
+
+#[derive(Clone, Copy)]
+struct Arrival {
+    at_ns: u64,
+    leaf: u32,
+    flow: u32,
+    bytes: u32,
+}
+
+/// What left, in order: index of the arrival, and when: its last bit (link) or itself (others).
+fn serve(node: &Node, link: Link, wire: WireConfig, arrivals: &[Arrival]) -> Vec<(usize, u64)> {
+    let tree = Registry::builtin().build(node, link).unwrap_or_else(|e| panic!("{}: {e}", node.discipline));
+    let mut config = PortConfig::new(link, wire);
+    config.capacity = 200_000;
+    let mut port = Port::new(config, tree, Classifier::empty());
+    let mut left = Vec::new();
+    let mut hear = |event: Event<'_>| match event {
+        Event::Sent(meta, at) => left.push((meta.frame.0 as usize, at.as_nanos())),
+        Event::Dropped(meta, reason) => panic!("packet {} died: {}", meta.frame.0, reason.name()),
+        Event::Taken(_) => {}
+    };
+    for (index, arrival) in arrivals.iter().enumerate() {
+        let now = Instant::from_nanos(arrival.at_ns);
+        let mut meta = Meta::new(arrival.bytes, now, FrameRef(index as u32));
+        meta.leaf = arrival.leaf;
+        meta.flow = arrival.flow.wrapping_mul(0x9e37_79b9);
+        (meta.src_hash, meta.dst_hash) = (meta.flow, meta.flow.rotate_left(16));
+        (meta.src_port, meta.dst_port, meta.protocol) = (arrival.flow as u16, 80, 6);
+        port.offer(now, meta, &mut hear);
+    }
+    while port.next_event() < Instant::NEVER {
+        port.advance(port.next_event(), &mut hear);
+    }
+    assert_eq!(left.len(), arrivals.len(), "{}: everything leaves in the end", node.discipline);
+    left
+}
+
+const LINK: WireConfig = WireConfig::Link { ring: 1, refill: Refill::Packet };
+
+fn classless(name: &str, params: &[(&'static str, Value)]) -> Node {
+    let params = params.iter().fold(Params::new(), |p, (name, value)| p.with(name, value.clone()));
+    Node { discipline: name.into(), params, classes: Vec::new() }
+}
+
+/// Large enough that nothing is dropped and no two of a few flows share a queue.
+fn roomy(name: &str) -> Node {
+    classless(
+        name,
+        &[("nqueues", Value::Count(65_536)), ("qsize", Value::Bytes(1 << 30)), ("hash", Value::Word("full"))],
+    )
+}
+
+#[test]
+fn the_regulator_is_a_token_bucket_to_the_nanosecond() {
+    for (seed, bps) in
+        [9_600u64, 64_000, 1_500_000, 100_000_000, 10_000_000_000, 400_000_000_000].into_iter().enumerate()
+    {
+        let mut random = Random::new(seed as u64);
+        let (link, overhead) = (Link::new(Rate::from_bps(bps), 24, 1_514), 24);
+        let depth_bytes = 1_538 + random.below(30_000);
+        let packet_ns = link.time_for(1_000).ceil().as_nanos();
+        let mut at_ns = 0;
+        let arrivals: Vec<Arrival> = (0..3_000)
+            .map(|n| {
+                // Busy most of the time, with pauses that fill the bucket again.
+                at_ns += if random.below(300) == 0 { 300 * packet_ns } else { random.below(packet_ns) };
+                Arrival { at_ns, leaf: 0, flow: n % 5, bytes: 20 + random.below(1_495) as u32 }
+            })
+            .collect();
+        let node = classless("fifoq", &[("qlimit", Value::Count(100_000))]);
+        let left = serve(&node, link, WireConfig::Regulator { depth_bytes }, &arrivals);
+        let passed: Vec<(u64, u64)> =
+            left.iter().map(|&(n, at)| (at, u64::from(arrivals[n].bytes) + overhead)).collect();
+        let exact = TokenBucket::new(bps, depth_bytes);
+        assert_eq!(
+            exact.clone().first_violation(&passed),
+            None,
+            "{bps} bit/s: more than rate * time + depth"
+        );
+        // Not later than need be, either: but for rounding up to whole nanoseconds and a rate
+        // that is 1.2e-8 low at most.
+        let (mut bucket, mut now_ns) = (exact, 0);
+        for (n, &(at_ns, bytes)) in passed.iter().enumerate() {
+            let ready_ns = bucket.ready_ns(now_ns.max(arrivals[n].at_ns), bytes).expect("it is deep enough");
+            let slack_ns = 2 + ready_ns / 50_000_000;
+            assert!(at_ns <= ready_ns + slack_ns, "{bps} bit/s: packet {n} left at {at_ns}, not {ready_ns}");
+            now_ns = ready_ns;
+            assert!(bucket.take(now_ns, bytes));
+        }
+        // Reversed: of a bucket a small packet less deep, or a thousandth slower, it is too much.
+        assert!(TokenBucket::new(bps, depth_bytes - 64).first_violation(&passed).is_some(), "{bps} bit/s");
+        assert!(
+            TokenBucket::new(bps - bps / 1_000, depth_bytes).first_violation(&passed).is_some(),
+            "{bps} bit/s"
+        );
+    }
+}
+
+/// Flows that are never empty: DRR's order is the paper's, packet by packet.
+#[test]
+fn drr_serves_in_the_order_of_the_paper() {
+    for seed in 0..20 {
+        let mut random = Random::new(seed);
+        let quantum = 1_514 + random.below(3_000);
+        let flows = 2 + random.below(20) as u32;
+        let arrivals: Vec<Arrival> = (0..2_000)
+            .map(|_| {
+                let flow = random.below(u64::from(flows)) as u32;
+                Arrival { at_ns: 0, leaf: 0, flow, bytes: 20 + random.below(1_495) as u32 }
+            })
+            .collect();
+        let mut node = roomy("drr");
+        node.params.set("quantum", Value::Bytes(quantum));
+        let link = Link::new(Rate::from_mbps(10), 0, 1_514);
+        let order: Vec<usize> = serve(&node, link, LINK, &arrivals).iter().map(|&(n, _)| n).collect();
+        let model = |quantum| {
+            let mut drr = DeficitRoundRobin::new(quantum);
+            // The link takes the first packet before the second comes.
+            drr.enqueue(arrivals[0].flow, 0, u64::from(arrivals[0].bytes));
+            let mut order = vec![drr.dequeue().expect("it has a packet").1 as usize];
+            for (n, a) in arrivals.iter().enumerate().skip(1) {
+                drr.enqueue(a.flow, n as u32, u64::from(a.bytes));
+            }
+            order.extend(std::iter::from_fn(|| drr.dequeue()).map(|(_, n, _)| n as usize));
+            order
+        };
+        assert_eq!(order, model(quantum), "seed {seed}, quantum {quantum}, {flows} flows");
+        assert_ne!(order, model(quantum + 400), "seed {seed}: reversed");
+    }
+}
+
+/// The flow whose last packet is furthest behind its time under processor sharing, in ns.
+fn behind_gps(name: &str, weights: &[u64], seed: u64) -> f64 {
+    const BPS: u64 = 100_000_000;
+    let mut random = Random::new(seed);
+    let arrivals: Vec<Arrival> = (0..1_200u32)
+        .map(|n| {
+            let flow = n % weights.len() as u32;
+            // Each flow has packets of its own size, so that turns by packets would be unfair.
+            let bytes = 64 + 300 * flow + random.below(100) as u32;
+            Arrival { at_ns: 0, leaf: 0, flow, bytes }
+        })
+        .collect();
+    let jobs: Vec<Job> = arrivals
+        .iter()
+        .map(|a| Job { at_ns: 0, flow: a.flow as usize, bits: u64::from(a.bytes) * 8 })
+        .collect();
+    let exact = Gps::new(BPS, weights).finish_times_ns(&jobs);
+    let link = Link::new(Rate::from_bps(BPS), 0, 1_514);
+    let left = serve(&roomy(name), link, LINK, &arrivals);
+    left.iter().map(|&(n, at_ns)| at_ns as f64 - exact[n].to_f64()).fold(0.0, f64::max)
+}
+
+/// Hashed fair queueing beside its ideal: no packet later than a round of everybody's quantum and
+/// longest packet.
+#[test]
+fn fair_queueing_stays_close_to_processor_sharing() {
+    const FLOWS: usize = 5;
+    let round_ns = FLOWS as f64 * (1_514.0 + 1_514.0) * 80.0;
+    for name in ["drr", "wfq"] {
+        for seed in 0..5 {
+            let behind_ns = behind_gps(name, &[1; FLOWS], seed);
+            assert!(behind_ns <= round_ns, "{name}, seed {seed}: {behind_ns} ns behind, bound {round_ns}");
+            let reversed_ns = behind_gps(name, &[2, 1, 1, 1, 1], seed);
+            assert!(reversed_ns > round_ns, "{name}, seed {seed}: a bound that holds for wrong weights too");
+        }
+    }
+}
+
+/// A random tree of agencies and leaves, and what each leaf offers.
+fn agencies(random: &mut Random, link_bps: f64) -> Vec<ShareClass> {
+    let root = ShareClass { parent: None, share_bps: link_bps, offered_bps: 0.0, borrows: false };
+    let mut classes = vec![root];
+    let agencies = 2 + random.below(2) as usize;
+    let split = |random: &mut Random, n: usize, whole: f64| {
+        let weights: Vec<f64> = (0..n).map(|_| 2.0 + random.below(5) as f64).collect();
+        let sum: f64 = weights.iter().sum();
+        weights.iter().map(|w| (whole * w / sum).floor()).collect::<Vec<_>>()
+    };
+    for share_bps in split(random, agencies, link_bps) {
+        classes.push(ShareClass { parent: Some(0), share_bps, offered_bps: 0.0, borrows: true });
+    }
+    for agency in 1..=agencies {
+        let whole = classes[agency].share_bps;
+        for share_bps in split(random, 2, whole) {
+            // Silent, well below its share, or more than the link.
+            let offered_bps = share_bps * [0.0, 0.5, 100.0, 100.0][random.below(4) as usize];
+            classes.push(ShareClass { parent: Some(agency), share_bps, offered_bps, borrows: true });
+        }
+    }
+    classes
+}
+
+fn cbq(classes: &[ShareClass], rule: &'static str) -> Node {
+    let class = |(index, c): (usize, &ShareClass)| {
+        let mut params = Params::new()
+            .with("exactbandwidth", Value::Rate(Rate::from_bps(c.share_bps as u64)))
+            .with("packetsize", Value::Bytes(1_000))
+            .with("maxpacketsize", Value::Bytes(1_000))
+            .with("qlimit", Value::Count(100));
+        if c.borrows {
+            params.set("borrow", Value::Flag);
+        }
+        if index + 1 == classes.len() {
+            params.set("default", Value::Flag);
+        }
+        Class { name: format!("c{index}"), parent: c.parent, params, queue: None }
+    };
+    Node {
+        discipline: "cbq".into(),
+        params: Params::new().with("link-sharing", Value::Word(rule)),
+        classes: classes.iter().enumerate().map(class).collect(),
+    }
+}
+
+/// Bits per second of each class over some seconds of constant load, the first left out.
+fn measured_shares(classes: &[ShareClass], rule: &'static str, link_bps: f64) -> Vec<f64> {
+    const SECONDS: f64 = 20.0;
+    let link = Link::new(Rate::from_bps(link_bps as u64), 0, 1_000);
+    let node = cbq(classes, rule);
+    let tree = Registry::builtin().build(&node, link).unwrap_or_else(|e| panic!("{e}: {node:?}"));
+    let mut port = Port::new(PortConfig::new(link, LINK), tree, Classifier::empty());
+    let mut bits = vec![0.0; classes.len()];
+    let mut hear = |event: Event<'_>| {
+        if let Event::Sent(meta, at) = event
+            && at > Instant::from_millis(1_000)
+        {
+            let mut class = Some(meta.leaf as usize);
+            while let Some(c) = class {
+                bits[c] += f64::from(meta.len) * 8.0;
+                class = classes[c].parent;
+            }
+        }
+    };
+    // Offered in steps of half a packet time of the link: no class more than the link in all.
+    let step_ns = 8_000.0 * 1e9 / link_bps / 2.0;
+    let mut credit = vec![0.0; classes.len()];
+    let steps = ((SECONDS + 1.0) * 1e9 / step_ns) as u64;
+    for n in 0..steps {
+        let now = Instant::from_nanos((n as f64 * step_ns) as u64);
+        for (index, class) in classes.iter().enumerate() {
+            credit[index] = f64::min(credit[index] + class.offered_bps * step_ns / 8e12, 2.0);
+            if credit[index] >= 1.0 {
+                credit[index] -= 1.0;
+                let mut meta = Meta::new(1_000, now, FrameRef(0));
+                meta.leaf = index as u32;
+                port.offer(now, meta, &mut hear);
+            }
+        }
+        port.advance(now, &mut hear);
+    }
+    bits.iter().map(|bits| bits / SECONDS).collect()
+}
+
+/// A22: CBQ's formal rule gives every class its fluid share within 1 % of the link; with the
+/// shares of two classes exchanged the model is refuted.
+#[test]
+fn a22_formal_link_sharing_is_the_fluid_one() {
+    const LINK_BPS: f64 = 10e6;
+    let mut refuted = 0;
+    for seed in 0..12 {
+        let mut random = Random::new(seed);
+        let classes = agencies(&mut random, LINK_BPS);
+        let exact = fluid_shares(&classes);
+        let measured = measured_shares(&classes, "formal", LINK_BPS);
+        let worst = |exact: &[f64]| {
+            exact.iter().zip(&measured).map(|(e, m)| (e - m).abs() / LINK_BPS).fold(0.0, f64::max)
+        };
+        assert!(worst(&exact) < 0.01, "seed {seed}: {exact:.0?} and {measured:.0?} in {classes:?}");
+        let mut wrong = classes.clone();
+        let last = wrong.len() - 1;
+        (wrong[last].offered_bps, wrong[last - 1].offered_bps) =
+            (classes[last - 1].offered_bps, classes[last].offered_bps);
+        (wrong[1].share_bps, wrong[2].share_bps) = (classes[2].share_bps, classes[1].share_bps);
+        refuted += u32::from(worst(&fluid_shares(&wrong)) > 0.01);
+    }
+    assert!(refuted >= 6, "only {refuted} of 12 wrong models were refuted");
+}
