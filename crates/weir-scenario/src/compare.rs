@@ -142,9 +142,15 @@ impl fmt::Display for Comparison {
             "difference".into(),
         ]];
         let mut last = String::new();
-        for row in &self.rows {
-            // What never happened in either run is not worth a line.
-            if row.what == "marks" && row.a.unwrap_or(0.0) == 0.0 && row.b.unwrap_or(0.0) == 0.0 {
+        // Classes without traffic, inner ones above all, are not worth their lines.
+        let zero = |row: &Row| row.a.unwrap_or(0.0) == 0.0 && row.b.unwrap_or(0.0) == 0.0;
+        let quiet = |row: &Row| {
+            row.kind == "class"
+                && self.rows.iter().filter(|other| other.port == row.port && other.name == row.name).all(zero)
+        };
+        for row in self.rows.iter().filter(|row| !quiet(row)) {
+            // Nor what never happened in either run.
+            if row.what == "marks" && zero(row) {
                 continue;
             }
             let name = if several_ports && !row.port.is_empty() {

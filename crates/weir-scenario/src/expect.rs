@@ -126,9 +126,14 @@ impl Expect {
 
     /// What is allowed, in words.
     fn allowed(&self, kind: RunKind) -> String {
-        let unit = self.unit();
+        // A ratio that was given in per cent is shown so.
+        let percent = matches!(self.value.or(self.min).or(self.max), Some(Amount::Percent(_)));
+        let unit = if percent { Unit::Share } else { self.unit() };
         let (low, high) = self.bounds(kind);
         match self.value.map(Amount::base) {
+            Some(value) if high > value && unit == Unit::Share => {
+                format!("{} ± {} points", show(value, unit), digits((high - value) * 100.0))
+            }
             Some(value) if high > value => format!("{} ± {}", show(value, unit), show(high - value, unit)),
             Some(value) => show(value, unit),
             None if low.is_infinite() => format!("at most {}", show(high, unit)),

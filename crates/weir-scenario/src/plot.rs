@@ -113,7 +113,7 @@ pub fn draw(plot: Plot, port: &str, first: &Report, second: Option<&Report>) -> 
         .flatten()
         .filter_map(|run| Some((run, run.port(Some(port))?)))
         .collect();
-    let (curves, left_out) = curves(plot, &runs);
+    let (mut curves, left_out) = curves(plot, &runs);
     let title = match first.meta.scenario.as_str() {
         "" => plot.title().to_string(),
         name => format!("{name}: {}", plot.title()),
@@ -126,7 +126,7 @@ pub fn draw(plot: Plot, port: &str, first: &Report, second: Option<&Report>) -> 
     };
     let mut svg = String::new();
     let words = Words { title: &title, subtitle: &subtitle, left_out };
-    canvas(&mut svg, plot, &words, &curves, runs.first().map(|(_, port)| port.rate_bps))
+    canvas(&mut svg, plot, &words, &mut curves, runs.first().map(|(_, port)| port.rate_bps))
         .map_err(|error| Error::other(format!("the plot {} cannot be drawn: {error}", plot.name())))?;
     Ok(svg)
 }
@@ -176,6 +176,13 @@ fn rate(run: &Report, class: &ClassReport) -> Vec<(f64, f64)> {
         .collect()
 }
 
+/// The delay that one packet in a hundred of some class is below: what is shorter is too rare to
+/// give the axis decades of its own, and is drawn at its edge.
+fn common_delay(curves: &[Curve]) -> f64 {
+    let first = |curve: &Curve| curve.points.iter().find(|(_, percent)| *percent >= 1.0).map(|(ms, _)| *ms);
+    curves.iter().filter_map(first).fold(f64::INFINITY, f64::min)
+}
+
 /// (ms, per cent), from the shortest delay up.
 fn delay(class: &ClassReport) -> Vec<(f64, f64)> {
     let mut points: Vec<(f64, f64)> = Vec::new();
@@ -211,7 +218,13 @@ struct Words<'a> {
     left_out: usize,
 }
 
-fn canvas(svg: &mut String, plot: Plot, words: &Words<'_>, curves: &[Curve], link_bps: Option<u64>) -> Drawn {
+fn canvas(
+    svg: &mut String,
+    plot: Plot,
+    words: &Words<'_>,
+    curves: &mut [Curve],
+    link_bps: Option<u64>,
+) -> Drawn {
     let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
     text(&root, words.title, (130, 44), 42)?;
@@ -224,8 +237,10 @@ fn canvas(svg: &mut String, plot: Plot, words: &Words<'_>, curves: &[Curve], lin
     builder.x_label_area_size(88).y_label_area_size(130).margin_right(30);
     match plot {
         Plot::Delay => {
-            let left = points().map(|point| point.0).fold(right, f64::min);
-            let (left, right) = log_range(left, right);
+            let (left, right) = log_range(common_delay(curves).min(right), right);
+            for point in curves.iter_mut().flat_map(|curve| &mut curve.points) {
+                point.0 = point.0.max(left);
+            }
             let axis = (left..right).log_scale().with_key_points(log_ticks(left, right));
             body(&mut builder.build_cartesian_2d(axis, 0.0..100.0)?, plot, curves, None)?;
         }

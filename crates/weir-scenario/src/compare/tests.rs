@@ -7,6 +7,8 @@ use crate::scenario::RunKind;
 fn small(kind: RunKind, bytes: u64, dropped: u64) -> Report {
     let mut report = fixture::report(kind, 1, false);
     report.ports[0].classes.truncate(1);
+    let inner = ClassReport { name: "root".into(), ..ClassReport::default() };
+    report.ports[0].classes.push(inner);
     let class = &mut report.ports[0].classes[0];
     class.sent = Count { packets: bytes / 1000, bytes };
     class.delay.mean_ns = bytes as f64;

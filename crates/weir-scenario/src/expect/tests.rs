@@ -212,6 +212,9 @@ fn words_for_people() {
         one("what = \"rate\"\nvalue = \"10M\"\ntolerance = \"5%\"").expected,
         "10 Mbit/s ± 500 kbit/s"
     );
+    let share = one("what = \"rate\"\nclass = \"a\"\nper = [\"b\"]\nvalue = \"60.4%\"\ntolerance = \"5pt\"");
+    assert_eq!(share.expected, "60.4 % ± 5 points");
+    assert_eq!(one("what = \"share\"\nvalue = 0.58\ntolerance = \"10%\"").expected, "58 % ± 5.8 points");
     assert_eq!(one("what = \"delay-p99\"\nmax = \"8ms\"").expected, "at most 8 ms");
     assert_eq!(one("what = \"drops\"\nmin = 1\nmax = 1234.5").expected, "1 to 1234");
     for (value, unit, text) in [

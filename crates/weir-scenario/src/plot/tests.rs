@@ -105,3 +105,21 @@ fn one_file_for_each_plot_and_port() {
     );
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+/// A few packets without delay do not stretch the axis; many do.
+#[test]
+fn rare_delays_stay_at_the_edge() {
+    let mut report = fixture::report(RunKind::Sim, 1, false);
+    for (short, from_zero) in [(1, false), (100, true)] {
+        for class in &mut report.ports[0].classes {
+            let mut delays = crate::Histogram::default();
+            delays.record_many(0, short);
+            delays.record_many(25_000_000, 500);
+            delays.record_many(90_000_000, 500);
+            class.delay = crate::report::Delay::of(delays);
+        }
+        let words = words(&draw(Plot::Delay, "box>sink", &report, None).unwrap());
+        let has = |tick: &str| words.iter().any(|word| word == tick);
+        assert_eq!((has("0.001"), has("200")), (from_zero, !from_zero), "{short} of 1000 without delay");
+    }
+}

@@ -528,3 +528,28 @@ fn damaged_scenarios_never_panic() {
         "{read} read, {refused} refused: the damage is too mild or too strong"
     );
 }
+
+/// The demo's configuration reads without a warning and has the classes that its flows name.
+#[test]
+fn the_demo_and_its_configuration_fit() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/two-agencies.toml");
+    let scenario = Scenario::read(&path).map_err(|error| error.to_string()).unwrap();
+    let (name, text) = scenario.configuration(0).unwrap();
+    let registry = weir_core::sched::Registry::builtin();
+    let plan = weir_conf::read(&name, &text, &registry).into_result();
+    let plan = plan.map_err(|all| all.iter().map(ToString::to_string).collect::<String>()).unwrap();
+    let link = &scenario.links[scenario.link_between("box", "sink").unwrap().0];
+    let view = plan.interface("").map_err(|error| error.to_string()).unwrap();
+    let wire = weir_core::queue::Link::new(
+        link.rate.rate(),
+        link.overhead.as_bytes() as u32,
+        link.mtu.as_bytes() as u32,
+    );
+    let built = view.build(&registry, wire).map_err(|error| error.to_string()).unwrap();
+    let leaves: Vec<&str> = built.tree.leaves.iter().map(|leaf| leaf.name.as_str()).collect();
+    for flow in &scenario.flows {
+        assert!(leaves.contains(&flow.class.as_deref().unwrap()), "{leaves:?}");
+    }
+    let layout = crate::lab_layout(&scenario).unwrap();
+    assert_eq!(layout.sides.map(|side| side.hosts.len()), [3, 1]);
+}
