@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::path::Path;
-use weir_conf::{Plan, print, read};
+use std::path::{Path, PathBuf};
+use weir_conf::{Plan, judge, print, read};
 use weir_core::sched::Registry;
 
 fn load(path: &Path) -> (Plan, Vec<String>) {
@@ -14,16 +14,22 @@ fn load(path: &Path) -> (Plan, Vec<String>) {
     (outcome.plan.unwrap_or_else(|| panic!("{}", said.join("\n\n"))), said)
 }
 
-fn files() -> Vec<std::path::PathBuf> {
+fn files() -> Vec<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folders = [here.join("tests/valid"), here.join("../../examples")];
-    let mut files: Vec<_> = folders
-        .iter()
-        .flat_map(|f| std::fs::read_dir(f).unwrap().map(|e| e.unwrap().path()))
-        .filter(|p| p.extension().is_some_and(|e| e == "altq"))
-        .collect();
+    let mut open =
+        vec![here.join("tests/valid"), here.join("../../examples"), here.join("../../experiments")];
+    let mut files = Vec::new();
+    while let Some(folder) = open.pop() {
+        for path in std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
+            match path.extension() {
+                Some(e) if e == "altq" => files.push(path),
+                None if path.is_dir() => open.push(path),
+                _ => {}
+            }
+        }
+    }
     files.sort();
-    assert!(files.len() >= 9, "the corpus is where it was");
+    assert!(files.len() >= 10, "the corpus is where it was");
     files
 }
 
@@ -53,4 +59,26 @@ fn j03_qosbox_figure_1_loads_as_printed() {
     assert!(interface.ecn_is_off(), "tos 1 to 4 sit on the ECN bits");
     let ecn = said.iter().filter(|s| s.contains("asks for the ECN bits")).count();
     assert_eq!((ecn, said.len()), (4, 4), "{said:#?}");
+}
+
+#[test]
+fn every_sample_is_built_or_waits_for_a_discipline() {
+    let registry = Registry::builtin();
+    let mut built = 0;
+    for file in files() {
+        let (plan, _) = load(&file);
+        let errors: Vec<_> = judge(&plan, &registry).into_iter().filter(|d| d.is_error()).collect();
+        assert!(errors.is_empty(), "{}", errors[0]);
+        for interface in &plan.interfaces {
+            let view = plan.interface(&interface.name).unwrap();
+            match view.build(&registry, view.link(1514)) {
+                Ok(ready) => {
+                    built += 1;
+                    assert!(ready.warnings.is_empty() && !ready.tree.leaves.is_empty());
+                }
+                Err(error) => assert!(error.message.ends_with("cannot run yet"), "{error}"),
+            }
+        }
+    }
+    assert!(built >= 10, "{built} interfaces are built");
 }
