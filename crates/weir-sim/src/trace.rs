@@ -1,4 +1,11 @@
 //! What a run leaves behind of every packet: the event hash, and packets.csv on request.
+//!
+//! packets.csv has a line for each event, in order of time:
+//! `time_ns,event,link,flow,direction,packet,size_bytes,reason`. `event` is `delivered` (the last
+//! bit is at the far end of the link), `dropped` (for `reason`, at its near end) or `marked` (by
+//! ECN, as it leaves the queue); `link` is `from>to`; `direction` is `forward` for what the
+//! flow's sender sends and `back` for what comes back; `packet` counts the packets of the run;
+//! `size_bytes` is the frame, layer-2 header included.
 
 use std::io::{self, Write};
 use weir_core::units::Instant;
