@@ -3,12 +3,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
+use serde_json::json;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddrV4;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 use weir_io::sys::now;
 use weir_lab::bed::{Bed, BedHost, BedPlan, possible_here};
+use weir_lab::bench::Mode;
 use weir_lab::flow::{FlowReport, ReceiverKind, ReceiverSpec, SenderSpec, Traffic};
 use weir_lab::node::{Order, Program};
 
@@ -18,12 +21,14 @@ fn program() -> Program {
     Program { path: env!("CARGO_BIN_EXE_weir-lab-node").into(), arguments: Vec::new() }
 }
 
-fn skipped() -> bool {
+/// One test at a time: they measure time, and the machine may be small. `None`: skipped.
+fn turn() -> Option<MutexGuard<'static, ()>> {
+    static TURN: Mutex<()> = Mutex::new(());
     match possible_here() {
-        Ok(()) => false,
+        Ok(()) => Some(TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner())),
         Err(why) => {
             eprintln!("SKIPPED: {why}");
-            true
+            None
         }
     }
 }
@@ -104,9 +109,7 @@ fn find(reports: &[FlowReport], port: u16, sender: bool) -> &FlowReport {
 
 #[test]
 fn tcp_udp_and_requests_cross_the_box_and_are_counted() {
-    if skipped() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let mut run = Run::start(1500);
     run.receive(ReceiverKind::Tcp, 5001, vec![(20000, None), (20001, None)]);
     run.receive(ReceiverKind::Udp, 5002, vec![(20002, None)]);
@@ -143,15 +146,46 @@ fn tcp_udp_and_requests_cross_the_box_and_are_counted() {
     assert!(asked.transactions > 100 && asked.rtt.max() < 1_000_000_000, "{asked:?}");
 }
 
+/// Neighbours are asked for (ARP, broadcast there, unicast back) and pings answered through every
+/// kind of box, the one with a discipline on its egress included: what is not IP must not starve.
+#[test]
+fn kernels_find_each_other_through_every_kind_of_box() {
+    let Some(_turn) = turn() else { return };
+    let mut plan = plan();
+    plan.left.truncate(1);
+    plan.right[0].address = [10, 0, 0, 2].into();
+    let mut bed = Bed::build(&plan, &program()).unwrap();
+    let call = |name: &str, with| Order::Call { name: name.into(), with };
+    for mode in Mode::ALL {
+        for host in ["a", "b"] {
+            let flush = Order::Ip("neigh flush dev eth0 nud permanent\nneigh flush dev eth0\n".into());
+            bed.host(host).unwrap().tell(&flush).unwrap();
+        }
+        bed.call_box("bench-begin", json!({ "mode": mode, "cpu": null })).unwrap();
+        let answer = bed.host("a").unwrap().tell(&call("bench-ping", json!(20))).unwrap();
+        let least_us = answer["min_us"].as_f64().unwrap();
+        assert!(least_us > 0.0 && least_us < 50_000.0, "{mode:?}: {answer}");
+        bed.call_box("bench-end", serde_json::Value::Null).unwrap();
+    }
+    // Without a box nobody answers.
+    let silent = bed.host("a").unwrap().tell(&call("bench-ping", json!(2))).unwrap_err();
+    assert!(silent.what.contains("no ping was answered"), "{silent}");
+}
+
 fn alive(pid: &str) -> bool {
     std::path::Path::new(&format!("/proc/{pid}")).exists()
 }
 
+/// When a process was started, in clock ticks since the machine was.
+fn started(process: &std::path::Path) -> Option<u64> {
+    let stat = std::fs::read_to_string(process.join("stat")).ok()?;
+    // The name in parentheses may hold anything; twenty words behind it.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
 #[test]
 fn kill_9_of_the_parent_leaves_nothing() {
-    if skipped() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let mut parent =
         Command::new(program().path).arg("hold").stdout(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
     let mut line = String::new();
@@ -163,6 +197,7 @@ fn kill_9_of_the_parent_leaves_nothing() {
     let own = std::fs::read_link("/proc/self/ns/net").unwrap();
     assert!(namespaces.iter().all(|n| *n != own), "each in a namespace of its own");
     assert!(pids.iter().all(|pid| alive(pid)));
+    let killed = started(&std::path::PathBuf::from(format!("/proc/{}", pids[4]))).unwrap() + 1;
     // SIGKILL: the parent cannot clean up.
     weir_io::sys::kill(parent.id(), true).unwrap();
     parent.wait().unwrap();
@@ -173,9 +208,12 @@ fn kill_9_of_the_parent_leaves_nothing() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(!pids.iter().any(|pid| alive(pid)), "processes are left");
-    // Nobody else holds the namespaces, and no interface has come into ours.
+    // Nobody else holds the namespaces. Their numbers are used again, so only who was there
+    // before the kill is meant.
     for process in std::fs::read_dir("/proc").unwrap().flatten() {
-        if let Ok(net) = std::fs::read_link(process.path().join("ns/net")) {
+        if let Ok(net) = std::fs::read_link(process.path().join("ns/net"))
+            && started(&process.path()).is_some_and(|ticks| ticks < killed)
+        {
             assert!(!namespaces.contains(&net), "{process:?} still holds {net:?}");
         }
     }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
+use std::sync::{Mutex, MutexGuard};
 use weir_lab::{Error, Options, Program, run};
 use weir_scenario::{Report, Scenario};
 
@@ -9,12 +10,14 @@ fn program() -> Program {
     Program { path: env!("CARGO_BIN_EXE_weir-lab-node").into(), arguments: Vec::new() }
 }
 
-fn skipped() -> bool {
+/// One test at a time: they measure time, and the machine may be small. `None`: skipped.
+fn turn() -> Option<MutexGuard<'static, ()>> {
+    static TURN: Mutex<()> = Mutex::new(());
     match weir_lab::bed::possible_here() {
-        Ok(()) => false,
+        Ok(()) => Some(TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner())),
         Err(why) => {
             eprintln!("SKIPPED: {why}");
-            true
+            None
         }
     }
 }
@@ -76,9 +79,7 @@ fn rate_bps(report: &Report, class: &str) -> f64 {
 
 #[test]
 fn classes_get_their_shares_live_and_reversed() {
-    if skipped() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     // The kernel's TCP under CBQ without borrowing: 6 and 2 Mbit/s, whoever asks for more.
     let holds = |report: &Report, x_bps: f64, y_bps: f64| {
         let near = |got: f64, want: f64| (got / want - 1.0).abs() < 0.2;
@@ -110,9 +111,7 @@ fn classes_get_their_shares_live_and_reversed() {
 
 #[test]
 fn a_flow_outside_its_asserted_class_is_found_out() {
-    if skipped() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let wrong = TWO_FLOWS.replace("class = \"x\"", "class = \"y\"");
     let report = live(&star(&shares(6, 2), &wrong)).unwrap();
     assert!(!report.pass());
@@ -121,9 +120,7 @@ fn a_flow_outside_its_asserted_class_is_found_out() {
 
 #[test]
 fn delays_windows_and_datagrams_are_as_written() {
-    if skipped() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let rest = r#"
 [[flow]]
 from = "a"
@@ -161,10 +158,31 @@ pause = "5ms"
 }
 
 #[test]
+fn marks_reach_the_kernel_s_tcp_and_spare_it_losses() {
+    let Some(_turn) = turn() else { return };
+    // The same queue with RED marking and dropping; both ends of the link managed.
+    let conf = |ecn: &str| {
+        format!(
+            "interface em0 bandwidth 10M cbq\nclass cbq em0 root NULL pbandwidth 100\n\
+             class cbq em0 x root borrow exactbandwidth 8M default red {ecn} thmin 5 thmax 40\n"
+        )
+    };
+    let flow = |ecn: bool| format!("[[flow]]\nfrom = \"a\"\nto = \"z\"\necn = {ecn}\n");
+    let marking = live(&star(&conf("ecn"), &flow(true))).unwrap();
+    let dropping = live(&star(&conf(""), &flow(false))).unwrap();
+    let class = |report: &Report| report.ports[0].class("x").unwrap().clone();
+    let (marked, dropped) = (class(&marking), class(&dropping));
+    assert!(marked.marked >= 3, "{}", marked.marked);
+    assert_eq!(dropped.marked, 0);
+    let early =
+        |class: &weir_scenario::report::ClassReport| class.dropped.get("early").map_or(0, |c| c.packets);
+    assert!(early(&dropped) > early(&marked), "{:?} {:?}", dropped.dropped, marked.dropped);
+    assert!(marking.flows[0].delivered_bytes > 2_000_000);
+}
+
+#[test]
 fn what_cannot_run_here_says_why() {
-    if skipped() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let fifo = "interface em0 bandwidth 10M fifoq";
     let ipv6 = "[[flow]]\nfrom = \"a\"\nto = \"z\"\nipv6 = true\n";
     let both =
