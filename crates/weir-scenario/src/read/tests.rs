@@ -553,3 +553,42 @@ fn the_demo_and_its_configuration_fit() {
     let layout = crate::lab_layout(&scenario).unwrap();
     assert_eq!(layout.sides.map(|side| side.hosts.len()), [3, 1]);
 }
+
+/// The book's page names every key of a scenario and every field of a report, and its example is one.
+#[test]
+fn the_book_knows_every_key() {
+    let page = include_str!("../../../../book/src/scenarios.md");
+    let words: std::collections::BTreeSet<&str> =
+        page.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).collect();
+    for key in EVERY_KEY.lines().filter_map(|line| line.split_once(" = ").map(|(key, _)| key)) {
+        assert!(words.contains(key), "the page lacks the key {key}");
+    }
+    let mut report = crate::fixture::report(crate::scenario::RunKind::Sim, 1, false);
+    report.checks = crate::evaluate(&crate::fixture::scenario(), &report);
+    report.ports[0].classes[0].statistics.insert("average".into(), 1.0);
+    report.ports[0].classes[0].series.delays.push(Default::default());
+    (report.meta.events, report.flows[0].delivered, report.checks[0].note) =
+        (Some("0".into()), vec![1], Some("why".into()));
+    let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
+    let (mut left, mut fields) = (vec![&json], 0);
+    while let Some(value) = left.pop() {
+        match value {
+            serde_json::Value::Array(list) => left.extend(list),
+            serde_json::Value::Object(object) => {
+                for (field, value) in object {
+                    // Names of reasons and of a discipline's numbers are not fields.
+                    if !["tail", "average"].contains(&field.as_str()) {
+                        assert!(words.contains(field.as_str()), "the page lacks the field {field}");
+                    }
+                    fields += 1;
+                    left.push(value);
+                }
+            }
+            _ => {}
+        }
+    }
+    assert!(fields > 100);
+    let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let scenario = Scenario::from_toml("scenarios.md", example).map_err(|error| error.to_string()).unwrap();
+    assert!(crate::lab_layout(&scenario).is_ok());
+}
