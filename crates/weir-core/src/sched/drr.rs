@@ -145,7 +145,8 @@ impl Discipline for Drr {
         self.flows.visit_queues(visit, "quantum", "bytes", 1);
     }
     fn check(&self, cx: &Cx) -> Result<(), Broken> {
-        self.flows.check(cx)
+        self.flows.check(cx)?;
+        self.flows.check_ring()
     }
 }
 

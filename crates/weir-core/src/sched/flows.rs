@@ -10,6 +10,7 @@ use crate::queue::{Backlog, Broken, Cx, DropReason, Kind, ParamError, ParamSpec,
 use alloc::vec::Vec;
 
 /// One queue.
+#[repr(align(64))]
 pub(super) struct Flow {
     pub list: List,
     /// What it may send, in the unit of the scheduler.
@@ -158,18 +159,27 @@ impl Flows {
     }
     /// Queues a packet; a flow that was not in the ring joins at its end without credit.
     pub fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
+        let (index, row) = self.admit(cx, id);
+        if !self.flows[index].in_ring {
+            self.join(index as u32);
+        }
+        self.settle(cx, row)
+    }
+    /// Queues a packet, for a scheduler with an order of its own: the number of its queue, and
+    /// the row that `settle` wants.
+    pub fn admit(&mut self, cx: &mut Cx, id: PacketId) -> (usize, usize) {
         let (index, row) = (self.queue_of(cx, &id), id.index());
         self.bytes += u64::from(cx.packets.get(&id).len);
         self.packets += 1;
         let flow = &mut self.flows[index];
         flow.list.push_back(&mut cx.packets, id);
-        if !flow.in_ring {
-            self.join(index as u32);
-        }
         if self.longest.is_awake() {
-            let flow = &self.flows[index];
             self.longest.grown(index as u32, flow.length());
         }
+        (index, row)
+    }
+    /// Holds the limit after the packet of that row was queued, and says what became of it.
+    pub fn settle(&mut self, cx: &mut Cx, row: usize) -> Verdict {
         if self.bytes > self.limit_bytes && !self.shed(cx, row) { Verdict::Dropped } else { Verdict::Queued }
     }
     fn join(&mut self, index: u32) {
@@ -243,7 +253,12 @@ impl Flows {
     }
     /// The first packet of the current flow, with its length.
     pub fn take(&mut self, cx: &mut Cx) -> Option<(PacketId, u32)> {
-        let flow = self.current()?;
+        let tail = self.flows.get(self.tail as usize)?;
+        self.take_from(cx, tail.next as usize)
+    }
+    /// The first packet of that queue, with its length.
+    pub fn take_from(&mut self, cx: &mut Cx, index: usize) -> Option<(PacketId, u32)> {
+        let flow = &mut self.flows[index];
         let id = flow.list.pop_front(&mut cx.packets)?;
         flow.sent += 1;
         let len = cx.packets.get(&id).len;
@@ -253,6 +268,14 @@ impl Flows {
             self.longest.sleep();
         }
         Some((id, len))
+    }
+    /// Number of queues.
+    pub fn len(&self) -> usize {
+        self.flows.len()
+    }
+    /// True if that queue holds nothing.
+    pub fn queue_is_empty(&self, index: usize) -> bool {
+        self.flows[index].list.is_empty()
     }
     /// Flows in the ring, with or without packets.
     pub fn in_ring(&self) -> u32 {
@@ -274,12 +297,14 @@ impl Flows {
     }
     /// Drops everything; nobody keeps credit or debt.
     pub fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
-        while self.tail != NIL {
-            while let Some((id, _)) = self.take(cx) {
+        for flow in &mut self.flows {
+            while let Some(id) = flow.list.pop_front(&mut cx.packets) {
                 cx.drop(id, reason);
             }
-            self.retire();
+            (flow.in_ring, flow.credit) = (false, 0);
         }
+        (self.tail, self.in_ring, self.packets, self.bytes) = (NIL, 0, 0, 0);
+        self.longest.sleep();
     }
     pub fn visit_stats(&self, visit: &mut dyn Visit) {
         visit.value("backlog", "packets", i64::from(self.packets));
@@ -313,12 +338,20 @@ impl Flows {
             packets += flow.list.packets();
             bytes += flow.list.bytes();
             ring += u32::from(flow.in_ring);
-            if !flow.list.is_sound(&cx.packets) || (!flow.list.is_empty() && !flow.in_ring) {
-                return broken("a queue is unsound, or has packets and is not in the ring");
+            if !flow.list.is_sound(&cx.packets) {
+                return broken("a queue is unsound");
             }
         }
         if (packets, bytes, ring) != (self.packets, self.bytes, self.in_ring) {
             return broken("totals and queues disagree");
+        }
+        Ok(())
+    }
+    /// Verifies the ring, for schedulers that use it.
+    pub fn check_ring(&self) -> Result<(), Broken> {
+        let broken = |what| Err(Broken { discipline: "flows", what });
+        if self.flows.iter().any(|flow| !flow.list.is_empty() && !flow.in_ring) {
+            return broken("a queue has packets and is not in the ring");
         }
         let mut at = self.tail;
         for _ in 0..self.in_ring {

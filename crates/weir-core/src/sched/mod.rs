@@ -9,6 +9,7 @@ mod fq_codel;
 pub mod hfsc;
 mod longest;
 mod priq;
+mod qfq;
 mod registry;
 #[cfg(test)]
 pub(crate) mod testing;

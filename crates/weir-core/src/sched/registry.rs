@@ -21,6 +21,7 @@ const BUILTIN: &[Entry] = &[
     super::fifo::RED,
     super::drr::ENTRY,
     super::fq_codel::ENTRY,
+    super::qfq::ENTRY,
     super::fifo::RIO,
     super::fifo::BLUE,
     super::fifo::CODEL,

@@ -137,7 +137,8 @@ impl Discipline for Wfq {
         self.flows.visit_queues(visit, "weight", "", PER_WEIGHT);
     }
     fn check(&self, cx: &Cx) -> Result<(), Broken> {
-        self.flows.check(cx)
+        self.flows.check(cx)?;
+        self.flows.check_ring()
     }
 }
 
