@@ -147,7 +147,7 @@ impl Reader<'_> {
         let spec = match curves().find(|p| p.name == name.text) {
             Some(spec) => spec,
             // The original looked at the first letter alone.
-            None => match curves().find(|p| p.name.as_bytes().first() == name.text.as_bytes().first()) {
+            None => match curves().find(|p| by_letter(p.name, name.text)) {
                 Some(spec) => {
                     let message = format!("`{}` is read as `{}`, by its first letter", name.text, spec.name);
                     self.warn(Trouble::new(name.place, message, FORM).write(spec.name));
@@ -200,6 +200,14 @@ impl Reader<'_> {
             None => trouble.help = format!("options are {}", names.join(", ")),
         }
         trouble.into()
+    }
+}
+
+/// True if both begin with the same letter, in either case.
+fn by_letter(name: &str, text: &str) -> bool {
+    match (name.bytes().next(), text.bytes().next()) {
+        (Some(a), Some(b)) => a.eq_ignore_ascii_case(&b),
+        _ => false,
     }
 }
 

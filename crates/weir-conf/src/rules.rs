@@ -31,6 +31,7 @@ pub(crate) fn errors(plan: &Plan, registry: &Registry, skip: &dyn Fn(&Interface)
     let mut report = Report::new(&plan.source);
     for interface in plan.interfaces.iter().filter(|i| !skip(i)) {
         let shape = Shape::of(interface, registry);
+        nesting(&mut report, &shape);
         for instance in &shape.instances {
             one(&mut report, &shape, instance);
         }
@@ -38,6 +39,23 @@ pub(crate) fn errors(plan: &Plan, registry: &Registry, skip: &dyn Fn(&Interface)
         crate::precedence::errors(&mut report, interface, registry);
     }
     report.said
+}
+
+/// How deep disciplines may stand in one another: building and dropping them walks down.
+const MAX_NESTING: u32 = 16;
+
+fn nesting(report: &mut Report<'_>, shape: &Shape<'_>) {
+    let mut depths: Vec<u32> = Vec::with_capacity(shape.instances.len());
+    for instance in &shape.instances {
+        // The discipline of the class whose queue this is stands before it.
+        let around = instance.owner.and_then(|o| shape.member_of[o]).and_then(|i| depths.get(i));
+        let depth = around.map_or(1, |d| d + 1);
+        if depth == MAX_NESTING + 1 {
+            let message = format!("more than {MAX_NESTING} disciplines in one another");
+            report.error(instance.place, message, "let classes that belong together stand in one discipline");
+        }
+        depths.push(depth);
+    }
 }
 
 fn one(report: &mut Report<'_>, shape: &Shape<'_>, instance: &Instance<'_>) {

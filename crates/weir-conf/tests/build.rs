@@ -315,3 +315,21 @@ class hfsc em0 slow root grate 100K pshare 5\n";
     // The burst by its deadline, and one packet of 1,514 + 24 bytes that was on the wire.
     assert_eq!(said, [("calls", 3_000, 10_000_000 + 1_230_400), ("slow", 1_514, 121_120_000 + 1_230_400)]);
 }
+
+#[test]
+fn disciplines_stand_in_one_another_to_a_depth() {
+    let nested = |depth: u32| {
+        let mut text = String::from("interface em0 priq\n");
+        for n in 0..depth {
+            let parent = if n == 0 { "NULL".to_string() } else { format!("c{}", n - 1) };
+            let queue = if n + 1 < depth { "priq" } else { "" };
+            text.push_str(&format!("class priq em0 c{n} {parent} default {queue}\n"));
+        }
+        read("altq.conf", &text, &Registry::builtin())
+    };
+    let deep = nested(16).plan.unwrap();
+    let view = deep.interface("").unwrap();
+    assert_eq!(view.build(&Registry::builtin(), link(100)).unwrap().tree.leaves[0].name, "c15");
+    let said = nested(5_000).diagnostics;
+    assert_eq!(said[0].message, "more than 16 disciplines in one another");
+}
