@@ -41,7 +41,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use curve::{Runtime, Slopes};
 use share::{Limit, ShareTree};
-use tournament::Tournament;
+use tournament::{Plain, Tournament};
 
 const PARAMS: &[ParamSpec] = &[
     P::class("sc", Kind::Curve, "", "Real-time and link-share curve: m1 (bit/s), d (ms), m2 (bit/s)."),
@@ -220,9 +220,9 @@ struct Hfsc {
     classes: Vec<Class>,
     share: ShareTree,
     /// Leaf classes with real-time curves that are active: not yet eligible, by eligible time ...
-    waiting: Tournament<u64>,
+    waiting: Tournament<Plain>,
     /// ... and eligible, by deadline.
-    ready: Tournament<u64>,
+    ready: Tournament<Plain>,
     /// Classes that are stirred. An inner discipline may drop what it is asked for, so it is asked
     /// at a dequeue, never at an arrival.
     stirred: Vec<u32>,
@@ -291,19 +291,16 @@ fn build(node: &registry::Node, builder: &mut Builder<'_>) -> Result<Box<dyn Dis
     Ok(Box::new(hfsc))
 }
 
-/// The greatest key of a tournament of times: `ABSENT` is taken.
-const LAST_KEY: u64 = u64::MAX - 1;
-
-fn key(at: Instant) -> u64 {
-    at.as_nanos().min(LAST_KEY)
-}
-
 impl Hfsc {
     /// Puts a class's curves to work, from `now` on.
     fn install(&mut self, class: usize, now: Instant, mtu: u32) {
         let curves = self.classes[class].curves;
         let limit = curves.upper_limit.map(|c| Limit::new(Slopes::of(c), mtu));
-        self.share.set(class + 1, curves.link_share.map(Slopes::of), limit, now);
+        // A weight of 0 counts as the least there is: such a class has what nobody else wants.
+        let least = Rate::from_bps(1);
+        let share =
+            curves.link_share.map(|c| Slopes::of(Curve { m1: c.m1.max(least), m2: c.m2.max(least), ..c }));
+        self.share.set(class + 1, share, limit, now);
         let c = &mut self.classes[class];
         let served = c.owed.as_ref().map_or(0, |owed| owed.served);
         c.owed = curves.real_time.filter(|_| c.queue.is_some()).map(|curve| {
@@ -380,30 +377,34 @@ impl Hfsc {
             Some(len) if eligible <= now => {
                 let deadline = owed.deadline_curve.time_at(owed.served + u64::from(len));
                 self.waiting.remove(slot);
-                self.ready.set(slot, key(Fine::from_raw(deadline).ceil()));
+                self.ready.set(slot, Fine::from_raw(deadline).ceil().as_nanos());
             }
             _ => {
                 self.ready.remove(slot);
-                self.waiting.set(slot, key(eligible.max(c.ready_at)));
+                self.waiting.set(slot, eligible.max(c.ready_at).as_nanos());
             }
         }
     }
 
     /// A class takes leave of the trees: it has nothing, or is about to change.
     fn leave(&mut self, class: usize, now: Instant) {
-        let c = &mut self.classes[class];
-        if !c.active {
-            return;
+        if self.classes[class].active {
+            if self.classes[class].curves.link_share.is_some() {
+                self.share.charge(class + 1, 0, true, now);
+            }
+            self.forget(class);
         }
+    }
+
+    /// The part of `leave` that is not about sharing.
+    fn forget(&mut self, class: usize) {
+        let c = &mut self.classes[class];
         c.active = false;
         c.ready_at = Instant::ZERO;
         self.busy -= 1;
         self.waiting.remove(class as u32);
         self.ready.remove(class as u32);
-        if c.curves.link_share.is_some() {
-            self.share.charge(class + 1, 0, true, now);
-            self.share.set_queue_fit(class + 1, Instant::ZERO, now);
-        }
+        self.share.nodes[class + 1].queue_fit = Instant::ZERO;
     }
 
     fn head(&mut self, cx: &mut Cx, class: usize) -> Head {
@@ -415,10 +416,14 @@ impl Hfsc {
         if real_time && let Some(owed) = &mut self.classes[class].owed {
             owed.served += bytes;
         }
-        // Bytes by either criterion count for sharing.
-        self.share.charge(class + 1, bytes, false, cx.now);
         let head = self.head(cx, class);
-        self.learn(class, head, cx.now);
+        let shares = self.classes[class].curves.link_share.is_some();
+        // Bytes by either criterion count for sharing.
+        self.share.charge(class + 1, bytes, shares && head == Head::Idle, cx.now);
+        match head {
+            Head::Idle => self.forget(class),
+            head => self.learn(class, head, cx.now),
+        }
     }
 
     /// Asks the queues that were stirred, and moves the classes that have become eligible.
@@ -495,9 +500,7 @@ impl Discipline for Hfsc {
                 return Next::Idle;
             }
             let waiting = self.waiting.min().map_or(u64::MAX, |(_, at)| at);
-            let next = waiting.min(self.share.next_fit().as_nanos());
-            // Keys stop one short of the end of time: a rate of 0 comes never.
-            return Next::At(if next >= LAST_KEY { Instant::NEVER } else { Instant::from_nanos(next) });
+            return Next::At(Instant::from_nanos(waiting).min(self.share.next_fit()));
         };
         let next = self.classes[class].queue.as_mut().map_or(Next::Idle, |queue| queue.take(cx));
         let Next::Packet(id) = next else {

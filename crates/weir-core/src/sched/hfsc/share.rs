@@ -6,11 +6,17 @@
 //! of its active children's.
 
 use super::curve::{Runtime, Slopes};
-use super::tournament::Tournament;
+use super::tournament::{Circular, Plain, Tournament};
 use crate::units::{Fine, Instant};
 use alloc::vec::Vec;
 
 pub(super) const ROOT: usize = 0;
+
+/// A virtual time as a key: units of 2^-8 ns, on a circle of 2 years. Active siblings are a packet's
+/// time at the slowest rate apart at most: six days for 64 KB at 1 bit/s, the least rate that counts.
+fn order_of(virtual_time: u128) -> u64 {
+    (virtual_time >> 24) as u64
+}
 
 /// The upper limit of a node.
 #[derive(Clone, Copy, Debug)]
@@ -50,11 +56,11 @@ pub(super) struct Node {
     /// When its own limit lets it go on.
     own_fit: Instant,
     /// When its queue, a discipline of its own, lets it go on.
-    queue_fit: Instant,
+    pub(super) queue_fit: Instant,
     // What it knows as a parent:
     children: Vec<usize>,
-    fit: Tournament<u128>,
-    unfit: Tournament<u64>,
+    fit: Tournament<Circular>,
+    unfit: Tournament<Plain>,
     /// Children in either tournament.
     members: u32,
     /// Least virtual time at the last choice; 0 if none was made in this period.
@@ -222,10 +228,10 @@ impl ShareTree {
         let p = &mut self.nodes[parent];
         if at <= now {
             p.unfit.remove(slot);
-            p.fit.set(slot, key.min(u128::MAX - 1));
+            p.fit.set(slot, order_of(key));
         } else {
             p.fit.remove(slot);
-            p.unfit.set(slot, at.as_nanos().min(u64::MAX - 1));
+            p.unfit.set(slot, at.as_nanos());
         }
     }
 
@@ -286,9 +292,12 @@ impl ShareTree {
         loop {
             self.admit(node, now);
             let n = &mut self.nodes[node];
-            let (slot, virtual_time) = n.fit.min()?;
+            let (slot, _) = n.fit.min()?;
+            let child = n.children[slot as usize];
+            let virtual_time = self.nodes[child].virtual_time;
+            let n = &mut self.nodes[node];
             n.least = n.least.max(virtual_time);
-            node = n.children[slot as usize];
+            node = child;
             if self.nodes[node].children.is_empty() {
                 return Some(node);
             }
@@ -305,7 +314,7 @@ impl ShareTree {
             let key = self.nodes[child].virtual_time;
             let n = &mut self.nodes[node];
             n.unfit.remove(slot);
-            n.fit.set(slot, key.min(u128::MAX - 1));
+            n.fit.set(slot, order_of(key));
         }
     }
 

@@ -1,72 +1,89 @@
 //! The least of n keys that change one at a time: a winner tree, log2(n) comparisons a change.
 
 use alloc::vec::Vec;
+use core::marker::PhantomData;
 
-/// A key with a value that means "absent" and is greater than all others.
-pub(super) trait Key: Copy + Ord {
-    const ABSENT: Self;
+/// How keys are compared.
+pub(super) trait Order {
+    /// True if `a` comes before `b`, or at the same time.
+    fn before(a: u64, b: u64) -> bool;
 }
-impl Key for u64 {
-    const ABSENT: Self = u64::MAX;
+
+/// Numbers as they are.
+pub(super) struct Plain;
+impl Order for Plain {
+    fn before(a: u64, b: u64) -> bool {
+        a <= b
+    }
 }
-impl Key for u128 {
-    const ABSENT: Self = u128::MAX;
+
+/// Numbers on a circle: right as long as all that are compared lie within half of it.
+pub(super) struct Circular;
+impl Order for Circular {
+    fn before(a: u64, b: u64) -> bool {
+        (b.wrapping_sub(a) as i64) >= 0
+    }
 }
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Entry {
+    key: u64,
+    /// `ABSENT` if there is no key.
+    slot: u32,
+}
+
+const ABSENT: u32 = u32::MAX;
+const NOBODY: Entry = Entry { key: 0, slot: ABSENT };
 
 /// Keys for the slots 0..n; ties go to the lower slot.
 ///
-/// `winner[node]` is the slot that wins below the node; node 1 is the final, the parents of the
-/// slots are the nodes size/2..size.
-pub(super) struct Tournament<K> {
-    keys: Vec<K>,
-    winner: Vec<u32>,
+/// `tree[1]` is the winner of all, the players 2i and 2i + 1 meet at i, and the slots' own entries
+/// are the last n.
+pub(super) struct Tournament<O> {
+    tree: Vec<Entry>,
+    order: PhantomData<O>,
 }
 
-impl<K: Key> Tournament<K> {
+impl<O: Order> Tournament<O> {
     pub(super) fn new(slots: usize) -> Self {
-        let size = slots.next_power_of_two().max(2);
-        let mut tree = Tournament { keys: alloc::vec![K::ABSENT; size], winner: alloc::vec![0; size] };
-        for node in (1..size).rev() {
-            tree.winner[node] = tree.play(node);
-        }
-        tree
+        let size = slots.next_power_of_two();
+        Tournament { tree: alloc::vec![NOBODY; 2 * size], order: PhantomData }
     }
-    /// Who wins at `node`.
-    fn play(&self, node: usize) -> u32 {
-        let size = self.keys.len();
-        let side = |child: usize| if child >= size { (child - size) as u32 } else { self.winner[child] };
-        let (left, right) = (side(2 * node), side(2 * node + 1));
-        if self.keys[left as usize] <= self.keys[right as usize] { left } else { right }
+    fn place(&self, slot: u32) -> usize {
+        self.tree.len() / 2 + slot as usize
     }
-    /// Changes the key of a slot.
-    pub(super) fn set(&mut self, slot: u32, key: K) {
-        if self.keys[slot as usize] == key {
+    fn put(&mut self, slot: u32, entry: Entry) {
+        let mut at = self.place(slot);
+        if self.tree[at] == entry {
             return;
         }
-        self.keys[slot as usize] = key;
-        let mut node = (self.keys.len() + slot as usize) / 2;
-        while node >= 1 {
-            let winner = self.play(node);
-            // The same winner as before with the same key: nothing changes further up.
-            if self.winner[node] == winner && winner != slot {
+        self.tree[at] = entry;
+        while at > 1 {
+            let (left, right) = (self.tree[at & !1], self.tree[at | 1]);
+            let left_wins = right.slot == ABSENT || (left.slot != ABSENT && O::before(left.key, right.key));
+            let winner = if left_wins { left } else { right };
+            at /= 2;
+            if self.tree[at] == winner {
                 return;
             }
-            self.winner[node] = winner;
-            node /= 2;
+            self.tree[at] = winner;
         }
     }
+    /// Changes the key of a slot.
+    pub(super) fn set(&mut self, slot: u32, key: u64) {
+        self.put(slot, Entry { key, slot });
+    }
     pub(super) fn remove(&mut self, slot: u32) {
-        self.set(slot, K::ABSENT);
+        self.put(slot, NOBODY);
     }
     /// The slot with the least key.
-    pub(super) fn min(&self) -> Option<(u32, K)> {
-        let slot = self.winner[1];
-        let key = self.keys[slot as usize];
-        (key != K::ABSENT).then_some((slot, key))
+    pub(super) fn min(&self) -> Option<(u32, u64)> {
+        let winner = self.tree[1];
+        (winner.slot != ABSENT).then_some((winner.slot, winner.key))
     }
-    pub(super) fn get(&self, slot: u32) -> Option<K> {
-        let key = self.keys[slot as usize];
-        (key != K::ABSENT).then_some(key)
+    pub(super) fn get(&self, slot: u32) -> Option<u64> {
+        let entry = self.tree[self.place(slot)];
+        (entry.slot != ABSENT).then_some(entry.key)
     }
 }
 
@@ -75,20 +92,29 @@ mod tests {
     use super::*;
     use crate::Random;
 
-    #[test]
-    fn the_winner_is_the_least_key() {
+    fn the_winner_is_the_least<O: Order>(base: u64) {
         for slots in [1usize, 2, 3, 8, 13] {
-            let (mut random, mut tree) = (Random::new(slots as u64), Tournament::<u64>::new(slots));
-            let mut model = std::vec![u64::ABSENT; slots];
+            let (mut random, mut tree) = (Random::new(slots as u64), Tournament::<O>::new(slots));
+            let mut model = std::vec![None; slots];
             for _ in 0..2_000 {
                 let slot = random.below(slots as u64) as usize;
-                let key = if random.below(3) == 0 { u64::ABSENT } else { random.below(50) };
-                tree.set(slot as u32, key);
-                model[slot] = key;
-                let expected = model.iter().enumerate().min_by_key(|&(i, k)| (*k, i));
-                let expected = expected.filter(|&(_, k)| *k != u64::ABSENT).map(|(i, k)| (i as u32, *k));
+                model[slot] = (random.below(3) > 0).then(|| random.below(50));
+                match model[slot] {
+                    Some(key) => tree.set(slot as u32, base.wrapping_add(key)),
+                    None => tree.remove(slot as u32),
+                }
+                let present = model.iter().enumerate().filter_map(|(i, k)| k.map(|k| (k, i)));
+                let expected = present.min().map(|(k, i)| (i as u32, base.wrapping_add(k)));
                 assert_eq!(tree.min(), expected);
             }
         }
+    }
+
+    #[test]
+    fn the_winner_is_the_least_key() {
+        the_winner_is_the_least::<Plain>(0);
+        the_winner_is_the_least::<Plain>(u64::MAX - 50);
+        the_winner_is_the_least::<Circular>(0);
+        the_winner_is_the_least::<Circular>(u64::MAX - 25);
     }
 }
