@@ -4,7 +4,9 @@
 
 use crate::sys::check;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::net::{
+    Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpListener, TcpStream, UdpSocket,
+};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// How a TCP connection is to behave; set before it is opened, so that the handshake knows.
@@ -76,58 +78,128 @@ impl TcpOptions {
             set(socket, libc::SOL_SOCKET, libc::SO_SNDTIMEO, &bytes)?;
         }
         if self.tos != 0 {
-            set_number(socket, libc::IPPROTO_IP, libc::IP_TOS, i32::from(self.tos))?;
+            set_tos(socket, self.tos)?;
         }
         Ok(())
     }
 }
 
-fn tcp_socket() -> io::Result<OwnedFd> {
+fn tcp_socket(family: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: socket takes numbers and touches no memory.
-    let raw = check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) })?;
+    let raw = check(unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) })?;
     // SAFETY: `raw` was just opened and belongs to nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
-fn address(of: SocketAddrV4) -> libc::sockaddr_in {
-    libc::sockaddr_in {
-        sin_family: libc::AF_INET as libc::sa_family_t,
-        sin_port: of.port().to_be(),
-        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(of.ip().octets()) },
-        sin_zero: [0; 8],
+/// A socket address as the system wants it.
+#[repr(C)]
+union Address {
+    v4: libc::sockaddr_in,
+    v6: libc::sockaddr_in6,
+}
+
+const V4_BYTES: libc::socklen_t = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+const V6_BYTES: libc::socklen_t = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+
+impl Address {
+    fn of(address: SocketAddr) -> (Address, libc::socklen_t, libc::c_int) {
+        match address {
+            SocketAddr::V4(of) => {
+                let v4 = libc::sockaddr_in {
+                    sin_family: libc::AF_INET as libc::sa_family_t,
+                    sin_port: of.port().to_be(),
+                    sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(of.ip().octets()) },
+                    sin_zero: [0; 8],
+                };
+                (Address { v4 }, V4_BYTES, libc::AF_INET)
+            }
+            SocketAddr::V6(of) => {
+                let v6 = libc::sockaddr_in6 {
+                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                    sin6_port: of.port().to_be(),
+                    sin6_flowinfo: of.flowinfo(),
+                    sin6_addr: libc::in6_addr { s6_addr: of.ip().octets() },
+                    sin6_scope_id: of.scope_id(),
+                };
+                (Address { v6 }, V6_BYTES, libc::AF_INET6)
+            }
+        }
+    }
+
+    /// What the system wrote into an address that was all zeroes before.
+    fn read(&self) -> SocketAddr {
+        // SAFETY: both members are plain numbers and begin with the family, so reading it is
+        // sound whichever was written.
+        let family = libc::c_int::from(unsafe { self.v4.sin_family });
+        if family == libc::AF_INET6 {
+            // SAFETY: the family says that this member was written.
+            let v6 = unsafe { self.v6 };
+            let (ip, port) = (Ipv6Addr::from(v6.sin6_addr.s6_addr), u16::from_be(v6.sin6_port));
+            SocketAddr::V6(SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id))
+        } else {
+            // SAFETY: every bit pattern is a valid IPv4 address.
+            let v4 = unsafe { self.v4 };
+            let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
+            SocketAddr::V4(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)))
+        }
     }
 }
 
-const ADDRESS_BYTES: libc::socklen_t = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+fn bind(socket: BorrowedFd<'_>, to: SocketAddr) -> io::Result<()> {
+    set_number(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    let (at, size, _) = Address::of(to);
+    // SAFETY: `at` is a valid address of the size given, alive until after the call.
+    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const at).cast(), size) }).map(|_| ())
+}
+
+/// The address of nobody in particular, of the same family as `like`.
+fn unspecified(like: SocketAddr, port: u16) -> SocketAddr {
+    match like {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, port).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, port).into(),
+    }
+}
 
 /// Connects to `to`, from source port `from_port` (0: any), with `options` in force from the
 /// first segment.
-pub fn connect(to: SocketAddrV4, from_port: u16, options: &TcpOptions) -> io::Result<TcpStream> {
-    let socket = tcp_socket()?;
+pub fn connect(to: SocketAddr, from_port: u16, options: &TcpOptions) -> io::Result<TcpStream> {
+    let (address, size, family) = Address::of(to);
+    let socket = tcp_socket(family)?;
     options.apply(socket.as_fd())?;
     if from_port != 0 {
-        set_number(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
-        let from = address(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, from_port));
-        // SAFETY: `from` is a valid sockaddr_in of the size given, alive until after the call.
-        check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const from).cast(), ADDRESS_BYTES) })?;
+        bind(socket.as_fd(), unspecified(to, from_port))?;
     }
-    let to = address(to);
-    // SAFETY: as above, for `to`.
-    check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const to).cast(), ADDRESS_BYTES) })?;
+    // SAFETY: `address` is a valid address of the size given, alive until after the call.
+    check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), size) })?;
     Ok(TcpStream::from(socket))
 }
 
 /// Listens at `at`; connections accepted inherit `options`.
-pub fn listen(at: SocketAddrV4, options: &TcpOptions) -> io::Result<TcpListener> {
-    let socket = tcp_socket()?;
+pub fn listen(at: SocketAddr, options: &TcpOptions) -> io::Result<TcpListener> {
+    let (_, _, family) = Address::of(at);
+    let socket = tcp_socket(family)?;
     options.apply(socket.as_fd())?;
-    set_number(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
-    let at = address(at);
-    // SAFETY: `at` is a valid sockaddr_in of the size given, alive until after the call.
-    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const at).cast(), ADDRESS_BYTES) })?;
+    bind(socket.as_fd(), at)?;
     // SAFETY: listen takes numbers and touches no memory.
     check(unsafe { libc::listen(socket.as_raw_fd(), 64) })?;
     Ok(TcpListener::from(socket))
+}
+
+/// Whether a socket is of the IPv6 family.
+fn is_v6(socket: BorrowedFd<'_>) -> bool {
+    let mut family: libc::c_int = 0;
+    let mut size = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: `family` is writable over the size given; both live until after the call.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_DOMAIN,
+            (&raw mut family).cast(),
+            &raw mut size,
+        )
+    };
+    answer == 0 && family == libc::AF_INET6
 }
 
 /// Limits the window that a receiver offers to `bytes`.
@@ -160,8 +232,11 @@ pub fn set_receive_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> 
         .or_else(|_| set_number(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes))
 }
 
-/// Sets the whole `tos` byte of outgoing packets.
+/// Sets the whole `tos` byte (traffic class) of outgoing packets.
 pub fn set_tos(socket: BorrowedFd<'_>, tos: u8) -> io::Result<()> {
+    if is_v6(socket) {
+        return set_number(socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, i32::from(tos));
+    }
     set_number(socket, libc::IPPROTO_IP, libc::IP_TOS, i32::from(tos))
 }
 
@@ -221,6 +296,9 @@ pub fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<TcpInfo> {
 
 /// Has the `tos` byte of each packet told by [`receive_with_tos`].
 pub fn tell_tos(socket: BorrowedFd<'_>) -> io::Result<()> {
+    if is_v6(socket) {
+        return set_number(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1);
+    }
     set_number(socket, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)
 }
 
@@ -230,12 +308,11 @@ pub fn receive_with_tos(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<(us
     #[repr(align(8))]
     struct Control([u8; 64]);
     let mut control = Control([0; 64]);
-    // SAFETY: sockaddr_in and msghdr are plain numbers and pointers; all zeroes is valid.
-    let (mut from, mut header): (libc::sockaddr_in, libc::msghdr) =
-        unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    // SAFETY: the addresses and msghdr are plain numbers and pointers; all zeroes is valid.
+    let (mut from, mut header): (Address, libc::msghdr) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     header.msg_name = (&raw mut from).cast();
-    header.msg_namelen = ADDRESS_BYTES;
+    header.msg_namelen = V6_BYTES;
     header.msg_iov = &raw mut part;
     header.msg_iovlen = 1;
     header.msg_control = control.0.as_mut_ptr().cast();
@@ -243,14 +320,19 @@ pub fn receive_with_tos(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<(us
     // SAFETY: every pointer of `header` is to a local or to `buffer`, writable over the length
     // given with it, and all live until after the call.
     let len = check(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, 0) as libc::c_int })?;
-    let address =
-        SocketAddrV4::new(Ipv4Addr::from(from.sin_addr.s_addr.to_ne_bytes()), u16::from_be(from.sin_port));
-    // `struct cmsghdr` {len: usize, level: i32, type: i32}, then the byte.
+    // `struct cmsghdr` {len: usize, level: i32, type: i32}, then a byte, or a number in IPv6.
+    let number = |at: usize| -> i32 {
+        let bytes = [control.0[at], control.0[at + 1], control.0[at + 2], control.0[at + 3]];
+        i32::from_ne_bytes(bytes)
+    };
     let level_at = size_of::<usize>();
-    let kind = [control.0[level_at..level_at + 4].to_vec(), control.0[level_at + 4..level_at + 8].to_vec()];
-    let expected = [libc::IPPROTO_IP.to_ne_bytes().to_vec(), libc::IP_TOS.to_ne_bytes().to_vec()];
-    let tos = if header.msg_controllen as u64 > 16 && kind == expected { control.0[level_at + 8] } else { 0 };
-    Ok((len as usize, SocketAddr::V4(address), tos))
+    let tos = match (number(level_at), number(level_at + 4)) {
+        _ if header.msg_controllen <= 16 => 0,
+        (libc::IPPROTO_IP, libc::IP_TOS) => control.0[level_at + 8],
+        (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => number(level_at + 8) as u8,
+        _ => 0,
+    };
+    Ok((len as usize, from.read(), tos))
 }
 
 /// Sends `payload` `count` times (at most 64) over a connected socket in one system call.
@@ -319,9 +401,9 @@ mod tests {
             unsent_bytes: Some(10_000),
             patience: Some(std::time::Duration::from_secs(3)),
         };
-        let listener = listen(SocketAddrV4::new(LOCAL, 0), &options).unwrap();
+        let listener = listen((LOCAL, 0).into(), &options).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let mut sender = connect(SocketAddrV4::new(LOCAL, port), 0, &options).unwrap();
+        let mut sender = connect((LOCAL, port).into(), 0, &options).unwrap();
         set_send_buffer(sender.as_fd(), 100_000).unwrap();
         let (mut receiver, _) = listener.accept().unwrap();
         sender.write_all(&[7; 5000]).unwrap();
@@ -335,16 +417,39 @@ mod tests {
     }
 
     #[test]
+    fn ipv6_is_as_good() {
+        let Ok(to) = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)) else {
+            eprintln!("SKIPPED: this machine has no IPv6");
+            return;
+        };
+        let at = to.local_addr().unwrap();
+        let from = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).unwrap();
+        tell_tos(to.as_fd()).unwrap();
+        set_tos(from.as_fd(), 0xb8).unwrap();
+        from.send_to(b"six", at).unwrap();
+        let mut buffer = [0; 100];
+        let (len, who, tos) = receive_with_tos(&to, &mut buffer).unwrap();
+        assert_eq!((len, who, tos), (3, from.local_addr().unwrap(), 0xb8));
+        let options = TcpOptions { tos: 0x28, ..TcpOptions::default() };
+        let listener = listen((Ipv6Addr::LOCALHOST, 0).into(), &options).unwrap();
+        let mut sender = connect(listener.local_addr().unwrap(), 0, &options).unwrap();
+        sender.write_all(b"stream").unwrap();
+        let mut got = [0; 6];
+        listener.accept().unwrap().0.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"stream");
+    }
+
+    #[test]
     fn an_unknown_congestion_control_is_named_in_the_error() {
         let options = TcpOptions { congestion: Some("tahoe-1988".into()), ..TcpOptions::default() };
-        let error = listen(SocketAddrV4::new(LOCAL, 0), &options).unwrap_err().to_string();
+        let error = listen((LOCAL, 0).into(), &options).unwrap_err().to_string();
         assert!(error.contains("tahoe-1988") && error.contains("tcp_available"), "{error}");
     }
 
     #[test]
     fn a_chosen_source_port_is_used() {
-        let listener = listen(SocketAddrV4::new(LOCAL, 0), &TcpOptions::default()).unwrap();
-        let SocketAddr::V4(at) = listener.local_addr().unwrap() else { panic!("IPv4 was asked") };
+        let listener = listen((LOCAL, 0).into(), &TcpOptions::default()).unwrap();
+        let at = listener.local_addr().unwrap();
         // A port that was free a moment ago.
         let free = TcpListener::bind((LOCAL, 0)).unwrap().local_addr().unwrap().port();
         let stream = connect(at, free, &TcpOptions::default()).unwrap();

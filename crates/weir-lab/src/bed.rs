@@ -13,7 +13,7 @@
 use crate::node::{Node, NodeError, Order, Program};
 use crate::run::Error;
 use serde_json::Value;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// A host of the testbed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,6 +22,8 @@ pub struct BedHost {
     pub name: String,
     /// Its address. Every host has a route to every other, so no subnet is needed.
     pub address: Ipv4Addr,
+    /// Its IPv6 address, if it shall have one; without one its kernel is silent in IPv6.
+    pub address6: Option<Ipv6Addr>,
     /// Kernel settings of its namespace besides the usual ones: path below `/proc/sys/net`, value.
     pub settings: Vec<(String, String)>,
 }
@@ -95,11 +97,22 @@ impl Bed {
                 mac = mac(index),
                 pid = node.pid()
             )))?;
-            let mut lines = format!("addr add {}/8 dev eth0\nlink set dev eth0 up\n", host.address);
+            let mut lines = format!("addr add {}/32 dev eth0\n", host.address);
+            if let Some(address) = host.address6 {
+                lines.push_str(&format!("addr add {address}/128 dev eth0 nodad\n"));
+                node.tell(&Order::Set(speak_ipv6()))?;
+            }
+            lines.push_str("link set dev eth0 up\n");
             for (other, peer) in everybody.iter().enumerate().filter(|&(other, _)| other != index) {
-                let line =
-                    format!("neigh add {} lladdr {} dev eth0 nud permanent\n", peer.address, mac(other));
-                lines.push_str(&line);
+                let (to, from, mac) = (peer.address, host.address, mac(other));
+                lines.push_str(&format!(
+                    "route add {to}/32 dev eth0 scope link src {from}\nneigh add {to} lladdr {mac} dev eth0 nud permanent\n"
+                ));
+                if let (Some(_), Some(to)) = (host.address6, peer.address6) {
+                    lines.push_str(&format!(
+                        "route add {to}/128 dev eth0\nneigh add {to} lladdr {mac} dev eth0 nud permanent\n"
+                    ));
+                }
             }
             node.tell(&Order::Set(host.settings.clone()))?;
             node.tell(&Order::Ip(lines))?;
@@ -148,6 +161,22 @@ impl Bed {
     pub fn call_box(&mut self, name: &str, with: Value) -> Result<Value, NodeError> {
         self.boxed.tell(&Order::Call { name: name.into(), with })
     }
+}
+
+/// IPv6 on `eth0`, but nothing that it says by itself: no link-local address, no search for
+/// routers or doubles.
+fn speak_ipv6() -> Vec<(String, String)> {
+    let settings = [
+        ("ipv6/conf/eth0/addr_gen_mode", "1"),
+        ("ipv6/conf/eth0/accept_ra", "0"),
+        ("ipv6/conf/eth0/router_solicitations", "0"),
+        ("ipv6/conf/eth0/accept_dad", "0"),
+        ("ipv6/conf/all/disable_ipv6", "0"),
+        ("ipv6/conf/eth0/disable_ipv6", "0"),
+        // Receivers of both families may share a port.
+        ("ipv6/bindv6only", "1"),
+    ];
+    settings.map(|(path, value)| (path.to_string(), value.to_string())).to_vec()
 }
 
 /// A locally administered address for each host.

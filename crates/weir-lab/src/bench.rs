@@ -15,7 +15,7 @@ use crate::node::{self, NodeError, Order, Program};
 use crate::run::{Error, processors};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, UdpSocket};
 use weir_core::port::{Port, PortConfig, WireConfig};
 use weir_core::queue::Link;
 use weir_core::units::{Duration, Rate};
@@ -118,7 +118,8 @@ const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 9, 9, 9);
 pub fn bench(rounds: usize, program: &Program, progress: &mut dyn FnMut(&str)) -> Result<BenchReport, Error> {
     possible_here()?;
     let (hosts_cpu, cpu) = processors();
-    let host = |name: &str, address| BedHost { name: name.into(), address, settings: Vec::new() };
+    let host =
+        |name: &str, address| BedHost { name: name.into(), address, address6: None, settings: Vec::new() };
     let plan = BedPlan {
         left: vec![host(SENDER, ADDRESSES[0])],
         right: vec![host(RECEIVER, ADDRESSES[1])],
@@ -188,6 +189,7 @@ fn stream(bed: &mut Bed) -> Result<f64, NodeError> {
     let receiver = ReceiverSpec {
         kind: ReceiverKind::Tcp,
         port: 5001,
+        ipv6: false,
         flows: vec![(20_000, None)],
         tos: 0,
         t0_ns,
@@ -196,7 +198,7 @@ fn stream(bed: &mut Bed) -> Result<f64, NodeError> {
         quick_ack: false,
     };
     let sender = SenderSpec {
-        to: SocketAddrV4::new(ADDRESSES[1], 5001),
+        to: (ADDRESSES[1], 5001).into(),
         from_port: 0,
         tos: 0,
         active: vec![(t0_ns, end_ns)],

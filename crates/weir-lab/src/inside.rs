@@ -158,8 +158,10 @@ fn manage(
             scenario.link_between(&port.at, &port.to).is_some_and(|(_, forward)| !forward)
         }
     };
-    let parts = [side, other].into_iter().flat_map(hosts).map(|host| {
-        (u128::from(scenario.address(host.host).to_bits()), Duration::from_nanos(host.delay.as_nanos()))
+    let parts = [side, other].into_iter().flat_map(hosts).flat_map(|host| {
+        let delay = Duration::from_nanos(host.delay.as_nanos());
+        let (v4, v6) = (scenario.address(host.host), scenario.address6(host.host));
+        [(u128::from(v4.to_bits()), delay), (v6.to_bits(), delay)]
     });
     let known = Known {
         port,

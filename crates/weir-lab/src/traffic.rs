@@ -2,15 +2,19 @@
 
 use crate::flow::{ReceiverKind, ReceiverSpec, SenderSpec, Traffic};
 use std::collections::BTreeMap;
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, SocketAddr};
 use weir_scenario::lab::LabLayout;
 use weir_scenario::scenario::{Distribution, Flow, FlowCopy, Kind};
 use weir_scenario::{Scenario, Size};
 
-/// Headers of a UDP frame: Ethernet 14, IPv4 20, UDP 8.
-const UDP_HEADERS: u64 = 42;
-/// Headers of a TCP frame without options: the kernel takes those from the segment by itself.
-const TCP_HEADERS: u64 = 54;
+/// Headers of a frame up to and with IP's.
+pub(crate) fn ip_headers(flow: &Flow) -> u64 {
+    if flow.ipv6 { 14 + 40 } else { 14 + 20 }
+}
+/// Headers of UDP.
+pub(crate) const UDP_HEADER: u64 = 8;
+/// Headers of TCP without options: the kernel takes those from the segment by itself.
+const TCP_HEADER: u64 = 20;
 /// From this rate on a sender may fill the kernel's buffers: waking it every 16 KB would cost more
 /// than a flow that ends late is worth.
 const FAST_BPS: u64 = 200_000_000;
@@ -30,11 +34,13 @@ pub(crate) struct When {
 }
 
 type Sharer<'a> = (FlowCopy, &'a Flow);
+/// What makes a receiver: host, port, kind, and whether it is of IPv6.
+type Shared = (usize, u16, ReceiverKind, bool);
 
 pub(crate) fn plan(scenario: &Scenario, layout: &LabLayout, seed: u64, when: When) -> Result<Plan, String> {
     let mut plan = Plan { senders: Vec::new(), receivers: Vec::new() };
     // Flows to one port of one host share a receiver.
-    let mut shared: BTreeMap<(usize, u16, ReceiverKind), Vec<Sharer<'_>>> = BTreeMap::new();
+    let mut shared: BTreeMap<Shared, Vec<Sharer<'_>>> = BTreeMap::new();
     for (index, copy) in scenario.flow_copies().into_iter().enumerate() {
         let flow = &scenario.flows[copy.flow];
         let host = |name: &str| scenario.host(name).ok_or_else(|| format!("`{name}` is not a host"));
@@ -48,9 +54,9 @@ pub(crate) fn plan(scenario: &Scenario, layout: &LabLayout, seed: u64, when: Whe
             Kind::Udp => ReceiverKind::Udp,
             Kind::Rr => ReceiverKind::Rr,
         };
-        shared.entry((to, flow.port, kind)).or_default().push((copy, flow));
+        shared.entry((to, flow.port, kind, flow.ipv6)).or_default().push((copy, flow));
     }
-    for ((host, port, kind), flows) in shared {
+    for ((host, port, kind, ipv6), flows) in shared {
         let (name, first) = (&flows[0].0.name, flows[0].1);
         if let Some((other, _)) =
             flows.iter().find(|(_, f)| f.dscp != first.dscp || f.delayed_ack != first.delayed_ack)
@@ -68,6 +74,7 @@ pub(crate) fn plan(scenario: &Scenario, layout: &LabLayout, seed: u64, when: Whe
         let spec = ReceiverSpec {
             kind,
             port,
+            ipv6,
             flows: flows.iter().map(|(copy, flow)| (copy.source_port, limit(flow))).collect(),
             tos: first.dscp.code() << 2,
             t0_ns: when.t0_ns,
@@ -104,7 +111,9 @@ fn sender(
     let traffic = match flow.kind {
         Kind::Tcp => Traffic::Tcp {
             congestion: flow.cc.name().into(),
-            mss_bytes: flow.size.map(|s| s.as_bytes().saturating_sub(TCP_HEADERS).max(88) as u32),
+            mss_bytes: flow
+                .size
+                .map(|s| s.as_bytes().saturating_sub(ip_headers(flow) + TCP_HEADER).max(88) as u32),
             chunk: flow.chunk.map(|c| (c.as_bytes(), flow.pause.map(|p| p.as_nanos()))),
             unsent_bytes: (slowest(scenario) < FAST_BPS).then_some(1 << 14),
         },
@@ -115,7 +124,12 @@ fn sender(
                 (_, _, rate) => pace(size, rate.map_or(0, |r| r.as_bps())),
             };
             let on = on_times(flow, &active, random);
-            Traffic::Udp { payload_bytes: size.saturating_sub(UDP_HEADERS) as u32, burst, period_ns, on }
+            Traffic::Udp {
+                payload_bytes: size.saturating_sub(ip_headers(flow) + UDP_HEADER) as u32,
+                burst,
+                period_ns,
+                on,
+            }
         }
         Kind::Rr => Traffic::Rr {
             request_bytes: bytes(flow.request),
@@ -124,13 +138,17 @@ fn sender(
         },
     };
     SenderSpec {
-        to: SocketAddrV4::new(scenario.address(to), flow.port),
+        to: SocketAddr::new(address(scenario, flow, to), flow.port),
         from_port: copy.source_port,
         tos: flow.dscp.code() << 2 | ecn_of_datagrams,
         active,
         end_ns: when.end_ns,
         traffic,
     }
+}
+
+fn address(scenario: &Scenario, flow: &Flow, host: usize) -> IpAddr {
+    if flow.ipv6 { scenario.address6(host).into() } else { scenario.address(host).into() }
 }
 
 fn slowest(scenario: &Scenario) -> u64 {

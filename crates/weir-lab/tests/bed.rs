@@ -5,7 +5,7 @@
 
 use serde_json::json;
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -37,6 +37,7 @@ fn plan() -> BedPlan {
     let host = |name: &str, last| BedHost {
         name: name.into(),
         address: [10, 0, 0, last].into(),
+        address6: None,
         settings: Vec::new(),
     };
     BedPlan {
@@ -70,6 +71,7 @@ impl Run {
         let spec = ReceiverSpec {
             kind,
             port,
+            ipv6: false,
             flows,
             tos: 0,
             t0_ns: self.t0,
@@ -81,7 +83,7 @@ impl Run {
     }
     fn send(&mut self, from: &str, from_port: u16, port: u16, active: &[(u64, u64)], traffic: Traffic) {
         let spec = SenderSpec {
-            to: SocketAddrV4::new([10, 0, 0, 3].into(), port),
+            to: SocketAddr::new([10, 0, 0, 3].into(), port),
             from_port,
             tos: 0xb8,
             active: active.iter().map(|&(from, to)| (self.t0 + from * MS, self.t0 + to * MS)).collect(),

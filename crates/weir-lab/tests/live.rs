@@ -181,18 +181,43 @@ fn marks_reach_the_kernel_s_tcp_and_spare_it_losses() {
 }
 
 #[test]
+fn ipv6_flows_run_beside_ipv4_and_find_their_class() {
+    let Some(_turn) = turn() else { return };
+    if !std::path::Path::new("/proc/sys/net/ipv6").exists() {
+        eprintln!("SKIPPED: this kernel has no IPv6");
+        return;
+    }
+    let conf = shares(6, 2).replace("filter em0 x 0 5001 0 0 6", "filter6 em0 x ::0 5001 ::0 0 6");
+    let rest = r#"
+flow = [
+    { from = "a", to = "z", class = "y" },
+    { from = "a", to = "z", ipv6 = true, class = "x" },
+    { from = "z", to = "b", ipv6 = true, kind = "rr", port = 5003, request = 64, response = 64 },
+    { from = "b", to = "z", ipv6 = true, kind = "udp", port = 5004, rate = "100k", size = 500, class = "y" },
+]
+"#;
+    let report = live(&star(&conf, rest)).unwrap();
+    assert!(report.pass(), "{:?}", report.checks);
+    let [four, six, requests, datagrams] = &report.flows[..] else { panic!("four flows") };
+    assert!(six.delivered_bytes > 2 * four.delivered_bytes, "6 and 2 Mbit/s");
+    // The responses wait behind the TCP of class y.
+    let rtt_ms = requests.rtt.mean_ns / 1e6;
+    assert!(requests.transactions > 8 && rtt_ms > 10.0, "{} {rtt_ms}", requests.transactions);
+    assert!(
+        (70..=78).contains(&datagrams.sent.packets) && datagrams.sent.bytes == datagrams.sent.packets * 500
+    );
+}
+
+#[test]
 fn what_cannot_run_here_says_why() {
     let Some(_turn) = turn() else { return };
     let fifo = "interface em0 bandwidth 10M fifoq";
-    let ipv6 = "[[flow]]\nfrom = \"a\"\nto = \"z\"\nipv6 = true\n";
     let both =
         "[[flow]]\nfrom = \"a\"\nto = \"z\"\necn = true\n[[flow]]\nfrom = \"a\"\nto = \"z\"\nport = 5002\n";
     let stays = "[[flow]]\nfrom = \"a\"\nto = \"b\"\n";
-    for (rest, said) in [
-        (ipv6, "flow `f1` is over IPv6"),
-        (both, "with and without `ecn` share host `a`"),
-        (stays, "stays on one side of the box"),
-    ] {
+    for (rest, said) in
+        [(both, "with and without `ecn` share host `a`"), (stays, "stays on one side of the box")]
+    {
         match live(&star(fifo, rest)) {
             Err(Error::Impossible(why)) => assert!(why.contains(said), "{why}"),
             other => panic!("{rest}: {other:?}"),

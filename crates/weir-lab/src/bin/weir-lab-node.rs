@@ -75,6 +75,7 @@ fn hold() -> ExitCode {
     let host = |name: &str, last| BedHost {
         name: name.into(),
         address: [10, 0, 0, last].into(),
+        address6: None,
         settings: Vec::new(),
     };
     let plan = BedPlan {

@@ -10,7 +10,7 @@ mod udp;
 
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread::JoinHandle;
 use weir_core::units::{Duration, Instant};
 use weir_io::sys::now;
@@ -20,7 +20,7 @@ use weir_scenario::Histogram;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SenderSpec {
     /// Where to.
-    pub to: SocketAddrV4,
+    pub to: SocketAddr,
     /// Source port; it names the flow at both ends.
     pub from_port: u16,
     /// The whole `tos` byte.
@@ -77,6 +77,8 @@ pub struct ReceiverSpec {
     pub kind: ReceiverKind,
     /// The port.
     pub port: u16,
+    /// Of IPv6 instead of IPv4.
+    pub ipv6: bool,
     /// Source ports of the flows, with the window that each may have in flight.
     pub flows: Vec<(u16, Option<u32>)>,
     /// The `tos` byte of what goes back.
@@ -199,6 +201,11 @@ impl ReceiverSpec {
         }
         report.delivered[cell] += bytes;
     }
+}
+
+/// The address that stands for all of this host's.
+fn any(ipv6: bool) -> IpAddr {
+    if ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() }
 }
 
 /// Time left until `end_ns`, but at least `least` so that timeouts are never zero.

@@ -1,9 +1,9 @@
 //! Requests and responses over UDP: one request at a time, the next when the response is there.
 
-use super::{FlowReport, FlowReports, ReceiverSpec, SenderSpec, Traffic, left, not_now, over};
+use super::{FlowReport, FlowReports, ReceiverSpec, SenderSpec, Traffic, any, left, not_now, over};
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::thread::JoinHandle;
 use weir_core::units::{Duration, Instant};
@@ -17,7 +17,7 @@ pub(super) fn ask(spec: &SenderSpec) -> io::Result<FlowReport> {
     let Traffic::Rr { request_bytes, response_bytes, pause_ns } = spec.traffic else {
         return Err(io::Error::other("not a request-response flow"));
     };
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, spec.from_port))?;
+    let socket = UdpSocket::bind((any(spec.to.is_ipv6()), spec.from_port))?;
     socket::set_tos(socket.as_fd(), spec.tos)?;
     socket.connect(spec.to)?;
     // A request says in its last byte which one it is, and its response repeats that: so a late
@@ -77,7 +77,7 @@ fn await_response(
 
 /// The `window` of each flow holds the length of its responses.
 pub(super) fn answer(spec: ReceiverSpec) -> io::Result<JoinHandle<FlowReports>> {
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, spec.port))?;
+    let socket = UdpSocket::bind((any(spec.ipv6), spec.port))?;
     socket::set_tos(socket.as_fd(), spec.tos)?;
     Ok(std::thread::spawn(move || {
         let mut flows: BTreeMap<u16, (FlowReport, usize)> = BTreeMap::new();
@@ -91,8 +91,7 @@ pub(super) fn answer(spec: ReceiverSpec) -> io::Result<JoinHandle<FlowReports>> 
                 left(spec.end_ns, Duration::from_millis(1)).min(std::time::Duration::from_millis(50));
             let _ = socket.set_read_timeout(Some(patience));
             let Ok((len, from)) = socket.recv_from(&mut buffer) else { continue };
-            let SocketAddr::V4(v4) = from else { continue };
-            let Some((report, response_len)) = flows.get_mut(&v4.port()).filter(|_| len > 0) else {
+            let Some((report, response_len)) = flows.get_mut(&from.port()).filter(|_| len > 0) else {
                 continue;
             };
             report.delivered_packets += 1;

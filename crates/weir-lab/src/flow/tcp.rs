@@ -1,8 +1,8 @@
 //! Byte streams: greedy, timed or in chunks, over the kernel's TCP.
 
-use super::{FlowReport, FlowReports, ReceiverSpec, SenderSpec, Traffic, left, not_now, over};
+use super::{FlowReport, FlowReports, ReceiverSpec, SenderSpec, Traffic, any, left, not_now, over};
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::thread::JoinHandle;
 use weir_core::units::{Duration, Instant};
@@ -143,7 +143,7 @@ impl Sender<'_> {
 }
 
 pub(super) fn receive(spec: ReceiverSpec) -> io::Result<JoinHandle<FlowReports>> {
-    let at = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, spec.port);
+    let at = SocketAddr::new(any(spec.ipv6), spec.port);
     // Where all flows of the port agree on a window, the handshake already announces it.
     let window = spec.flows.first().and_then(|f| f.1);
     let agreed = spec.flows.iter().all(|f| f.1 == window);
@@ -159,7 +159,7 @@ pub(super) fn receive(spec: ReceiverSpec) -> io::Result<JoinHandle<FlowReports>>
         while !over(spec.end_ns) {
             let patience = left(spec.end_ns, Duration::from_millis(1)).min(PATIENCE);
             let _ = wait(&[listener.as_fd()], Some(Duration::from_nanos(patience.as_nanos() as u64)));
-            while let Ok((stream, SocketAddr::V4(from))) = listener.accept() {
+            while let Ok((stream, from)) = listener.accept() {
                 let spec = spec.clone();
                 readers.push(std::thread::spawn(move || read(&spec, stream, from.port())));
             }

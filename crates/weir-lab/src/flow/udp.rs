@@ -1,9 +1,9 @@
 //! Packets at a rate, on and off, or in bursts, each with a number and the time it was sent.
 
-use super::{FlowReport, FlowReports, ReceiverSpec, SenderSpec, Traffic, left, not_now};
+use super::{FlowReport, FlowReports, ReceiverSpec, SenderSpec, Traffic, any, left, not_now};
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::thread::JoinHandle;
 use weir_core::units::{Duration, Instant};
@@ -19,7 +19,7 @@ pub(super) fn send(spec: &SenderSpec) -> io::Result<FlowReport> {
     let Traffic::Udp { payload_bytes, burst, period_ns, on } = &spec.traffic else {
         return Err(io::Error::other("not a UDP flow"));
     };
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, spec.from_port))?;
+    let socket = UdpSocket::bind((any(spec.to.is_ipv6()), spec.from_port))?;
     socket::set_tos(socket.as_fd(), spec.tos)?;
     socket.connect(spec.to)?;
     let mut payload = vec![0u8; *payload_bytes as usize];
@@ -70,7 +70,7 @@ fn overlap(active: &[(u64, u64)], on: &[(u64, u64)]) -> Vec<(u64, u64)> {
 }
 
 pub(super) fn receive(spec: ReceiverSpec) -> io::Result<JoinHandle<FlowReports>> {
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, spec.port))?;
+    let socket = UdpSocket::bind((any(spec.ipv6), spec.port))?;
     socket::set_receive_buffer(socket.as_fd(), 4 << 20)?;
     socket::tell_tos(socket.as_fd())?;
     Ok(std::thread::spawn(move || {
@@ -84,7 +84,7 @@ pub(super) fn receive(spec: ReceiverSpec) -> io::Result<JoinHandle<FlowReports>>
             let patience =
                 left(spec.end_ns, Duration::from_millis(1)).min(std::time::Duration::from_millis(50));
             let _ = socket.set_read_timeout(Some(patience));
-            let Ok((len, SocketAddr::V4(from), tos)) = socket::receive_with_tos(&socket, &mut buffer) else {
+            let Ok((len, from, tos)) = socket::receive_with_tos(&socket, &mut buffer) else {
                 continue;
             };
             let at = now();
