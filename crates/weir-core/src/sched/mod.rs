@@ -3,6 +3,7 @@
 mod cbq;
 mod declared;
 mod drr;
+mod dualpi2;
 mod fifo;
 mod flows;
 mod fq_codel;

@@ -22,6 +22,7 @@ const BUILTIN: &[Entry] = &[
     super::drr::ENTRY,
     super::fq_codel::ENTRY,
     super::qfq::ENTRY,
+    super::dualpi2::ENTRY,
     super::fifo::RIO,
     super::fifo::BLUE,
     super::fifo::CODEL,
