@@ -5,6 +5,7 @@ use crate::plan::{Class, Given};
 use crate::rules::Report;
 use crate::source::Place;
 use crate::tree::{Instance, Shape};
+use std::fmt;
 use weir_core::queue::{Curve, Link, Params, Value};
 use weir_core::sched::hfsc::guarantee;
 use weir_core::units::{Duration, Instant, Rate, mul_div};
@@ -263,6 +264,17 @@ pub struct Guarantee {
     /// The longest that the last byte of the burst takes, when the burst comes to an empty queue;
     /// `None` if the curve never serves it.
     pub delay: Option<Duration>,
+}
+
+impl fmt::Display for Guarantee {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Curve { m1, d, m2 } = self.curve;
+        write!(f, "class {}: [rt {m1} {d} {m2}] ", self.class)?;
+        match self.delay {
+            Some(delay) => write!(f, "has a burst of {} bytes out within {delay}", self.burst_bytes),
+            None => write!(f, "never has a burst of {} bytes out", self.burst_bytes),
+        }
+    }
 }
 
 /// The guarantees of every leaf class of the interface's HFSC, for packets up to `mtu` bytes.

@@ -312,6 +312,10 @@ class hfsc em0 slow root grate 100K pshare 5\n";
     let all = plan.interface("").unwrap().guarantees(&Registry::builtin(), &link(10));
     let said: Vec<_> =
         all.iter().map(|g| (g.class.as_str(), g.burst_bytes, g.delay.map_or(0, |d| d.as_nanos()))).collect();
+    assert_eq!(
+        all[0].to_string(),
+        "class calls: [rt 2400K 10ms 2M] has a burst of 3000 bytes out within 11.2304ms"
+    );
     // The burst by its deadline, and one packet of 1,514 + 24 bytes that was on the wire.
     assert_eq!(said, [("calls", 3_000, 10_000_000 + 1_230_400), ("slow", 1_514, 121_120_000 + 1_230_400)]);
 }

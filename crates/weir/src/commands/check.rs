@@ -65,7 +65,7 @@ fn configuration(path: &Path, registry: &Registry) -> Result<(Vec<Finding>, Vec<
 fn judge(name: &str, text: &str, registry: &Registry) -> (Vec<Finding>, Vec<String>) {
     let outcome = weir_conf::read(name, text, registry);
     let mut all = outcome.diagnostics;
-    let facts = Vec::new();
+    let mut facts = Vec::new();
     if let Some(plan) = outcome.plan {
         all.extend(weir_conf::judge(&plan, registry));
         for interface in &plan.interfaces {
@@ -73,6 +73,11 @@ fn judge(name: &str, text: &str, registry: &Registry) -> (Vec<Finding>, Vec<Stri
             if let Err(error) = view.build(registry, view.link(1514)) {
                 all.push(error);
             }
+            facts.extend(
+                view.guarantees(registry, &view.link(1514))
+                    .iter()
+                    .map(|g| format!("{name}: interface {}: {g}", interface.name)),
+            );
         }
     }
     all.dedup();
