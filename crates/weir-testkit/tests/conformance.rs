@@ -1,10 +1,23 @@
 //! Every registered discipline, every parent-child pair and random trees, by the laws.
+//!
+//! `WEIR_SEED=7` draws other calls than usual, `WEIR_EFFORT=20` twenty times as many.
 
 use weir_core::sched::{Classes, Entry, Registry};
 use weir_testkit::conformance::{self, Summary};
 use weir_testkit::hostile;
 
-const SEED: u64 = 20;
+fn number(variable: &str, usual: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
+fn seed() -> u64 {
+    number("WEIR_SEED", 20)
+}
+
+/// So many calls, or as many times more as was asked for.
+fn calls(usual: u32) -> u32 {
+    usual.saturating_mul(number("WEIR_EFFORT", 1) as u32)
+}
 
 fn built(registry: &Registry) -> Vec<Entry> {
     registry.iter().filter(|e| e.build.is_some()).copied().collect()
@@ -29,7 +42,7 @@ fn passed(result: Result<Summary, Box<conformance::Failure>>) -> Summary {
 fn every_discipline_keeps_the_laws() {
     let registry = Registry::builtin();
     for entry in built(&registry) {
-        let seen = passed(conformance::discipline(&registry, entry.name, SEED, 100_000));
+        let seen = passed(conformance::discipline(&registry, entry.name, seed(), calls(100_000)));
         println!("{}: {seen:?}", entry.name);
         assert!(seen.sent > 5_000 && seen.dropped > 500, "{}: too little happened: {seen:?}", entry.name);
         assert!(seen.interleaved > 500, "{}: too few heads: {seen:?}", entry.name);
@@ -41,7 +54,7 @@ fn every_pair_keeps_the_laws() {
     let registry = Registry::builtin();
     for parent in parents(&registry) {
         for child in built(&registry) {
-            let seen = passed(conformance::pair(&registry, parent.name, child.name, SEED, 6_000));
+            let seen = passed(conformance::pair(&registry, parent.name, child.name, seed(), calls(6_000)));
             assert!(seen.sent > 100, "{} over {}: {seen:?}", parent.name, child.name);
         }
     }
@@ -52,7 +65,7 @@ fn every_parent_survives_hostile_children() {
     let registry = with_hostile();
     for parent in parents(&Registry::builtin()) {
         for child in hostile::NAMES {
-            passed(conformance::pair(&registry, parent.name, child, SEED, 10_000));
+            passed(conformance::pair(&registry, parent.name, child, seed(), calls(10_000)));
         }
     }
 }
@@ -61,7 +74,7 @@ fn every_parent_survives_hostile_children() {
 fn random_trees_keep_the_laws() {
     let registry = with_hostile();
     for parent in parents(&Registry::builtin()) {
-        passed(conformance::tree(&registry, parent.name, SEED, 40_000));
+        passed(conformance::tree(&registry, parent.name, seed(), calls(40_000)));
     }
 }
 
@@ -70,7 +83,7 @@ fn random_trees_keep_the_laws() {
 fn hostile_disciplines_keep_the_laws() {
     let registry = with_hostile();
     for name in hostile::NAMES {
-        passed(conformance::discipline(&registry, name, SEED, 30_000));
+        passed(conformance::discipline(&registry, name, seed(), calls(30_000)));
     }
 }
 
@@ -80,7 +93,7 @@ fn a13_a_port_swaps_under_load_and_loses_nothing() {
     let registry = with_hostile();
     let mut swaps = 0;
     for entry in registry.iter().filter(|e| e.build.is_some()) {
-        let seen = passed(conformance::port(&registry, entry.name, SEED, 20_000));
+        let seen = passed(conformance::port(&registry, entry.name, seed(), calls(20_000)));
         assert!(seen.swaps > 1_000 && seen.breaks == 0, "{}: {seen:?}", entry.name);
         swaps += seen.swaps;
     }
@@ -93,7 +106,7 @@ fn a02_a_broken_discipline_becomes_a_fifo_and_loses_nothing() {
     let mut registry = with_hostile();
     hostile::register_breaking(&mut registry);
     for parent in parents(&registry) {
-        let seen = passed(conformance::port(&registry, parent.name, SEED, 20_000));
+        let seen = passed(conformance::port(&registry, parent.name, seed(), calls(20_000)));
         assert!(seen.breaks > 20, "{}: {seen:?}", parent.name);
     }
 }
