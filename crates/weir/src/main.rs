@@ -13,6 +13,10 @@ use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// Counts what `weir bench` reports, by a number of the thread's own.
+#[global_allocator]
+static ALLOCATOR: weir_io::allocations::Counting = weir_io::allocations::Counting;
+
 /// Alternate queueing for today's networks: one configuration, simulated and live.
 #[derive(Parser)]
 #[command(name = "weir", version, arg_required_else_help = true)]

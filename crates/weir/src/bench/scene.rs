@@ -34,7 +34,7 @@ pub fn of(name: &str) -> Option<Scene> {
         ("pie", _) => classless("pie", &[LIMIT], 1),
         ("wfq", n) => classless("wfq", &flow_queues(n), n),
         ("drr", n) => classless("drr", &flow_queues(n), n),
-        ("fq_codel", n) => classless("fq_codel", &[], n),
+        ("fq_codel", n) => classless("fqcodel", &[], n),
         ("qfq", n) if has_classes("qfq") => shares("qfq", n, &[]),
         ("qfq", n) => classless("qfq", &flow_queues(n), n),
         ("priq", n) => flat("priq", n, |i| vec![("priority", Value::Count(u64::from(i)))]),
