@@ -269,9 +269,17 @@ impl Cbq {
             if empty {
                 self.sharing.leave(class);
             } else {
-                self.sharing.enter(class, now);
+                self.sharing.enter(class, self.starts(now));
             }
         }
+    }
+
+    /// When a packet that leaves now would start on the link: that is what counts for shares. A
+    /// host that fills a ring asks ahead of the wire, and one that asks in whole nanoseconds asks
+    /// up to one before it is free.
+    #[inline]
+    fn starts(&self, now: Instant) -> Instant {
+        self.link_free.ceil().max(now)
     }
 
     fn release(&mut self, class: usize) {
@@ -306,9 +314,9 @@ impl Cbq {
     fn advance(&mut self, now: Instant) {
         while let Some(class) = self.held.take_due(now) {
             self.held_count -= 1;
-            self.sharing.enter(class, now);
+            self.sharing.enter(class, self.starts(now));
         }
-        self.woken += u64::from(self.sharing.advance(now));
+        self.woken += u64::from(self.sharing.advance(self.starts(now)));
     }
 
     /// When somebody may send who may not now. Nobody below is asked before that.
@@ -329,6 +337,7 @@ impl Cbq {
     /// Counts a packet of `len` bytes whose transmission starts at `start` against its class and
     /// every ancestor but the root, which is the link itself.
     fn charge(&mut self, class: usize, len: u32, start: Fine, link: &Link, now: Instant) {
+        let now = self.starts(now);
         let on_link = link.time_for(len);
         let bytes = u64::from(len) + u64::from(link.overhead);
         let mut at = class;
@@ -364,10 +373,10 @@ impl Cbq {
         }
         self.refresh(class, false, cx.now);
         let wakes_at = self.sharing.members[class].lender == NONE && self.sharing.is_queued(class);
-        if wakes_at && self.classes[class].estimator.wake() > cx.now {
+        if wakes_at && self.classes[class].estimator.wake() > self.starts(cx.now) {
             self.classes[class].count.delays += 1;
         }
-        self.sharing.departed(pick, cx.now);
+        self.sharing.departed(pick, self.starts(cx.now));
     }
 
     /// Everything that is made from the classes' settings, anew.
@@ -378,6 +387,7 @@ impl Cbq {
         }
         let queued: Vec<bool> = (0..self.classes.len()).map(|c| self.sharing.is_queued(c)).collect();
         self.sharing = sharing(&self.options, &self.classes, &self.link);
+        let now = self.starts(now);
         for (class, _) in queued.iter().enumerate().filter(|(_, queued)| **queued) {
             self.sharing.enter(class, now);
         }
@@ -413,7 +423,7 @@ impl Discipline for Cbq {
         }
         // A packet that found the queue full is demand too: a class that starves sees no others.
         if self.sharing.is_queued(class) {
-            self.sharing.arrived(class, cx.now);
+            self.sharing.arrived(class, self.starts(cx.now));
         }
         verdict
     }
@@ -534,7 +544,7 @@ impl Discipline for Cbq {
         if backlogged != self.backlogged {
             return Err(broken("the number of classes with packets is wrong"));
         }
-        self.sharing.check(cx.now).map_err(broken)
+        self.sharing.check(self.starts(cx.now)).map_err(broken)
     }
 
     fn on_sent(&mut self, cx: &mut Cx, id: &PacketId, at: Instant) {

@@ -1,1 +1,404 @@
+//! The evidence: shares, bursts, borrowing, waiting, and what they cost, through the port.
 
+use crate::classify::Classifier;
+use crate::packet::{FrameRef, Meta};
+use crate::port::{Event, Port, PortConfig, Refill, WireConfig};
+use crate::queue::{DropReason, Link, Params, Value, Visit};
+use crate::sched::{Class, Node, Registry};
+use crate::units::{Duration, Fraction, Instant, Rate};
+use alloc::vec;
+use alloc::vec::Vec;
+
+const SECOND: u64 = 1_000_000_000;
+const RULES: [&str; 3] = ["formal", "top-level", "ancestor-only"];
+
+fn class(name: &str, parent: Option<usize>, permille: u64, borrows: bool) -> Class {
+    let share = Value::Fraction(Fraction::ratio(permille, 1_000));
+    let mut params = Params::new().with("pbandwidth", share).with("qlimit", Value::Count(200));
+    if borrows {
+        params.set("borrow", Value::Flag);
+    }
+    Class { name: name.into(), parent, params, queue: None }
+}
+
+fn with(mut class: Class, field: &'static str, n: u64) -> Class {
+    class.params.set(field, Value::Count(n));
+    class
+}
+
+fn discipline(rule: &'static str, gain: u64) -> Params {
+    Params::new().with("link-sharing", Value::Word(rule)).with("gain", Value::Count(gain))
+}
+
+fn port(link: Link, params: Params, classes: Vec<Class>) -> Port {
+    ticking_port(link, params, classes, Duration::ZERO)
+}
+
+/// With a tick there are no packet events: only the timer wakes a class.
+fn ticking_port(link: Link, params: Params, classes: Vec<Class>, tick: Duration) -> Port {
+    let node = Node { discipline: "cbq".into(), params, classes };
+    let tree = Registry::builtin().build(&node, link).unwrap();
+    let wire = WireConfig::Link { ring: 1, refill: Refill::Packet };
+    let mut config = PortConfig::new(link, wire);
+    (config.tick, config.packet_events) = (tick, tick.is_zero());
+    Port::new(config, tree, Classifier::default())
+}
+
+/// A source that always has `depth` packets in the queue of `leaf`, of these sizes in turn.
+struct Source {
+    leaf: u32,
+    sizes: Vec<u32>,
+    next: usize,
+    depth: u32,
+}
+
+fn source(leaf: u32, sizes: &[u32]) -> Source {
+    Source { leaf, sizes: sizes.to_vec(), next: 0, depth: 6 }
+}
+
+impl Source {
+    fn packet(&mut self, now: Instant) -> Meta {
+        let mut meta = Meta::new(self.sizes[self.next % self.sizes.len()], now, FrameRef(0));
+        self.next += 1;
+        meta.leaf = self.leaf;
+        meta
+    }
+}
+
+/// A packet that left: when, from which leaf, how long.
+type Sent = (u64, u32, u32);
+
+fn saturate(port: &mut Port, sources: &mut [Source], from: u64, until: u64) -> Vec<Sent> {
+    let mut sent: Vec<Sent> = Vec::new();
+    let quiet = &mut |_: Event<'_>| {};
+    for s in sources.iter_mut() {
+        for _ in 0..s.depth {
+            let packet = s.packet(Instant::from_nanos(from));
+            port.offer(Instant::from_nanos(from), packet, quiet);
+        }
+    }
+    loop {
+        let now = port.next_event();
+        if now.as_nanos() > until {
+            return sent;
+        }
+        let known = sent.len();
+        port.advance(now, &mut |event: Event<'_>| {
+            if let Event::Sent(row, at) = event {
+                sent.push((at.as_nanos(), row.leaf, row.len));
+            }
+        });
+        for n in known..sent.len() {
+            if let Some(s) = sources.iter_mut().find(|s| s.leaf == sent[n].1) {
+                let packet = s.packet(now);
+                port.offer(now, packet, &mut |event: Event<'_>| {
+                    if let Event::Sent(row, at) = event {
+                        sent.push((at.as_nanos(), row.leaf, row.len));
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// Share of the link that `leaf` has between two times.
+fn share(sent: &[Sent], leaf: u32, link: Link, from: u64, to: u64) -> f64 {
+    let within = sent.iter().filter(|s| s.1 == leaf && s.0 > from && s.0 <= to);
+    let ns: u128 = within.map(|s| link.time_for(s.2).raw() >> 32).sum();
+    ns as f64 / (to - from) as f64
+}
+
+struct Find<'a> {
+    class: &'a str,
+    field: &'a str,
+    here: bool,
+    value: Option<i64>,
+}
+
+impl Visit for Find<'_> {
+    fn class(&mut self, class: &str, _: u32) {
+        self.here = class == self.class;
+    }
+    fn value(&mut self, name: &'static str, _: &'static str, value: i64) {
+        if self.here && name == self.field {
+            self.value = Some(value);
+        }
+    }
+}
+
+fn stat(port: &Port, class: &str, field: &str) -> i64 {
+    let mut find = Find { class, field, here: false, value: None };
+    port.visit_stats(&mut find);
+    find.value.unwrap()
+}
+
+fn link(mbps: u64) -> Link {
+    Link::new(Rate::from_mbps(mbps), 0, 1500)
+}
+
+/// Root (leaf 0) and one class (leaf 1) of so many permille that may not borrow.
+fn regulated(permille: u64) -> Vec<Class> {
+    vec![class("root", None, 1_000, false), class("c", Some(0), permille, false)]
+}
+
+/// Packets that a constant bit rate of `percent` of the class's share sends before the class is
+/// overlimit, up to 3,000.
+fn packets_until_over(percent: u64) -> u64 {
+    let mut port = port(link(100), discipline("formal", 32), regulated(100));
+    let gap = 1_200_000 * 100 / percent;
+    for n in 1..=3_000 {
+        let now = Instant::from_nanos(n * gap);
+        let mut meta = Meta::new(1500, now, FrameRef(0));
+        meta.leaf = 1;
+        port.offer(now, meta, &mut |_| {});
+        if stat(&port, "c", "overs") > 0 {
+            return n;
+        }
+    }
+    3_000
+}
+
+#[test]
+fn a20_five_percent_too_much_is_overlimit_and_five_too_little_is_not() {
+    assert_eq!(packets_until_over(95), 3_000);
+    // From maxidle, which is worth a burst of 16, the average decays within a few times 32.
+    let over = packets_until_over(105);
+    assert!((32..4 * 32).contains(&over), "{over}");
+}
+
+#[test]
+fn a20_a_backlogged_class_has_its_share_in_the_long_run() {
+    let sizes: [&[u32]; 4] = [&[1500], &[64], &[64, 1500], &[576, 64, 1500, 1500]];
+    for gain in [16, 32, 64] {
+        for minburst in [1, 2, 4] {
+            for (permille, sizes) in [50, 100, 300, 700].into_iter().flat_map(|p| sizes.map(|s| (p, s))) {
+                let mut classes = regulated(permille);
+                classes[1] = with(classes[1].clone(), "minburst", minburst);
+                let mut port = port(link(10), discipline("formal", gain), classes);
+                let sent = saturate(&mut port, &mut [source(1, sizes)], 0, 21 * SECOND);
+                let share = share(&sent, 1, link(10), SECOND, 21 * SECOND);
+                let ratio = share * 1_000.0 / permille as f64;
+                let case =
+                    alloc::format!("gain {gain}, minburst {minburst}, {permille}, {sizes:?}: {ratio:.4}");
+                assert!((ratio - 1.0).abs() < 0.03, "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a05_a_regulated_class_leaves_the_link_idle_and_wakes_once_a_packet() {
+    let mut port = port(link(100), discipline("top-level", 32), regulated(100));
+    let sent = saturate(&mut port, &mut [source(1, &[1500])], 0, 2 * SECOND);
+    let share = share(&sent, 1, link(100), SECOND, 2 * SECOND);
+    assert!((share - 0.1).abs() < 0.002, "{share}");
+    assert!(port.backlog().packets > 0);
+    assert!(port.wake_ups() <= sent.len() as u64, "{} for {}", port.wake_ups(), sent.len());
+}
+
+#[test]
+fn a08_a_suspended_class_is_flushed_whole() {
+    let mut port = port(link(100), discipline("top-level", 32), regulated(100));
+    saturate(&mut port, &mut [source(1, &[1500])], 0, SECOND / 10);
+    let backlog = port.backlog().packets;
+    let mut flushed = 0;
+    port.flush(Instant::from_nanos(SECOND / 10), DropReason::Flush, &mut |event| {
+        flushed += u64::from(matches!(event, Event::Dropped(_, DropReason::Flush)));
+    });
+    assert!(backlog > 0 && flushed == backlog, "{flushed} of {backlog}");
+    port.advance(Instant::from_nanos(SECOND), &mut |_| {});
+    assert_eq!((port.backlog().packets, port.next_event()), (0, Instant::NEVER));
+}
+
+/// Shares of three classes of one priority with such weights, all backlogged, all borrowing.
+fn weighted(rule: &'static str, weights: [u64; 3], sizes: [u32; 3]) -> Vec<f64> {
+    let mut classes = vec![class("root", None, 1_000, false)];
+    classes.extend(weights.map(|w| class("", Some(0), 150 * w, true)));
+    let mut port = port(link(10), discipline(rule, 32), classes);
+    let mut sources = [1, 2, 3].map(|leaf| source(leaf, &[sizes[leaf as usize - 1]]));
+    let sent = saturate(&mut port, &mut sources, 0, 11 * SECOND);
+    [1, 2, 3].iter().map(|&leaf| share(&sent, leaf, link(10), SECOND, 11 * SECOND)).collect()
+}
+
+#[test]
+fn a21_weights_decide_whatever_the_sizes() {
+    for rule in RULES {
+        for sizes in [[64, 576, 1500], [1500, 1500, 1500]] {
+            let shares = weighted(rule, [1, 2, 3], sizes);
+            for (n, share) in shares.iter().enumerate() {
+                let ratio = share * 6.0 / (n + 1) as f64;
+                assert!((ratio - 1.0).abs() < 0.02, "{rule}, {sizes:?}: {shares:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a21_reversed_the_weights_reverse_the_shares() {
+    for rule in RULES {
+        let shares = weighted(rule, [3, 2, 1], [64, 576, 1500]);
+        assert!(shares[0] > 2.5 * shares[2], "{rule}: {shares:?}");
+    }
+}
+
+/// The tree of the two agencies X 58 (19, 39) and Y 38 (29, 9): leaves 3, 4, 5, 6.
+fn agencies(priorities: [u64; 4]) -> Vec<Class> {
+    let leaf = |n: usize, parent, permille| {
+        with(class(["c0", "c1", "c3", "c4"][n], Some(parent), permille, true), "priority", priorities[n])
+    };
+    vec![
+        class("root", None, 1_000, false),
+        class("X", Some(0), 580, true),
+        class("Y", Some(0), 380, true),
+        leaf(0, 1, 190),
+        leaf(1, 1, 390),
+        leaf(2, 2, 290),
+        leaf(3, 2, 90),
+    ]
+}
+
+fn agency_shares(rule: &'static str, priorities: [u64; 4], active: &[u32]) -> [f64; 4] {
+    let mut port = port(link(45), discipline(rule, 32), agencies(priorities));
+    let mut sources: Vec<Source> = active.iter().map(|&leaf| source(leaf, &[1500])).collect();
+    let sent = saturate(&mut port, &mut sources, 0, 6 * SECOND);
+    [3, 4, 5, 6].map(|leaf| share(&sent, leaf, link(45), SECOND, 6 * SECOND))
+}
+
+#[test]
+fn a22_the_rules_agree_on_whole_agencies() {
+    for active in [&[3, 4, 5, 6][..], &[3, 5, 6], &[4, 5, 6], &[3, 4, 6], &[3, 4, 5]] {
+        let sums = RULES.map(|rule| {
+            let s = agency_shares(rule, [1, 1, 1, 1], active);
+            assert!(s.iter().sum::<f64>() > 0.999, "{rule}: the link idles: {s:?}");
+            (s[0] + s[1], s[2] + s[3])
+        });
+        let entitled = 58.0 / 96.0;
+        assert!((sums[0].0 - entitled).abs() < 0.05, "formal, {active:?}: {sums:?}");
+        assert!((sums[1].0 - sums[0].0).abs() < 0.05, "{active:?}: {sums:?}");
+    }
+}
+
+#[test]
+fn a22_an_idle_class_leaves_its_share_to_its_sibling() {
+    let all = agency_shares("formal", [3, 1, 1, 3], &[3, 4, 5, 6]);
+    let without_c1 = agency_shares("formal", [3, 1, 1, 3], &[3, 5, 6]);
+    assert!(without_c1[0] - all[0] > 0.9 * all[1], "{all:?} {without_c1:?}");
+}
+
+/// With ancestor-only lending a high priority takes what is not its agency's: the rules differ,
+/// so that their agreeing above means something.
+#[test]
+fn a22_reversed_ancestor_only_lets_high_priority_take_all() {
+    let formal = agency_shares("formal", [1, 1, 1, 3], &[3, 4, 5, 6]);
+    let loose = agency_shares("ancestor-only", [1, 1, 1, 3], &[3, 4, 5, 6]);
+    assert!(formal[3] < 0.14 && loose[3] > 0.3, "{formal:?} {loose:?}");
+}
+
+/// Packets that a class which was long idle sends back to back.
+fn burst(maxburst: u64, gain: u64, permille: u64, size: u32) -> usize {
+    let mut classes = regulated(permille);
+    classes[1] = with(classes[1].clone(), "maxburst", maxburst);
+    classes[1].params.set("packetsize", Value::Bytes(size.into()));
+    let mut port = port(link(100), discipline("top-level", gain), classes);
+    let mut sources = [source(1, &[size])];
+    let start = 100 * SECOND;
+    let sent = saturate(&mut port, &mut sources, start, start + SECOND / 4);
+    let packet = (link(100).time_for(size).raw() >> 32) as u64;
+    1 + sent.windows(2).take_while(|w| w[1].0 - w[0].0 <= packet + 1).count()
+}
+
+#[test]
+fn a23_an_idle_class_sends_maxburst_back_to_back() {
+    for maxburst in [4, 8, 16, 32] {
+        for (gain, permille, size) in [(16, 100, 1500), (32, 100, 1500), (32, 30, 64), (32, 400, 1500)] {
+            let n = burst(maxburst, gain, permille, size);
+            assert!(n.abs_diff(maxburst as usize) <= 3, "maxburst {maxburst}, gain {gain}, {permille}: {n}");
+        }
+    }
+}
+
+#[test]
+fn a26_estimated_and_true_completion_give_the_same_shares() {
+    for mode in ["estimated", "callback"] {
+        let params = discipline("formal", 32).with("completion", Value::Word(mode));
+        let mut classes = regulated(300);
+        classes.push(class("other", Some(0), 700, true));
+        let mut port = port(link(10), params, classes);
+        let mut sources = [source(1, &[1500]), source(2, &[1000])];
+        let sent = saturate(&mut port, &mut sources, 0, 11 * SECOND);
+        let share = share(&sent, 1, link(10), SECOND, 11 * SECOND);
+        assert!((share - 0.3).abs() < 0.009, "{mode}: {share}");
+    }
+}
+
+#[test]
+fn a28_without_borrowing_the_share_is_the_cap_and_with_it_the_link() {
+    for borrows in [false, true] {
+        let classes = vec![class("root", None, 1_000, false), class("c", Some(0), 200, borrows)];
+        let mut port = port(link(10), discipline("top-level", 32), classes);
+        let sent = saturate(&mut port, &mut [source(1, &[1500])], 0, 11 * SECOND);
+        let share = share(&sent, 1, link(10), SECOND, 11 * SECOND);
+        let expected = if borrows { 1.0 } else { 0.2 };
+        assert!((share / expected - 1.0).abs() < 0.02, "{borrows}: {share}");
+    }
+}
+
+/// A class of the whole link is never overlimit, whatever the rounding of the host's clock.
+#[test]
+fn a_class_of_the_whole_link_never_waits() {
+    let link = Link::new(Rate::from_bps(1_499_977), 0, 1500);
+    let mut port = ticking_port(link, discipline("formal", 32), regulated(1_000), Duration::from_millis(10));
+    let sent = saturate(&mut port, &mut [source(1, &[190, 1000])], 0, 10 * SECOND);
+    assert!(share(&sent, 1, link, SECOND, 10 * SECOND) > 0.999);
+}
+
+#[test]
+fn a_class_without_a_share_waits_for_a_change_and_then_sends() {
+    let mut port = port(link(10), discipline("top-level", 32), regulated(0));
+    let sent = saturate(&mut port, &mut [source(1, &[1500])], 0, SECOND);
+    assert_eq!((sent.len(), port.next_event(), port.backlog().packets), (0, Instant::NEVER, 6));
+    let params = Params::new().with("pbandwidth", Value::Fraction(Fraction::ratio(1, 2)));
+    port.reconfigure(Instant::from_nanos(SECOND), "c", &params, &mut |_| {}).unwrap();
+    let sent = saturate(&mut port, &mut [source(1, &[1500])], SECOND, 11 * SECOND);
+    let share = share(&sent, 1, link(10), 2 * SECOND, 11 * SECOND);
+    assert!((share - 0.5).abs() < 0.015, "{share}");
+}
+
+#[test]
+fn a_change_is_made_whole_or_not_at_all() {
+    let mut port = port(link(10), discipline("top-level", 32), regulated(300));
+    let now = Instant::from_nanos(1);
+    let too_much = Params::new()
+        .with("priority", Value::Count(5))
+        .with("exactbandwidth", Value::Rate(Rate::from_mbps(11)));
+    let error = port.reconfigure(now, "c", &too_much, &mut |_| {}).unwrap_err();
+    assert_eq!(error.field, "bandwidth");
+    assert_eq!((stat(&port, "c", "priority"), stat(&port, "c", "rate")), (1, 3_000_000));
+    let change = Params::new().with("priority", Value::Count(5)).with("qlimit", Value::Count(7));
+    port.reconfigure(now, "c", &change, &mut |_| {}).unwrap();
+    assert_eq!((stat(&port, "c", "priority"), stat(&port, "c", "limit")), (5, 7));
+}
+
+/// The plateau of a class with much more than that allocated, woken by the tick alone:
+/// 16 packets, then the tick after next.
+fn plateau(mbps: u64, mtu: u32, tick_ms: u64) -> f64 {
+    let link = Link::new(Rate::from_mbps(mbps), 0, mtu);
+    let mut classes = regulated(700);
+    classes[1] = with(classes[1].clone(), "maxburst", 16);
+    let mut port = ticking_port(link, discipline("top-level", 32), classes, Duration::from_millis(tick_ms));
+    let mut sources = [source(1, &[mtu])];
+    sources[0].depth = 60;
+    let sent = saturate(&mut port, &mut sources, 0, 11 * SECOND);
+    share(&sent, 1, link, SECOND, 11 * SECOND) * mbps as f64
+}
+
+#[test]
+fn altq98_timer_plateaus() {
+    for (mbps, mtu, tick_ms, expected) in
+        [(100, 1500, 10, 9.6), (100, 1500, 1, 64.0), (155, 9180, 10, 58.75), (10, 1500, 10, 6.4)]
+    {
+        let rate = plateau(mbps, mtu, tick_ms);
+        std::println!("{mbps} Mb/s, MTU {mtu}, tick {tick_ms} ms: {rate:.2} Mb/s, expected {expected}");
+        assert!((rate / expected - 1.0).abs() < 0.2, "{mbps} {mtu} {tick_ms}: {rate}");
+    }
+}

@@ -6,10 +6,10 @@
 //! its packets' sizes, and within one quantum and one packet at any time. Classes that may not
 //! send are no bits in the sets, and cost nothing.
 //!
-//! With `renewing`, a class whose turn comes while it may not send loses that turn, and with it
-//! its credit or debt: it begins the next one anew. ALTQ and ns-2 do so, and their tables of
-//! formal link sharing show it. Nobody is visited for that: a count of the rounds tells, when a
-//! class's turn comes, whether an earlier one went by.
+//! With `renewing`, a priority of which nobody may send while a lower one sends starts its round
+//! anew: whose turn it was keeps it, with a full credit, and nobody has a debt. ALTQ and ns-2 do
+//! so, and their tables of formal link sharing show it. Nobody is visited for that: a count of
+//! such moments tells, when a class's turn comes, whether there was one.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -40,8 +40,8 @@ struct Turn {
     class: u32,
     credit: i64,
     quantum: i64,
-    /// The round in which it was last looked at.
-    seen: u64,
+    /// The round for which the credit counts.
+    round: u64,
 }
 
 /// The classes of one priority.
@@ -54,8 +54,8 @@ pub(super) struct Ring {
     ready_count: u32,
     over_count: u32,
     cursor: usize,
-    /// Times that the turn has come round, or should have.
-    rounds: u64,
+    /// Rounds begun anew.
+    round: u64,
     renewing: bool,
     packet_by_packet: bool,
 }
@@ -78,7 +78,7 @@ impl Ring {
             class,
             credit: quantum.max(1),
             quantum: quantum.max(1),
-            seen: 0,
+            round: 0,
         };
         Ring {
             turns: members.iter().map(turn).collect(),
@@ -87,7 +87,7 @@ impl Ring {
             ready_count: 0,
             over_count: 0,
             cursor: 0,
-            rounds: 0,
+            round: 0,
             renewing,
             packet_by_packet,
         }
@@ -154,14 +154,11 @@ impl Ring {
             };
             from = place + 1;
             let turn = &mut self.turns[place];
-            let round = self.rounds + u64::from(wrapped || place < self.cursor);
-            if self.renewing && round > turn.seen + u64::from(place != self.cursor) {
-                turn.credit = turn.quantum;
+            if turn.round != self.round {
+                (turn.round, turn.credit) = (self.round, turn.quantum);
             }
-            turn.seen = round;
             if let Some(how) = may(turn.class) {
                 if self.packet_by_packet || turn.credit > 0 {
-                    self.rounds = round;
                     self.cursor = place;
                     return Some((turn.class, how));
                 }
@@ -210,17 +207,13 @@ impl Ring {
             }
             turn.credit += turn.quantum;
         }
-        self.cursor = place + 1;
-        if self.cursor == self.turns.len() {
-            self.cursor = 0;
-            self.rounds += 1;
-        }
+        self.cursor = if place + 1 == self.turns.len() { 0 } else { place + 1 };
     }
 
-    /// Nobody of this priority could send: everybody's turn went by.
+    /// Nobody of this priority may send, and a lower one does.
     #[inline]
     pub fn passed_over(&mut self) {
-        self.rounds += 1;
+        self.round += u64::from(self.renewing);
     }
 
     /// Bytes that the class at `place` may send in a turn.
