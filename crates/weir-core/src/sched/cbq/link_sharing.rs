@@ -126,7 +126,7 @@ impl LinkSharing {
             members,
             rings: places
                 .iter()
-                .map(|ring| Ring::new(ring, packet_by_packet, rule == Rule::Formal))
+                .map(|ring| Ring::new(ring, packet_by_packet, rule != Rule::TopLevel))
                 .collect(),
             unsatisfied: [0; LEVELS],
             levels: 0,
@@ -319,7 +319,6 @@ impl LinkSharing {
         let (members, borrowers) = (&self.members, ceiling > 1);
         for ring in self.rings.iter_mut().rev() {
             if !ring.any(borrowers) {
-                ring.passed_over();
                 continue;
             }
             let may = |class: u32| {
@@ -343,7 +342,6 @@ impl LinkSharing {
             if let Some((class, lender)) = ring.pick(borrowers, may) {
                 return Some(Pick { class, lender });
             }
-            ring.passed_over();
         }
         None
     }

@@ -16,8 +16,10 @@
 //! 9.6 kbit/s nor 400 Gbit/s distorts a share. Classes that wait are never polled: the time of
 //! the next one is known, and answered. `formal` is exact and costs no more than the heuristic.
 //! Backlog makes an ancestor unsatisfied only where it may borrow from that ancestor. The root
-//! is the link and always lends. `minburst` shapes the waiting only of classes that may not
-//! borrow, since others do not wait by themselves.
+//! is the link and always lends. `maxburst` and `minburst` are exact, and a burst that was waited
+//! for enters the average whole. `minburst` concerns only classes that may not borrow, since others
+//! do not wait by themselves. Under formal and ancestor-only a class that is held back keeps its
+//! turn, so that excess bandwidth follows the weights too.
 //! Cost: the same whatever the number of classes without packets; a class, 300 bytes and its
 //! queue.
 //! Guarantees (tests of this folder): `a20` a class that is always backlogged gets its share;

@@ -223,11 +223,14 @@ fn weighted(rule: &'static str, weights: [u64; 3], sizes: [u32; 3]) -> Vec<f64> 
 #[test]
 fn a21_weights_decide_whatever_the_sizes() {
     for rule in RULES {
-        for sizes in [[64, 576, 1500], [1500, 1500, 1500]] {
+        for sizes in [[64, 576, 1500], [1500, 1500, 1500], [1500, 576, 64]] {
+            // Top-level lets others take turns that are not theirs; who sends long packets slowly
+            // and is late loses by it.
+            let allowed = if rule == "top-level" && sizes[0] > sizes[2] { 0.08 } else { 0.02 };
             let shares = weighted(rule, [1, 2, 3], sizes);
             for (n, share) in shares.iter().enumerate() {
                 let ratio = share * 6.0 / (n + 1) as f64;
-                assert!((ratio - 1.0).abs() < 0.02, "{rule}, {sizes:?}: {shares:?}");
+                assert!((ratio - 1.0).abs() < allowed, "{rule}, {sizes:?}: {shares:?}");
             }
         }
     }

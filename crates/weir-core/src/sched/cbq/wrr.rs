@@ -6,10 +6,11 @@
 //! its packets' sizes, and within one quantum and one packet at any time. Classes that may not
 //! send are no bits in the sets, and cost nothing.
 //!
-//! With `renewing`, a priority of which nobody may send while a lower one sends starts its round
-//! anew: whose turn it was keeps it, with a full credit, and nobody has a debt. ALTQ and ns-2 do
-//! so, and their tables of formal link sharing show it. Nobody is visited for that: a count of
-//! such moments tells, when a class's turn comes, whether there was one.
+//! With `keeps_turns`, a class that is held back while others send in between has its turn when it
+//! may send again; those others take turns of their own. Excess bandwidth then follows the
+//! weights exactly under formal link sharing, which holds classes back all the time. Without,
+//! the turn goes on from whoever sent, as in ALTQ and ns-2: that is how top-level has always
+//! been, and its published tables show it.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -40,8 +41,6 @@ struct Turn {
     class: u32,
     credit: i64,
     quantum: i64,
-    /// The round for which the credit counts.
-    round: u64,
 }
 
 /// The classes of one priority.
@@ -54,9 +53,10 @@ pub(super) struct Ring {
     ready_count: u32,
     over_count: u32,
     cursor: usize,
-    /// Rounds begun anew.
-    round: u64,
-    renewing: bool,
+    /// The same among those who send while whose turn it is is held back.
+    aside_cursor: usize,
+    aside: bool,
+    keeps_turns: bool,
     packet_by_packet: bool,
 }
 
@@ -73,13 +73,9 @@ pub(super) enum Standing {
 
 impl Ring {
     /// A ring of those (class, quantum); quanta are at least 1 byte.
-    pub fn new(members: &[(u32, i64)], packet_by_packet: bool, renewing: bool) -> Self {
-        let turn = |&(class, quantum): &(u32, i64)| Turn {
-            class,
-            credit: quantum.max(1),
-            quantum: quantum.max(1),
-            round: 0,
-        };
+    pub fn new(members: &[(u32, i64)], packet_by_packet: bool, keeps_turns: bool) -> Self {
+        let turn =
+            |&(class, quantum): &(u32, i64)| Turn { class, credit: quantum.max(1), quantum: quantum.max(1) };
         Ring {
             turns: members.iter().map(turn).collect(),
             ready: Bits::new(members.len()),
@@ -87,8 +83,9 @@ impl Ring {
             ready_count: 0,
             over_count: 0,
             cursor: 0,
-            round: 0,
-            renewing,
+            aside_cursor: 0,
+            aside: false,
+            keeps_turns,
             packet_by_packet,
         }
     }
@@ -142,10 +139,14 @@ impl Ring {
     #[inline]
     pub fn pick<T>(&mut self, borrowers: bool, may: impl Fn(u32) -> Option<T>) -> Option<(u32, T)> {
         let mut poor = false;
-        let (mut from, mut wrapped) = (self.cursor, false);
+        if self.keeps_turns {
+            self.look_aside(borrowers, &may);
+        }
+        let start = if self.aside { self.aside_cursor } else { self.cursor };
+        let (mut from, mut wrapped) = (start, false);
         loop {
             let place = match self.next(from, borrowers) {
-                Some(place) if !wrapped || place < self.cursor => place,
+                Some(place) if !wrapped || place < start => place,
                 None if !wrapped => {
                     (from, wrapped) = (0, true);
                     continue;
@@ -154,13 +155,11 @@ impl Ring {
             };
             from = place + 1;
             let turn = &mut self.turns[place];
-            if turn.round != self.round {
-                (turn.round, turn.credit) = (self.round, turn.quantum);
-            }
             if let Some(how) = may(turn.class) {
                 if self.packet_by_packet || turn.credit > 0 {
-                    self.cursor = place;
-                    return Some((turn.class, how));
+                    let class = turn.class;
+                    *self.pointer() = place;
+                    return Some((class, how));
                 }
                 turn.credit += turn.quantum;
                 poor = true;
@@ -171,6 +170,15 @@ impl Ring {
         }
         self.hand_out(borrowers, &may);
         self.pick(borrowers, may)
+    }
+
+    /// Whose turn it is may have packets, and a lender, and yet be held back just now.
+    fn look_aside<T>(&mut self, borrowers: bool, may: &impl Fn(u32) -> Option<T>) {
+        self.aside = false;
+        if let Some(holder) = self.next(self.cursor, true).or_else(|| self.next(0, true)) {
+            self.cursor = holder;
+            self.aside = self.over.has(holder) && !(borrowers && may(self.turns[holder].class).is_some());
+        }
     }
 
     /// Everybody who may send is in debt: as many rounds at once as give somebody a credit.
@@ -207,13 +215,12 @@ impl Ring {
             }
             turn.credit += turn.quantum;
         }
-        self.cursor = if place + 1 == self.turns.len() { 0 } else { place + 1 };
+        let next = if place + 1 == self.turns.len() { 0 } else { place + 1 };
+        *self.pointer() = next;
     }
 
-    /// Nobody of this priority may send, and a lower one does.
-    #[inline]
-    pub fn passed_over(&mut self) {
-        self.round += u64::from(self.renewing);
+    fn pointer(&mut self) -> &mut usize {
+        if self.aside { &mut self.aside_cursor } else { &mut self.cursor }
     }
 
     /// Bytes that the class at `place` may send in a turn.
