@@ -16,7 +16,7 @@ const BUILTIN: &[Entry] = &[
     super::cbq::ENTRY,
     super::hfsc::ENTRY,
     super::priq::ENTRY,
-    super::declared::JOBS,
+    super::jobs::ENTRY,
     super::wfq::ENTRY,
     super::fifo::RED,
     super::drr::ENTRY,

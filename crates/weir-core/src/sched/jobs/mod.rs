@@ -1,0 +1,600 @@
+//! JoBS: delay, loss and rate of each class in absolute terms and relative to others, at once.
+//!
+//! Principle: a class may be promised a delay bound, a loss bound, a least rate, and that its
+//! delay or loss stands in a ratio to that of the next class. Each backlogged class has a service
+//! rate, and the class that is most behind its rate sends. At every arrival the rates are moved:
+//! first so that every bound can hold, then so that the delays come to the ratios asked for. When
+//! the buffer is full, or no rates could keep the delay bounds, packets die: of the class whose
+//! loss is most behind its share, and of none that its loss bound protects. What cannot all hold
+//! gives way in an order that the operator chooses. No reservations, no policing, no flows.
+//! Paper: N. Christin and J. Liebeherr, "The QoSbox: quantitative service differentiation in BSD
+//! routers", Computer Networks 50, 2006 [QOSBOX]: figure 4 is `enqueue` and `sampled`, equation 1
+//! is `charge`, section 2.4 is `rates` and `loss`.
+//!
+//! Where we differ, and why: time is counted by the link's work, so a rate is a share of what the
+//! link really carries, and a slow driver distorts nothing. Rates are exact shares of 2^-40, from
+//! 9.6 kbit/s to 400 Gbit/s. The gain K is derived (see `rates`; the paper omits it), and a reset
+//! is followed by a whole step at once, sampled or not, for equal rates are nobody's wish. What
+//! must be redistributed comes from all that have surplus, in proportion, not from the last class
+//! first. Factors are real numbers. A class whose oldest packet is overdue asks for the link (all
+//! such for equal parts); since no drop can mend that, its newest packet is looked at instead: it
+//! dies if all that the class may have would bring it late, too. If loss bounds give way
+//! (`relax loss-first`), packets that are overdue when they could leave die, so that the bound
+//! holds for all that is sent. `exact-drops` chooses among the classes whose backlog asks for too
+//! much, since drops of others would not help. A class that is a discipline of its own cannot
+//! lose packets from its queue: its arriving packet dies instead.
+//! Cost: linear in the classes (at most 16); no division for a packet that changes no promise; 300
+//! bytes a class.
+//! Guarantees (tests of this folder): `j05_loss_bounds_hold_while_others_can_lose`;
+//! `j06_least_rates_hold_in_every_half_second`; `j07_delays_come_to_their_ratios`;
+//! `j08_losses_come_to_their_ratios`; `j11_exactly_the_chosen_bound_gives_way`;
+//! `j18_service_follows_the_rates`; `j23_rates_keep_sum_and_minimum`;
+//! `j24_rates_and_losses_are_exact_from_9600_to_400g`.
+
+mod class;
+mod drops;
+mod loss;
+mod rates;
+#[cfg(test)]
+mod tests;
+mod weights;
+
+use super::registry::{Builder, Classes, Entry, Node};
+use crate::packet::PacketId;
+use crate::queue::ParamSpec as P;
+use crate::queue::{
+    Backlog, Broken, Child, Cx, Deeper, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params,
+    Routes, TimeUnit, Verdict, Visit,
+};
+use crate::units::Instant;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::vec::Vec;
+use class::{Class, State, Terms, Totals};
+use loss::Account;
+use rates::{ONE, Seen, Step, bits};
+use weights::CLASSES;
+
+const fn count(min: u64, max: u64) -> Kind {
+    Kind::Count { min, max }
+}
+
+const PARAMS: &[ParamSpec] = &[
+    P::discipline(
+        "qlimit",
+        count(1, 1_000_000),
+        "200",
+        "Packets in the shared buffer, or in each separate one.",
+    ),
+    P::discipline("separate", Kind::Flag, "", "A buffer for each class instead of one for all."),
+    P::discipline(
+        "relax",
+        Kind::Word(&["delay-first", "loss-first"]),
+        "delay-first",
+        "Which bounds give way when not all can hold.",
+    ),
+    P::discipline("sample", count(1, 1_000_000), "1", "Arrivals between two adjustments of the rates."),
+    P::discipline(
+        "interval",
+        Kind::Time { bare: TimeUnit::Micros },
+        "0",
+        "Length of the intervals over which loss is counted, us; 0 for busy periods.",
+    ),
+    P::discipline(
+        "exact-drops",
+        Kind::Flag,
+        "",
+        "Drop by proportional loss until the bounds fit, before rates are moved, instead of after.",
+    ),
+    P::discipline("drop-head", Kind::Flag, "", "The oldest packet of the chosen class dies, not the newest."),
+    P::class("priority", count(0, 15), "0", "Index of the class; no order of service."),
+    P::class("default", Kind::Flag, "", "Takes what no filter matches."),
+    P::class("adc", Kind::Time { bare: TimeUnit::Micros }, "-1", "Delay bound, us.").or_none(),
+    P::class("alc", Kind::Fraction, "-1", "Loss bound, 0 to 1.").or_none(),
+    P::class("arc", Kind::Rate, "-1", "Least rate, bit/s on the wire.").or_none(),
+    P::class("rdc", Kind::Real, "-1", "Delay of the next class divided by this one's.").or_none(),
+    P::class("rlc", Kind::Real, "-1", "Loss of the next class divided by this one's.").or_none(),
+    P::class("cleardscp", Kind::Flag, "", "Set the DSCP of departing packets to 0."),
+];
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "jobs",
+    aliases: &[],
+    source: include_str!("mod.rs"),
+    params: &[PARAMS],
+    classes: Classes::Flat,
+    build: Some(build),
+};
+
+/// What the discipline itself is told.
+#[derive(Clone, Copy)]
+struct Settings {
+    limit: u64,
+    separate: bool,
+    loss_first: bool,
+    sample: u64,
+    /// 0: loss is counted over busy periods.
+    interval_ns: u64,
+    exact: bool,
+    drop_head: bool,
+}
+
+impl Settings {
+    fn with(mut self, params: &Params) -> Result<Settings, ParamError> {
+        for (name, value) in [("qlimit", &mut self.limit), ("sample", &mut self.sample)] {
+            match params.count(name) {
+                Some(n) if !(1..=1_000_000).contains(&n) => {
+                    return Err(ParamError::new("", name, n, "1 to 1000000"));
+                }
+                Some(n) => *value = n,
+                None => {}
+            }
+        }
+        self.separate |= params.has("separate");
+        self.exact |= params.has("exact-drops");
+        self.drop_head |= params.has("drop-head");
+        self.loss_first = params.word("relax").map_or(self.loss_first, |word| word == "loss-first");
+        self.interval_ns = params.time("interval").map_or(self.interval_ns, |time| time.as_nanos());
+        Ok(self)
+    }
+}
+
+struct Jobs {
+    settings: Settings,
+    /// In the order of their priorities.
+    classes: Vec<Class>,
+    states: [State; CLASSES],
+    /// Shares of the link; they add up to `ONE` over the classes of `rated`.
+    rates: [u64; CLASSES],
+    /// Bit i: class i has packets.
+    backlogged: u16,
+    /// The backlogged classes for which the rates were last reset.
+    rated: u16,
+    /// Classes with a delay bound or a least rate.
+    bounded: u16,
+    /// Chains of proportional delay.
+    chains: Vec<u16>,
+    packets: u64,
+    /// Arrivals until the next adjustment.
+    until_sample: u64,
+    adjusted_ns: u64,
+    accounting_since_ns: u64,
+    /// Index of the class for each child of `routes`, which are in the order of the file.
+    class_of: Vec<usize>,
+    routes: Routes,
+}
+
+fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
+    let none = Settings {
+        limit: 200,
+        separate: false,
+        loss_first: false,
+        sample: 1,
+        interval_ns: 0,
+        exact: false,
+        drop_head: false,
+    };
+    let settings = none.with(&node.params)?;
+    let (mut classes, mut ranges) = (Vec::<Class>::new(), Vec::new());
+    for (index, class) in node.classes.iter().enumerate() {
+        if class.parent.is_some() {
+            return Err(ParamError::new(&class.name, "parent", "a class", "NULL: jobs has no tree"));
+        }
+        let priority = class.params.count("priority").unwrap_or(0);
+        check_priority(&classes, &class.name, priority)?;
+        let terms = Terms::default().with(&class.name, &class.params, &builder.link)?;
+        let first = builder.next_leaf();
+        let queue = builder.child(node, index, builder.link.rate, u32::MAX)?;
+        ranges.push(first..builder.next_leaf());
+        classes.push(Class {
+            name: class.name.clone(),
+            priority,
+            terms,
+            in_delay_chain: weights::Link::default(),
+            in_loss_chain: weights::Link::default(),
+            totals: Totals::default(),
+            queue,
+        });
+    }
+    let mut order: Vec<u64> = classes.iter().map(|class| class.priority).collect();
+    order.sort_unstable();
+    let rank = |class: &Class| order.iter().position(|p| *p == class.priority).unwrap_or(0);
+    let class_of = classes.iter().map(rank).collect();
+    classes.sort_by_key(|class| class.priority);
+    let mut jobs = Jobs {
+        settings,
+        classes,
+        states: [State::default(); CLASSES],
+        rates: [0; CLASSES],
+        backlogged: 0,
+        rated: 0,
+        bounded: 0,
+        chains: Vec::new(),
+        packets: 0,
+        until_sample: 0,
+        adjusted_ns: 0,
+        accounting_since_ns: 0,
+        class_of,
+        routes: Routes::new(&ranges),
+    };
+    jobs.index();
+    Ok(Box::new(jobs))
+}
+
+fn check_priority(classes: &[Class], name: &str, priority: u64) -> Result<(), ParamError> {
+    if priority >= CLASSES as u64 {
+        return Err(ParamError::new(name, "priority", priority, "0 to 15"));
+    }
+    match classes.iter().find(|class| class.priority == priority) {
+        Some(other) => Err(ParamError::new(
+            name,
+            "priority",
+            priority,
+            format!("one of 0 to 15 that is free: class {} has this one", other.name),
+        )),
+        None => Ok(()),
+    }
+}
+
+impl Jobs {
+    /// Sets what follows from the terms of the classes.
+    fn index(&mut self) {
+        let delay: Vec<_> = self.classes.iter().map(|c| c.terms.delay_factor).collect();
+        let loss: Vec<_> = self.classes.iter().map(|c| c.terms.loss_factor).collect();
+        let (delay, loss) = (weights::chains(&delay), weights::chains(&loss));
+        self.chains.clear();
+        self.bounded = 0;
+        for (index, class) in self.classes.iter_mut().enumerate() {
+            (class.in_delay_chain, class.in_loss_chain) = (delay[index], loss[index]);
+            let members = delay[index].members;
+            if members.trailing_zeros() as usize == index {
+                self.chains.push(members);
+            }
+            let bounded = class.terms.delay_ns.is_some() || class.terms.floor > 0;
+            self.bounded |= u16::from(bounded) << index;
+        }
+    }
+    /// Reads again what class `index` has, after a call into its queue. `came_ns` is when a
+    /// packet came that was put in or taken out: an inner discipline does not say how old its
+    /// oldest is.
+    fn refresh(&mut self, cx: &Cx, index: usize, came_ns: u64) {
+        let queue = &self.classes[index].queue;
+        let state = &mut self.states[index];
+        let before = state.packets;
+        let (backlog, oldest_ns) = match queue.as_leaf() {
+            Some(leaf) => (leaf.backlog(), leaf.list().front(&cx.packets).map(|m| m.enqueued.as_nanos())),
+            None => (queue.backlog(), None),
+        };
+        state.packets = backlog.packets;
+        state.wire_bytes = backlog.bytes + backlog.packets * u64::from(cx.link.overhead);
+        state.oldest_ns = oldest_ns.unwrap_or(came_ns);
+        self.packets = self.packets - before + backlog.packets;
+        let bit = 1u16 << index;
+        self.backlogged = if backlog.packets == 0 { self.backlogged & !bit } else { self.backlogged | bit };
+    }
+    /// Counts `bytes` of class `index` as lost.
+    fn count_loss(&mut self, index: usize, bytes: u64) {
+        self.states[index].account.dropped += bytes;
+        self.classes[index].totals.dropped_bytes += bytes;
+    }
+    /// The queue was empty: a busy period begins. [QOSBOX figure 4, lines 2 to 4]
+    fn begin_busy_period(&mut self) {
+        self.rated = 0;
+        self.rates = [0; CLASSES];
+        self.until_sample = 0;
+        for state in &mut self.states {
+            (state.credit, state.delay_ns) = (0, 0);
+            if self.settings.interval_ns == 0 {
+                state.account = Account::default();
+            }
+        }
+    }
+    /// Begins the next interval of a fixed length, if loss is counted by such.
+    fn begin_interval(&mut self, now_ns: u64) {
+        let since = now_ns.saturating_sub(self.accounting_since_ns);
+        if self.settings.interval_ns > 0 && since >= self.settings.interval_ns {
+            self.accounting_since_ns = now_ns - since % self.settings.interval_ns;
+            for state in &mut self.states {
+                state.account = Account::default();
+            }
+        }
+    }
+    /// The operations that need not follow every arrival. [QOSBOX figure 4, lines 13 to 18]
+    /// Answers whether the packet of row `newcomer` died.
+    fn sampled(&mut self, cx: &mut Cx, newcomer: usize, step: Step) -> bool {
+        let mut died = false;
+        let mut least = [0; CLASSES];
+        if self.bounded & self.backlogged != 0 {
+            if self.settings.exact && !cx.adopting() {
+                died = self.drop_until_bounds_fit(cx, newcomer);
+            }
+            if self.is_somebody_short(cx) {
+                least = self.least_rates(cx);
+                rates::redistribute(&mut self.rates, &least, self.backlogged);
+                if !self.settings.exact && !cx.adopting() {
+                    died |= self.drop_what_is_short(cx, newcomer);
+                }
+            }
+        }
+        for chain in 0..self.chains.len() {
+            let members = self.chains[chain] & self.backlogged & self.rated;
+            if members & (members.wrapping_sub(1)) == 0 {
+                continue;
+            }
+            let mut loads = [0; CLASSES];
+            for class in bits(members) {
+                loads[class] = self.load(cx, class, step);
+                if self.bounded >> class & 1 == 1 {
+                    least[class] = self.least_rate(cx, class).min(self.rates[class]);
+                }
+            }
+            rates::steer(&mut self.rates, members, &loads, &least, step);
+        }
+        self.adjusted_ns = cx.now.as_nanos();
+        died
+    }
+    fn load(&self, cx: &Cx, index: usize, step: Step) -> u64 {
+        let state = &self.states[index];
+        let seen = Seen {
+            drain: self.drain(cx, index),
+            delay_ns: state.delay_ns.max(cx.now.as_nanos().saturating_sub(state.oldest_ns)),
+            weight: self.classes[index].in_delay_chain.weight,
+        };
+        seen.load((step != Step::Whole).then_some(self.rates[index]))
+    }
+    /// How long the backlog of class `index` takes the whole link, in 2^-32 ns.
+    fn drain(&self, cx: &Cx, index: usize) -> u128 {
+        u128::from(self.states[index].wire_bytes) * u128::from(cx.link.per_byte().raw())
+    }
+    /// Time until the oldest packet of class `index` is late, if it has a bound; 0: it is overdue.
+    fn left_ns(&self, cx: &Cx, index: usize) -> Option<u64> {
+        let bound = self.classes[index].terms.delay_ns?;
+        let age = cx.now.as_nanos().saturating_sub(self.states[index].oldest_ns);
+        Some(bound.saturating_sub(age))
+    }
+    /// True if a bound asks for a higher rate than its class has: products only.
+    fn is_somebody_short(&self, cx: &Cx) -> bool {
+        bits(self.bounded & self.backlogged).any(|class| {
+            let rate = self.rates[class];
+            let in_time = |left_ns| left_ns > 0 && rates::suffices(rate, self.drain(cx, class), left_ns);
+            rate < self.classes[class].terms.floor || !self.left_ns(cx, class).is_none_or(in_time)
+        })
+    }
+    /// The least rate of class `index`; the whole link if it is overdue.
+    fn least_rate(&self, cx: &Cx, index: usize) -> u64 {
+        let floor = self.classes[index].terms.floor;
+        match self.left_ns(cx, index) {
+            None => floor,
+            Some(0) => ONE,
+            Some(left_ns) => floor.max(rates::least(self.drain(cx, index), left_ns)),
+        }
+    }
+    /// The least rate of every class; the overdue ones ask for equal parts of the link.
+    /// [QOSBOX section 2.4, compute_min_rates]
+    fn least_rates(&self, cx: &Cx) -> [u64; CLASSES] {
+        let mut least = [0; CLASSES];
+        let mut overdue = 0u16;
+        for class in bits(self.bounded & self.backlogged) {
+            least[class] = self.least_rate(cx, class);
+            overdue |= u16::from(self.left_ns(cx, class) == Some(0)) << class;
+        }
+        for class in bits(overdue) {
+            least[class] = ONE / u64::from(overdue.count_ones());
+        }
+        least
+    }
+    /// The backlogged class of `among` that is most behind its rate.
+    fn most_behind(&self, among: u16) -> usize {
+        let mut best = among.trailing_zeros() as usize;
+        for class in bits(among & (among - 1)) {
+            if self.states[class].credit > self.states[best].credit {
+                best = class;
+            }
+        }
+        best
+    }
+    /// Class `index` sends `bytes` on the wire: while it does, the rates of all that wait add to
+    /// what they are owed. Equation 1, with the time that the link needs for the packet. A class
+    /// that must not send yet is owed nothing. The sum over all classes stays 0.
+    fn charge(&mut self, index: usize, bytes: u64, waiting: u16) {
+        // 2^20 * 2^40 fits; a packet has at most 2^16 bytes or so.
+        let bytes = bytes.min(1 << 20);
+        let mut passed = 0;
+        for class in bits(waiting) {
+            let owed = (bytes * self.rates[class]) as i64;
+            let state = &mut self.states[class];
+            state.credit = state.credit.saturating_add(owed);
+            passed += owed;
+        }
+        let state = &mut self.states[index];
+        state.credit = state.credit.saturating_sub(passed);
+    }
+}
+
+impl Discipline for Jobs {
+    fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
+        let (leaf, len, came) = {
+            let row = cx.packets.get(&id);
+            (row.leaf, u64::from(row.len), row.enqueued.as_nanos())
+        };
+        let Some(index) = self.routes.child(leaf).map(|child| self.class_of[child]) else {
+            cx.broken("jobs", "a packet came for a leaf that is not below");
+            cx.drop(id, DropReason::Reconfigure);
+            return Verdict::Dropped;
+        };
+        let now_ns = cx.now.as_nanos();
+        if self.backlogged == 0 {
+            self.begin_busy_period();
+        }
+        self.begin_interval(now_ns);
+        self.states[index].account.arrived += len;
+        self.classes[index].totals.arrived_bytes += len;
+        let room = if cx.adopting() { Ok(()) } else { self.make_room(cx, index, len) };
+        if let Err(reason) = room {
+            self.count_loss(index, len);
+            cx.drop(id, reason);
+            return Verdict::Dropped;
+        }
+        let newcomer = id.index();
+        let before = self.classes[index].queue.backlog().bytes;
+        let first = self.states[index].packets == 0;
+        let mut verdict = self.classes[index].queue.enqueue(cx, id);
+        let oldest = if first { came } else { self.states[index].oldest_ns };
+        self.refresh(cx, index, oldest);
+        let after = self.classes[index].queue.backlog().bytes;
+        self.count_loss(index, (before + len).saturating_sub(after));
+        let mut step = Step::After(now_ns.saturating_sub(self.adjusted_ns));
+        if self.backlogged != self.rated {
+            // Lines 8 and 9.
+            rates::reset(&mut self.rates, self.backlogged);
+            (self.rated, step) = (self.backlogged, Step::Whole);
+            self.until_sample = 0;
+        }
+        if self.until_sample == 0 {
+            self.until_sample = self.settings.sample;
+            if self.sampled(cx, newcomer, step) {
+                verdict = Verdict::Dropped;
+            }
+        }
+        self.until_sample -= 1;
+        verdict
+    }
+    fn dequeue(&mut self, cx: &mut Cx) -> Next {
+        let (mut held_up, mut wait) = (0u16, None::<Instant>);
+        loop {
+            let waiting = self.backlogged & !held_up;
+            if waiting == 0 {
+                return wait.map_or(Next::Idle, Next::At);
+            }
+            let index = self.most_behind(waiting);
+            let before = self.classes[index].queue.backlog().bytes;
+            let next = self.classes[index].queue.take(cx);
+            let Next::Packet(id) = next else {
+                if let Next::At(at) = next {
+                    wait = Some(wait.map_or(at, |w| w.min(at)));
+                    held_up |= 1 << index;
+                }
+                self.refresh(cx, index, self.states[index].oldest_ns);
+                let after = self.classes[index].queue.backlog().bytes;
+                self.count_loss(index, before.saturating_sub(after));
+                continue;
+            };
+            let (len, came) = {
+                let row = cx.packets.get(&id);
+                (u64::from(row.len), row.enqueued)
+            };
+            self.refresh(cx, index, came.as_nanos());
+            let after = self.classes[index].queue.backlog().bytes;
+            self.count_loss(index, before.saturating_sub(after + len));
+            let delay_ns = cx.now.since(came).as_nanos();
+            let late = self.classes[index].terms.delay_ns.is_some_and(|bound| delay_ns > bound);
+            if late && self.settings.loss_first {
+                self.count_loss(index, len);
+                cx.drop(id, DropReason::Deadline);
+                continue;
+            }
+            self.states[index].delay_ns = delay_ns;
+            let totals = &mut self.classes[index].totals;
+            totals.sent_packets += 1;
+            totals.delay_ns = totals.delay_ns.saturating_add(delay_ns);
+            totals.late += u64::from(late);
+            self.charge(index, len + u64::from(cx.link.overhead), waiting);
+            return Next::Packet(id);
+        }
+    }
+    fn backlog(&self) -> Backlog {
+        self.classes.iter().fold(Backlog::default(), |sum, class| sum + class.queue.backlog())
+    }
+    fn is_empty(&self) -> bool {
+        self.backlogged == 0
+    }
+    fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
+        for index in 0..self.classes.len() {
+            self.classes[index].queue.flush(cx, reason);
+            self.refresh(cx, index, 0);
+        }
+    }
+    fn reconfigure(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
+        if class.is_empty() {
+            let own = |name: &str| PARAMS.iter().any(|p| p.name == name);
+            if let Some((name, value)) = params.iter().find(|(name, _)| !own(name)) {
+                return Err(ParamError::new("", name, value, "a parameter of jobs"));
+            }
+            self.settings = self.settings.with(params)?;
+            self.until_sample = self.until_sample.min(self.settings.sample - 1);
+            return Ok(());
+        }
+        let Some(index) = self.classes.iter().position(|c| c.name == class) else {
+            let queues = self.classes.iter_mut().map(|c| &mut c.queue);
+            return Child::reconfigure_one_of(queues, cx, class, params);
+        };
+        let terms = self.classes[index].terms.with(class, params, &cx.link)?;
+        if let Some(priority) = params.count("priority")
+            && priority != self.classes[index].priority
+        {
+            let fix = format!("{}, as it is: change the file and reload it", self.classes[index].priority);
+            return Err(ParamError::new(class, "priority", priority, fix));
+        }
+        let own = |name: &str| PARAMS.iter().any(|p| p.name == name);
+        let mut others = Params::new();
+        params.iter().filter(|(name, _)| !own(name)).for_each(|(name, v)| others.set(name, v.clone()));
+        if others.iter().next().is_some() {
+            self.classes[index].queue.reconfigure_queue(cx, class, &others)?;
+        }
+        self.classes[index].terms = terms;
+        self.index();
+        Ok(())
+    }
+    fn visit_stats(&self, visit: &mut dyn Visit) {
+        for (index, class) in self.classes.iter().enumerate() {
+            let (state, totals) = (&self.states[index], &class.totals);
+            visit.class(&class.name, 1);
+            visit.value("priority", "", class.priority as i64);
+            visit.value("share", "ppm", ((u128::from(self.rates[index]) * 1_000_000) >> 40) as i64);
+            visit.value("arrived_bytes", "bytes", totals.arrived_bytes as i64);
+            visit.value("dropped_bytes", "bytes", totals.dropped_bytes as i64);
+            visit.value("loss_now", "ppm", ((state.account.loss(0) * 1_000_000) >> 32) as i64);
+            visit.value("delay_last", "ns", state.delay_ns as i64);
+            let mean = totals.delay_ns.checked_div(totals.sent_packets).unwrap_or(0);
+            visit.value("delay_mean", "ns", mean as i64);
+            visit.value("late", "packets", totals.late as i64);
+            class.queue.visit_stats(&mut Deeper(visit));
+        }
+    }
+    fn check(&self, cx: &Cx) -> Result<(), Broken> {
+        let broken = |what| Err(Broken { discipline: "jobs", what });
+        let (mut packets, mut sum, mut credit) = (0, 0, 0i64);
+        for (index, class) in self.classes.iter().enumerate() {
+            class.queue.check(cx)?;
+            let (state, backlog) = (&self.states[index], class.queue.backlog());
+            packets += backlog.packets;
+            let wire_bytes = backlog.bytes + backlog.packets * u64::from(cx.link.overhead);
+            if (state.packets, state.wire_bytes) != (backlog.packets, wire_bytes) {
+                return broken("a class's numbers and its queue disagree");
+            }
+            if (backlog.packets == 0) == (self.backlogged >> index & 1 == 1) {
+                return broken("bitmap and queues disagree");
+            }
+            if self.rated >> index & 1 == 0 && self.rates[index] != 0 {
+                return broken("a class without packets has a rate");
+            }
+            sum += self.rates[index];
+            credit = credit.saturating_add(state.credit);
+        }
+        if self.packets != packets {
+            return broken("the total and the queues disagree");
+        }
+        if self.rated != 0 && sum != ONE {
+            return broken("the rates do not add up to the link");
+        }
+        if credit != 0 {
+            return broken("what classes are owed does not add up to nothing");
+        }
+        Ok(())
+    }
+    fn on_sent(&mut self, cx: &mut Cx, id: &PacketId, at: Instant) {
+        if let Some(child) = self.routes.child(cx.packets.get(id).leaf) {
+            self.classes[self.class_of[child]].queue.on_sent(cx, id, at);
+        }
+    }
+}
