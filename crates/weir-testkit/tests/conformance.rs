@@ -106,7 +106,7 @@ fn a02_a_broken_discipline_becomes_a_fifo_and_loses_nothing() {
     let mut registry = with_hostile();
     hostile::register_breaking(&mut registry);
     for parent in parents(&registry) {
-        let seen = passed(conformance::port(&registry, parent.name, seed(), calls(20_000)));
+        let seen = passed(conformance::port(&registry, parent.name, seed(), calls(30_000)));
         assert!(seen.breaks > 20, "{}: {seen:?}", parent.name);
     }
 }
