@@ -4,10 +4,12 @@ use weir_core::Random;
 use weir_core::classify::Classifier;
 use weir_core::packet::{FrameRef, Meta};
 use weir_core::port::{Event, Port, PortConfig, Refill, WireConfig};
-use weir_core::queue::{Link, Params, Value};
+use weir_core::queue::{Curve, Link, Params, Value};
 use weir_core::sched::{Class, Node, Registry};
-use weir_core::units::{Instant, Rate};
-use weir_testkit::model::{DeficitRoundRobin, Gps, Job, ShareClass, TokenBucket, fluid_shares};
+use weir_core::units::{Duration, Fraction, Instant, Rate};
+use weir_testkit::model::{
+    DeficitRoundRobin, Gps, Job, PiecewiseCurve, Served, ShareClass, TokenBucket, deadlines, fluid_shares,
+};
 
 #[derive(Clone, Copy)]
 struct Arrival {
@@ -285,4 +287,103 @@ fn a22_formal_link_sharing_is_the_fluid_one() {
         refuted += u32::from(worst(&fluid_shares(&wrong)) > 0.01);
     }
     assert!(refuted >= 6, "only {refuted} of 12 wrong models were refuted");
+}
+
+/// Real-time curves that fit a link of `BPS`, of every shape, and equal shares of the rest.
+fn curves(random: &mut Random, bps: u64) -> Vec<PiecewiseCurve> {
+    let count = 2 + random.below(4);
+    // Neither slope takes more than its part, so that the sum is below the link at any time.
+    let most = bps * 3 / 4 / count;
+    (0..count)
+        .map(|_| {
+            let d_ns = 1_000_000 * (5 + random.below(40));
+            let part = most * (30 + random.below(71)) / 100;
+            match random.below(3) {
+                0 => PiecewiseCurve { m1_bps: most, d_ns, m2_bps: part },
+                1 => PiecewiseCurve { m1_bps: 0, d_ns, m2_bps: part },
+                _ => PiecewiseCurve { m1_bps: part, d_ns: 0, m2_bps: part },
+            }
+        })
+        .collect()
+}
+
+/// How late the latest packet of any class is, against `owed` curves: ns past its deadline.
+fn lateness_ns(curves: &[PiecewiseCurve], owed: &[PiecewiseCurve], seed: u64, bps: u64) -> f64 {
+    let class = |(index, c): (usize, &PiecewiseCurve)| {
+        let rt = Curve {
+            m1: Rate::from_bps(c.m1_bps),
+            d: Duration::from_nanos(c.d_ns),
+            m2: Rate::from_bps(c.m2_bps),
+        };
+        // The rest goes to the first class, if it wants it: nobody owes the others more.
+        let share = Fraction::ratio(if index == 0 { 80 } else { 2 }, 100);
+        let mut params = Params::new()
+            .with("rt", Value::Curve(rt))
+            .with("pshare", Value::Fraction(share))
+            .with("qlimit", Value::Count(100_000));
+        if index == 0 {
+            params.set("default", Value::Flag);
+        }
+        Class { name: format!("c{index}"), parent: None, params, queue: None }
+    };
+    let node = Node {
+        discipline: "hfsc".into(),
+        params: Params::new(),
+        classes: curves.iter().enumerate().map(class).collect(),
+    };
+    let mut random = Random::new(seed);
+    let mut arrivals: Vec<Arrival> = Vec::new();
+    for leaf in 0..curves.len() as u32 {
+        let mut at_ns = random.below(50_000_000);
+        for _ in 0..300 {
+            // Bursts, and pauses in which a class may run empty; the first class is greedy.
+            at_ns += if leaf > 0 && random.below(20) == 0 {
+                random.below(400_000_000)
+            } else {
+                random.below(200_000)
+            };
+            let bytes = 64 + random.below(1_451) as u32;
+            arrivals.push(Arrival { at_ns, leaf, flow: leaf, bytes });
+        }
+    }
+    arrivals.sort_by_key(|a| a.at_ns);
+    let left = serve(&node, Link::new(Rate::from_bps(bps), 0, 1_514), LINK, &arrivals);
+    let mut latest = f64::MIN;
+    for (leaf, curve) in owed.iter().enumerate() {
+        let served: Vec<Served> = left
+            .iter()
+            .filter(|(n, _)| arrivals[*n].leaf as usize == leaf)
+            .map(|&(n, departure_ns)| Served {
+                arrival_ns: arrivals[n].at_ns,
+                departure_ns,
+                bits: u64::from(arrivals[n].bytes) * 8,
+            })
+            .collect();
+        for (packet, deadline) in served.iter().zip(deadlines(curve, &served)) {
+            let deadline = deadline.expect("every curve here rises for ever");
+            latest = latest.max(packet.departure_ns as f64 - deadline.to_f64());
+        }
+    }
+    latest
+}
+
+/// HFSC97, theorem 2: when the curves fit the link, no packet is later than its deadline by more
+/// than the time of the longest packet; curves that ask for more than was configured are missed.
+#[test]
+fn hfsc_keeps_every_service_curve() {
+    const BPS: u64 = 10_000_000;
+    let longest_ns = 1_514.0 * 8.0 * 1e9 / BPS as f64;
+    let mut refuted = 0;
+    for seed in 0..12 {
+        let mut random = Random::new(seed);
+        let curves = curves(&mut random, BPS);
+        let late_ns = lateness_ns(&curves, &curves, seed, BPS);
+        assert!(late_ns <= longest_ns + 2.0, "seed {seed}: {late_ns} ns late with {curves:?}");
+        let more: Vec<PiecewiseCurve> = curves
+            .iter()
+            .map(|c| PiecewiseCurve { m1_bps: c.m1_bps * 8, m2_bps: c.m2_bps * 8, ..*c })
+            .collect();
+        refuted += u32::from(lateness_ns(&curves, &more, seed, BPS) > longest_ns + 2.0);
+    }
+    assert_eq!(refuted, 12, "curves of eight times the rate must be missed");
 }
