@@ -1,8 +1,9 @@
 //! The discipline library: no I/O, no clock, no threads, no floats, no unsafe, no dependencies.
 //!
 //! Read `queue/contract.rs` first: it is what every discipline promises. A packet walks
-//! `packet` (its handle and its header fields) -> `classify` (which class) -> `queue::leaf`
-//! with its `aqm` (does it live) -> `sched` (when does it go) -> `port::wire` (the link).
+//! `packet` (its handle and its header fields) -> `meter` (is it in profile) -> `classify` (which
+//! class) -> `queue::leaf` with its `aqm` (does it live) -> `sched` (when does it go) ->
+//! `port::wire` (the link).
 //! `port` is the egress of one interface as one object, and the only thing that hosts drive.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -13,6 +14,7 @@ extern crate std;
 
 pub mod aqm;
 pub mod classify;
+pub mod meter;
 pub mod packet;
 pub mod port;
 pub mod queue;

@@ -430,11 +430,12 @@ impl Port {
                 Wire::Device(_) | Wire::Open => self.tree.take(&mut self.cx),
                 Wire::Bucket(bucket) => match self.tree.head(&mut self.cx) {
                     Head::Packet { len } => {
-                        let cost = self.cx.link.time_for(len);
-                        match bucket.ready_at(now, cost) {
+                        // Tokens never go below zero: the head's length is known before it leaves.
+                        let cost_bytes = u64::from(len) + u64::from(self.cx.link.overhead);
+                        match bucket.ready_at(now, cost_bytes) {
                             at if at > now => Next::At(at),
                             _ => {
-                                bucket.pay(now, cost);
+                                bucket.pay(now, cost_bytes);
                                 self.tree.take(&mut self.cx)
                             }
                         }

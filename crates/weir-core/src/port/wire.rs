@@ -8,8 +8,9 @@
 //! - *open*: whatever comes leaves at once.
 //!
 //! Times are kept as `Fine`, so no rounding accumulates: a link that is busy from 0 on ends its
-//! n-th packet at the sum of the exact times.
+//! n-th packet at the sum of the exact times. The regulator's bucket is that of the meters.
 
+use crate::meter::TokenBucket;
 use crate::packet::{List, PacketId, PacketTable};
 use crate::queue::Link;
 use crate::units::{Fine, Instant};
@@ -109,46 +110,9 @@ impl Device {
     }
 }
 
-/// A token bucket in the time domain: one number says all (the virtual scheduling form of the
-/// generic cell rate algorithm, ITU-T I.371, annex A).
-///
-/// `empty_at` is the time at which the bucket was, or would be, empty. At t it holds
-/// (t - `empty_at`) * rate bytes, at most the depth. A packet of L bytes may go when it holds L,
-/// and moves `empty_at` on by L / rate. Tokens never go below zero, hence over any interval at
-/// most rate * time + depth leaves; `Link::time_for` rounds up, so never more.
-pub(super) struct Bucket {
-    empty_at: Fine,
-    depth: Fine,
-}
-
-impl Bucket {
-    fn new(link: &Link, depth_bytes: u64) -> Self {
-        let depth = link.per_byte().time_for(depth_bytes);
-        // Full at the origin: the origin is shifted by the depth, `base` below.
-        Bucket { empty_at: Fine::ZERO, depth }
-    }
-    /// Time counted so that the bucket is full at the origin.
-    fn base(&self, now: Instant) -> Fine {
-        Fine::from(now) + self.depth
-    }
-    fn floor(&self, now: Instant, cost: Fine) -> Fine {
-        // A packet longer than the depth waits for as much as it needs.
-        self.empty_at.max(self.base(now).saturating_sub(self.depth.max(cost)))
-    }
-    /// When a packet that costs `cost` may go: `now` or later.
-    pub(super) fn ready_at(&self, now: Instant, cost: Fine) -> Instant {
-        let at = self.floor(now, cost) + cost;
-        if at <= self.base(now) { now } else { at.saturating_sub(self.depth).ceil() }
-    }
-    /// Pays for a packet that goes at `now`.
-    pub(super) fn pay(&mut self, now: Instant, cost: Fine) {
-        self.empty_at = self.floor(now, cost) + cost;
-    }
-}
-
 pub(super) enum Wire {
     Device(Device),
-    Bucket(Bucket),
+    Bucket(TokenBucket),
     Open,
 }
 
@@ -156,56 +120,8 @@ impl Wire {
     pub(super) fn new(config: WireConfig, link: &Link) -> Self {
         match config {
             WireConfig::Link { ring, refill } => Wire::Device(Device::new(ring, refill)),
-            WireConfig::Regulator { depth_bytes } => Wire::Bucket(Bucket::new(link, depth_bytes)),
+            WireConfig::Regulator { depth_bytes } => Wire::Bucket(TokenBucket::new(link.rate, depth_bytes)),
             WireConfig::Open => Wire::Open,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Random;
-    use crate::units::Rate;
-
-    /// Over every interval at most rate * time + depth: against sums of exact byte counts, at
-    /// rates from 9.6 kbit/s to 400 Gbit/s, with a greedy source that asks exactly when told.
-    #[test]
-    fn the_bucket_never_gives_more_than_rate_and_depth() {
-        for bps in [9_600u64, 1_500_000, 100_000_000, 10_000_000_000, 400_000_000_000] {
-            let mut random = Random::new(bps);
-            let link = Link::new(Rate::from_bps(bps), 0, 1514);
-            let depth = 6_000u64;
-            let mut bucket = Bucket::new(&link, depth);
-            let (mut now, mut lateness_ns, mut sent) = (Instant::ZERO, 0u64, std::vec::Vec::new());
-            for _ in 0..400 {
-                let len = 64 + random.below(1_451);
-                let cost = link.time_for(len as u32);
-                let ready = bucket.ready_at(now, cost);
-                assert!(ready == now || bucket.ready_at(ready, cost) == ready, "ready means ready");
-                // Now and then the asker is late, or time stands still.
-                let late_ns = if random.below(10) == 0 { random.below(50_000) } else { 0 };
-                lateness_ns += late_ns + 1;
-                now = ready + crate::units::Duration::from_nanos(late_ns);
-                bucket.pay(now, cost);
-                sent.push((now.as_nanos(), len));
-            }
-            for first in 0..sent.len() {
-                let mut bytes = 0u128;
-                for &(at, len) in &sent[first..] {
-                    bytes += u128::from(len);
-                    let time = u128::from(at - sent[first].0);
-                    // bytes <= depth + rate * time / 8e9
-                    assert!(
-                        (bytes - bytes.min(u128::from(depth))) * 8_000_000_000 <= time * u128::from(bps),
-                        "{bps}: {bytes} bytes in {time} ns"
-                    );
-                }
-            }
-            // And not less: what is not lost to late asking (and to whole nanoseconds) is used.
-            let bits: u128 = sent.iter().map(|&(_, len)| u128::from(len) * 8).sum();
-            let used_ns = u128::from(now.as_nanos().saturating_sub(lateness_ns));
-            assert!(bits * 1_000_000_000 >= u128::from(bps) * used_ns, "{bps}");
         }
     }
 }

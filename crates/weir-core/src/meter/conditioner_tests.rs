@@ -1,0 +1,191 @@
+use super::*;
+use crate::classify::Filter;
+use crate::packet::Family;
+use std::string::ToString;
+use std::vec;
+
+fn key(tos: u8) -> Key {
+    Key { family: Family::V4, src: 1, dst: 2, protocol: 17, tos, ..Key::default() }
+}
+
+/// All packets to the conditioner of that number.
+fn all_to(class: u32) -> Classifier {
+    Classifier::compile([Filter::new(Family::V4, class, 1)])
+}
+
+fn only(action: Action) -> Conditioners {
+    Conditioners::new(all_to(0), &[("c".into(), action)]).unwrap()
+}
+
+fn mark(name: &str) -> Action {
+    Action::Mark(Dscp::from_name(name).unwrap())
+}
+
+fn meter(meter: Meter, actions: impl Into<Vec<Action>>) -> Action {
+    Action::Meter { meter, actions: actions.into() }
+}
+
+fn bucket(depth: u64) -> Meter {
+    Meter::TokenBucket { rate: Rate::from_bps(8_000), depth }
+}
+
+#[derive(Default)]
+struct Seen(Vec<(String, Vec<(&'static str, i64)>)>);
+impl Visit for Seen {
+    fn class(&mut self, class: &str, _depth: u32) {
+        self.0.push((class.into(), Vec::new()));
+    }
+    fn value(&mut self, name: &'static str, _unit: &'static str, value: i64) {
+        self.0.last_mut().unwrap().1.push((name, value));
+    }
+}
+
+#[test]
+fn passes_marks_drops() {
+    let mut random = Random::new(1);
+    let tos = 0xb9;
+    for (action, expected) in
+        [(Action::Pass, (true, 46)), (Action::Drop, (false, 46)), (mark("AF11"), (true, 10))]
+    {
+        let found = only(action).judge(Instant::ZERO, 100, &key(tos), &mut random);
+        assert_eq!((found.passes, found.dscp, found.colour), (expected.0, expected.1, Colour::Green));
+    }
+    let none = Conditioners::new(Classifier::empty(), &[("c".into(), Action::Drop)]);
+    let mut none = none.unwrap();
+    assert!(none.judge(Instant::ZERO, 100, &key(tos), &mut random).passes, "what no filter matches passes");
+    assert_eq!(none.unmatched(), 1);
+}
+
+/// A two-rate meter that sees colours reads them from the code points that its own marks write,
+/// and from AF11 to AF13 where an action is no mark; everything else is green.
+#[test]
+fn colours_are_those_of_the_marks() {
+    let two = |actions: [Action; 3]| {
+        let big = 1_000_000;
+        let rate = Rate::from_mbps(1);
+        let profile =
+            Meter::TwoRate { rate, burst: big, peak: rate, peak_burst: big, aware: true, rfc4115: false };
+        only(meter(profile, actions))
+    };
+    let mut random = Random::new(1);
+    let mut colour = |c: &mut Conditioners, name: &str| {
+        let tos = Dscp::from_name(name).unwrap().on_tos(3);
+        c.judge(Instant::ZERO, 100, &key(tos), &mut random)
+    };
+    let mut marks = two([mark("AF21"), mark("AF22"), Action::Drop]);
+    for (came, expected, now) in [
+        ("AF21", Colour::Green, "AF21"),
+        ("AF22", Colour::Yellow, "AF22"),
+        ("AF13", Colour::Red, "AF13"), // The red action is no mark.
+        ("AF12", Colour::Green, "AF21"),
+        ("EF", Colour::Green, "AF21"),
+    ] {
+        let found = colour(&mut marks, came);
+        let dscp = Dscp::from_name(now).unwrap().value();
+        assert_eq!(
+            (found.colour, found.dscp, found.passes),
+            (expected, dscp, expected != Colour::Red),
+            "{came}"
+        );
+    }
+    // Reversed: blind to colours, all are green.
+    let blind = Meter::TwoRate {
+        rate: Rate::from_mbps(1),
+        burst: 1_000_000,
+        peak: Rate::from_mbps(1),
+        peak_burst: 1_000_000,
+        aware: false,
+        rfc4115: false,
+    };
+    let mut blind = only(meter(blind, [mark("AF21"), mark("AF22"), Action::Drop]));
+    assert_eq!(colour(&mut blind, "AF22").colour, Colour::Green);
+    // A meter below another sees the colour that the one above found.
+    let inner = Meter::SingleRate { rate: Rate::ZERO, burst: 1_000, excess: 1_000, aware: true };
+    let inner = meter(inner, [mark("AF11"), mark("AF12"), mark("AF13")]);
+    let outer = Meter::SingleRate { rate: Rate::ZERO, burst: 150, excess: 0, aware: false };
+    let mut nested = only(meter(outer, [inner.clone(), inner.clone(), inner.clone()]));
+    assert_eq!(colour(&mut nested, "BE").colour, Colour::Green);
+    let out = colour(&mut nested, "BE");
+    assert_eq!((out.colour, out.dscp), (Colour::Red, 14), "red above is AF13, which is red below");
+    // A token bucket finds no colour: below it the packet has the one that it came with.
+    let mut below_bucket = only(meter(bucket(150), [inner.clone(), inner]));
+    for came in ["BE", "AF12"] {
+        let found = colour(&mut below_bucket, came);
+        assert_eq!(found.colour == Colour::Yellow, came == "AF12", "{found:?}");
+    }
+}
+
+#[test]
+fn a_shared_meter_is_one() {
+    let mut random = Random::new(1);
+    let shared = ("shared".to_string(), meter(bucket(250), [Action::Pass, Action::Drop]));
+    let refer = |name: &str| (name.to_string(), Action::Conditioner("shared".into()));
+    let filters = [
+        Filter::new(Family::V4, 1, 1).with(crate::classify::Field::Tos, 4, 0xff),
+        Filter::new(Family::V4, 2, 2).with(crate::classify::Field::Tos, 8, 0xff),
+    ];
+    let classifier = Classifier::compile(filters.clone());
+    let mut c = Conditioners::new(classifier, &[shared.clone(), refer("a"), refer("b")]).unwrap();
+    let passes = |c: &mut Conditioners, random: &mut Random| {
+        [4, 8, 4].map(|tos| c.judge(Instant::ZERO, 100, &key(tos), random).passes)
+    };
+    assert_eq!(passes(&mut c, &mut random), [true, true, false]);
+    // Reversed: with a meter each, all pass.
+    let own = |name: &str| (name.to_string(), shared.1.clone());
+    let mut c =
+        Conditioners::new(Classifier::compile(filters), &[own("shared"), own("a"), own("b")]).unwrap();
+    assert_eq!(passes(&mut c, &mut random), [true; 3]);
+}
+
+#[test]
+fn every_packet_is_counted_once() {
+    let inner = Meter::SingleRate { rate: Rate::from_bps(80_000), burst: 2_000, excess: 4_000, aware: false };
+    let inner = meter(inner, [mark("AF11"), mark("AF12"), Action::Drop]);
+    let mut c = only(meter(bucket(3_000), [Action::Pass, inner]));
+    let seed = 9;
+    let mut random = Random::new(seed);
+    let mut now = 0;
+    let (mut passed, mut marked, mut dropped) = (0, 0, 0);
+    for _ in 0..5_000 {
+        now += random.below(20_000_000);
+        match c.judge(Instant::from_nanos(now), 64 + random.below(1_000) as u32, &key(0), &mut random) {
+            Judgement { passes: false, .. } => dropped += 1,
+            Judgement { dscp: 0, .. } => passed += 1,
+            _ => marked += 1,
+        }
+    }
+    let mut seen = Seen::default();
+    c.visit_stats(&mut seen);
+    let names: Vec<&str> = seen.0.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["c", "c tbmeter", "c srtcm 2"]);
+    let values = |n: usize| seen.0[n].1.iter().map(|v| v.1).collect::<Vec<i64>>();
+    assert_eq!(values(0), [5_000, passed, marked, dropped], "seed {seed}");
+    assert!(passed > 50 && marked > 50 && dropped > 50, "{:?}", values(0));
+    assert_eq!(values(1), [passed, 5_000 - passed]);
+    assert_eq!(values(2).iter().sum::<i64>(), 5_000 - passed);
+    assert_eq!(values(2)[2], dropped);
+}
+
+#[test]
+fn refuses_what_cannot_be() {
+    let make = |named: &[(String, Action)]| Conditioners::new(Classifier::empty(), named);
+    let refer = Action::Conditioner("b".into());
+    let error = make(&[("a".into(), refer)]).err().unwrap().to_string();
+    assert_eq!(error, "class a: conditioner: found b, expected the name of a conditioner that stands before");
+    let itself = Action::Conditioner("a".into());
+    assert!(make(&[("a".into(), itself)]).is_err(), "no circles");
+    let error = make(&[("a".into(), meter(bucket(1), vec![Action::Pass]))]).err().unwrap().to_string();
+    assert_eq!(error, "class a: tbmeter: found 1, expected 2, one for each result");
+    let mut deep = Action::Pass;
+    for _ in 0..100 {
+        deep = meter(bucket(1), [Action::Pass, deep]);
+    }
+    assert!(make(&[("a".into(), deep)]).is_err());
+}
+
+/// A classifier that names a conditioner which is not there passes the packet.
+#[test]
+fn a_filter_to_nowhere_passes() {
+    let mut c = Conditioners::new(all_to(7), &[("c".into(), Action::Drop)]).unwrap();
+    assert!(c.judge(Instant::ZERO, 1, &key(0), &mut Random::new(1)).passes);
+}
