@@ -40,8 +40,8 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use curve::{Runtime, Slopes};
-use share::{Limit, ShareTree};
-use tournament::{Plain, Tournament};
+use share::{Limit, ShareTree, as_instant};
+use tournament::Tournament;
 
 const PARAMS: &[ParamSpec] = &[
     P::class("sc", Kind::Curve, "", "Real-time and link-share curve: m1 (bit/s), d (ms), m2 (bit/s)."),
@@ -220,9 +220,9 @@ struct Hfsc {
     classes: Vec<Class>,
     share: ShareTree,
     /// Leaf classes with real-time curves that are active: not yet eligible, by eligible time ...
-    waiting: Tournament<Plain>,
+    waiting: Tournament,
     /// ... and eligible, by deadline.
-    ready: Tournament<Plain>,
+    ready: Tournament,
     /// Classes that are stirred. An inner discipline may drop what it is asked for, so it is asked
     /// at a dequeue, never at an arrival.
     stirred: Vec<u32>,
@@ -436,7 +436,8 @@ impl Hfsc {
             }
         }
         let now_ns = cx.now.as_nanos();
-        while let Some((slot, _)) = self.waiting.min().filter(|&(_, at)| at <= now_ns) {
+        while self.waiting.least().is_some_and(|at| at <= now_ns) {
+            let Some((slot, _)) = self.waiting.min() else { return };
             let head = self.head(cx, slot as usize);
             self.learn(slot as usize, head, cx.now);
             if self.waiting.get(slot).is_some_and(|at| at <= now_ns) {
@@ -499,8 +500,8 @@ impl Discipline for Hfsc {
             if self.busy == 0 {
                 return Next::Idle;
             }
-            let waiting = self.waiting.min().map_or(u64::MAX, |(_, at)| at);
-            return Next::At(Instant::from_nanos(waiting).min(self.share.next_fit()));
+            let waiting = self.waiting.least().map_or(Instant::NEVER, as_instant);
+            return Next::At(waiting.min(self.share.next_fit()));
         };
         let next = self.classes[class].queue.as_mut().map_or(Next::Idle, |queue| queue.take(cx));
         let Next::Packet(id) = next else {

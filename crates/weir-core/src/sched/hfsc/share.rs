@@ -6,17 +6,14 @@
 //! of its active children's.
 
 use super::curve::{Runtime, Slopes};
-use super::tournament::{Circular, Plain, Tournament};
+use super::tournament::Tournament;
 use crate::units::{Fine, Instant};
 use alloc::vec::Vec;
 
 pub(super) const ROOT: usize = 0;
 
-/// A virtual time as a key: units of 2^-8 ns, on a circle of 2 years. Active siblings are a packet's
-/// time at the slowest rate apart at most: six days for 64 KB at 1 bit/s, the least rate that counts.
-fn order_of(virtual_time: u128) -> u64 {
-    (virtual_time >> 24) as u64
-}
+/// Keys that reach this are counted from a later base.
+const FAR: u64 = 1 << 62;
 
 /// The upper limit of a node.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +30,11 @@ impl Limit {
         let slack = slopes.time_for(2 * u64::from(max_packet));
         Limit { slopes, curve: Runtime::new(slopes, 0, 0), forgiven: 0, slack }
     }
+}
+
+/// A key of `unfit`: the greatest stands for the end of time.
+pub(super) fn as_instant(key: u64) -> Instant {
+    if key >= u64::MAX - 1 { Instant::NEVER } else { Instant::from_nanos(key) }
 }
 
 /// One node of the tree.
@@ -59,8 +61,10 @@ pub(super) struct Node {
     pub(super) queue_fit: Instant,
     // What it knows as a parent:
     children: Vec<usize>,
-    fit: Tournament<Circular>,
-    unfit: Tournament<Plain>,
+    fit: Tournament,
+    unfit: Tournament,
+    /// What the keys in `fit` count from.
+    base: u128,
     /// Children in either tournament.
     members: u32,
     /// Least virtual time at the last choice; 0 if none was made in this period.
@@ -91,6 +95,7 @@ impl Node {
             children: Vec::new(),
             fit: Tournament::new(0),
             unfit: Tournament::new(0),
+            base: 0,
             members: 0,
             least: 0,
             greatest: 0,
@@ -105,10 +110,10 @@ impl Node {
         self.own_fit.max(self.queue_fit).max(self.children_fit_time())
     }
     fn children_fit_time(&self) -> Instant {
-        if self.children.is_empty() || self.fit.min().is_some() {
+        if self.children.is_empty() || self.fit.least().is_some() {
             return Instant::ZERO;
         }
-        self.unfit.min().map_or(Instant::NEVER, |(_, at)| Instant::from_nanos(at))
+        self.unfit.least().map_or(Instant::NEVER, as_instant)
     }
 }
 
@@ -228,10 +233,40 @@ impl ShareTree {
         let p = &mut self.nodes[parent];
         if at <= now {
             p.unfit.remove(slot);
-            p.fit.set(slot, order_of(key));
+            self.admit_child(parent, slot, key);
         } else {
             p.fit.remove(slot);
             p.unfit.set(slot, at.as_nanos());
+        }
+    }
+
+    /// Puts a child among those that fit. Its key is its virtual time in units of 2^-8 ns from a
+    /// base that moves on: active siblings lie a packet's time at the slowest rate apart at most, six days
+    /// for 64 KB at 1 bit/s, and a key has room for 200.
+    fn admit_child(&mut self, parent: usize, slot: u32, virtual_time: u128) {
+        let p = &mut self.nodes[parent];
+        let key = (virtual_time.saturating_sub(p.base) >> 24).min(u128::from(u64::MAX)) as u64;
+        p.fit.set(slot, key);
+        if key >= FAR {
+            self.rebase(parent);
+        }
+    }
+
+    /// Counts the keys of a node's children from the least virtual time among them.
+    #[cold]
+    fn rebase(&mut self, parent: usize) {
+        let time_of = |tree: &ShareTree, index: usize| {
+            let child = &tree.nodes[tree.nodes[parent].children[index]];
+            tree.nodes[parent].fit.get(child.slot).map(|_| child.virtual_time)
+        };
+        let children = 0..self.nodes[parent].children.len();
+        let base = children.clone().filter_map(|index| time_of(self, index)).min().unwrap_or(0);
+        self.nodes[parent].base = base;
+        for index in children {
+            if let Some(time) = time_of(self, index) {
+                let key = ((time - base) >> 24).min(u128::from(u64::MAX)) as u64;
+                self.nodes[parent].fit.set(index as u32, key);
+            }
         }
     }
 
@@ -306,15 +341,12 @@ impl ShareTree {
 
     /// Moves children whose fit time has come.
     fn admit(&mut self, node: usize, now: Instant) {
-        while let Some((slot, at)) = self.nodes[node].unfit.min() {
-            if at > now.as_nanos() {
-                return;
-            }
+        while self.nodes[node].unfit.least().is_some_and(|at| as_instant(at) <= now) {
+            let Some((slot, _)) = self.nodes[node].unfit.min() else { return };
             let child = self.nodes[node].children[slot as usize];
             let key = self.nodes[child].virtual_time;
-            let n = &mut self.nodes[node];
-            n.unfit.remove(slot);
-            n.fit.set(slot, order_of(key));
+            self.nodes[node].unfit.remove(slot);
+            self.admit_child(node, slot, key);
         }
     }
 
