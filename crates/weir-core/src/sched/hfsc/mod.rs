@@ -297,7 +297,7 @@ impl Hfsc {
         let curves = self.classes[class].curves;
         let limit = curves.upper_limit.map(|c| Limit::new(Slopes::of(c), mtu));
         // A weight of 0 counts as the least there is: such a class has what nobody else wants.
-        let least = Rate::from_bps(1);
+        let least = Rate::from_bps(2);
         let share =
             curves.link_share.map(|c| Slopes::of(Curve { m1: c.m1.max(least), m2: c.m2.max(least), ..c }));
         self.share.set(class + 1, share, limit, now);

@@ -241,8 +241,8 @@ impl ShareTree {
     }
 
     /// Puts a child among those that fit. Its key is its virtual time in units of 2^-8 ns from a
-    /// base that moves on: active siblings lie a packet's time at the slowest rate apart at most, six days
-    /// for 64 KB at 1 bit/s, and a key has room for 200.
+    /// base that moves on: active siblings lie a packet's time at the slowest rate apart at most, three days
+    /// for 64 KB at 2 bit/s, and a key has room for 200.
     fn admit_child(&mut self, parent: usize, slot: u32, virtual_time: u128) {
         let p = &mut self.nodes[parent];
         let key = (virtual_time.saturating_sub(p.base) >> 24).min(u128::from(u64::MAX)) as u64;

@@ -125,12 +125,12 @@ fn shares_follow_the_curves() {
     assert!(total.abs_diff(LINK_BPS / 8 * 10) < 3_000, "{total}");
 }
 
-/// Classes of 2 and 1 bit/s have the whole link: their virtual times run ten million times as fast
+/// Classes of 4 and 2 bit/s have the whole link: their virtual times run ten million times as fast
 /// as the clock, and still divide it 2 : 1 when the keys have been counted anew.
 #[test]
 fn virtual_time_may_run_far_ahead() {
     let ls = |bps| Params::new().with("ls", linear(bps));
-    let bytes = saturate(&[("a", None, ls(2)), ("b", None, ls(1))], 30);
+    let bytes = saturate(&[("a", None, ls(4)), ("b", None, ls(2))], 30);
     let ratio = bytes[0].1 * 100 / bytes[1].1;
     assert!((198..=202).contains(&ratio), "{bytes:?}");
 }
