@@ -24,6 +24,9 @@ pub struct Snapshot {
     pub uptime_ns: u64,
     /// Processor time of the worker's thread, nanoseconds.
     pub cpu_ns: u64,
+    /// Of that, about what went into staying awake for a packet due in a moment (see `Pace`).
+    #[serde(default)]
+    pub spun_ns: u64,
     /// Steps that the worker has made.
     pub steps: u64,
     /// Why the bridge forwards plainly, if the worker had to give up its ports.

@@ -48,7 +48,17 @@ impl Worker {
             if let Some(cpu) = pace.cpu {
                 let _ = sys::pin_to(cpu);
             }
-            Run { bridge, names, pace, inbox, started: sys::now(), steps: 0, failed: None }.run()
+            Run {
+                bridge,
+                names,
+                pace,
+                inbox,
+                started: sys::now(),
+                steps: 0,
+                spun: Duration::ZERO,
+                failed: None,
+            }
+            .run()
         })?;
         Ok(Worker { thread, control })
     }
@@ -75,19 +85,25 @@ struct Run<L, R> {
     inbox: Inbox,
     started: Instant,
     steps: u64,
+    spun: Duration,
     failed: Option<String>,
 }
 
 impl<L: Io, R: Io> Run<L, R> {
     fn run(mut self) -> Snapshot {
+        let mut spinning_since = None;
         loop {
-            let step = self.step(sys::now());
+            let now = sys::now();
+            if let Some(since) = spinning_since.take() {
+                self.spun += now.since(since);
+            }
+            let step = self.step(now);
             self.steps += 1;
             if self.answer() {
                 return self.snapshot();
             }
-            if !step.more {
-                self.pause(step.next);
+            if !step.more && !self.pause(step.next) {
+                spinning_since = Some(now);
             }
         }
     }
@@ -142,18 +158,20 @@ impl<L: Io, R: Io> Run<L, R> {
         Snapshot {
             uptime_ns: sys::now().since(self.started).as_nanos(),
             cpu_ns: sys::thread_cpu().as_nanos(),
+            spun_ns: self.spun.as_nanos(),
             steps: self.steps,
             failed: self.failed.clone(),
             egresses: egresses(&mut self.bridge, &self.names),
         }
     }
 
-    /// Sleeps until a frame comes, somebody rings, or it is nearly `next`.
-    fn pause(&mut self, next: Instant) {
+    /// Sleeps until a frame comes, somebody rings, or it is nearly `next`; false if it is nearly
+    /// `next` already.
+    fn pause(&mut self, next: Instant) -> bool {
         let gap = next.since(sys::now()).saturating_sub(self.pace.spin);
         if gap.is_zero() {
             // Due within the spinning time: the next step looks at the interfaces anyway.
-            return;
+            return false;
         }
         let bell = self.inbox.bell.as_fd();
         let mut descriptors: [BorrowedFd<'_>; 3] = [bell; 3];
@@ -167,5 +185,6 @@ impl<L: Io, R: Io> Run<L, R> {
         let _ = sys::wait(&descriptors[..count], Some(gap.min(longest)));
         let mut rings = [0; 64];
         while (&self.inbox.bell).read(&mut rings).is_ok_and(|n| n == rings.len()) {}
+        true
     }
 }

@@ -55,7 +55,8 @@ pub struct Options<'a> {
 const LEAD: u64 = 50_000_000;
 /// What the end of a run may take beyond its duration.
 const GRACE: Duration = Duration::from_secs(15);
-/// A worker that needs more of its processor than this was perhaps too late now and then.
+/// A worker that needs more of its processor than this, spinning apart, was perhaps too late now
+/// and then.
 const BUSY: f64 = 0.8;
 
 /// Runs `scenario` live. Everything it starts has ended when it returns, and is gone by itself if
@@ -241,9 +242,14 @@ fn judge(snapshot: &Snapshot) -> Vec<String> {
     if let Some(failed) = &snapshot.failed {
         notes.push(format!("not valid: the worker panicked ({failed}) and forwarded plainly from then on"));
     }
-    let share = snapshot.cpu_ns as f64 / snapshot.uptime_ns.max(1) as f64;
-    let doubt = if share > BUSY { "doubtful: " } else { "" };
-    notes.push(format!("{doubt}the box's worker used {:.0} % of a processor", share * 100.0));
+    let uptime = snapshot.uptime_ns.max(1) as f64;
+    let (used, spun) = (snapshot.cpu_ns as f64 / uptime, snapshot.spun_ns as f64 / uptime);
+    let doubt = if used - spun > BUSY { "doubtful: " } else { "" };
+    notes.push(format!(
+        "{doubt}the box's worker used {:.0} % of a processor, {:.0} points of them awake for packets due in a moment",
+        used * 100.0,
+        spun.min(used) * 100.0
+    ));
     notes
 }
 
