@@ -101,9 +101,8 @@ fn managed(plan: &weir_conf::Plan, name: &str, registry: &Registry) -> Result<Ma
 
 /// `weir stats`.
 pub fn stats(socket: &Path, json: bool) -> Done {
-    let text = weir_engine::server::fetch(socket).map_err(|e| {
-        Failure::failed(format!("{}: {e}; is `weir up` running, with this --socket?", socket.display()))
-    })?;
+    let text = weir_engine::server::fetch(socket)
+        .map_err(|e| Failure::failed(format!("{e}; is it this --socket?")))?;
     if json {
         println!("{}", text.trim_end());
         return Ok(());
