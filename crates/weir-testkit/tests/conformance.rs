@@ -54,7 +54,7 @@ fn every_pair_keeps_the_laws() {
     let registry = Registry::builtin();
     for parent in parents(&registry) {
         for child in built(&registry) {
-            let seen = passed(conformance::pair(&registry, parent.name, child.name, seed(), calls(6_000)));
+            let seen = passed(conformance::pair(&registry, parent.name, child.name, seed(), calls(20_000)));
             assert!(seen.sent > 100, "{} over {}: {seen:?}", parent.name, child.name);
         }
     }
@@ -74,7 +74,7 @@ fn every_parent_survives_hostile_children() {
 fn random_trees_keep_the_laws() {
     let registry = with_hostile();
     for parent in parents(&Registry::builtin()) {
-        passed(conformance::tree(&registry, parent.name, seed(), calls(40_000)));
+        passed(conformance::tree(&registry, parent.name, seed(), calls(100_000)));
     }
 }
 

@@ -272,6 +272,16 @@ impl Jobs {
         let bit = 1u16 << index;
         self.backlogged = if backlog.packets == 0 { self.backlogged & !bit } else { self.backlogged | bit };
     }
+    /// The same for every class, and what a smaller queue has dropped is lost.
+    fn refresh_all(&mut self, cx: &Cx) {
+        for index in 0..self.classes.len() {
+            let state = &self.states[index];
+            let before = state.wire_bytes - state.packets * u64::from(cx.link.overhead);
+            self.refresh(cx, index, self.states[index].oldest_ns);
+            let after = self.classes[index].queue.backlog().bytes;
+            self.count_loss(index, before.saturating_sub(after));
+        }
+    }
     /// Counts `bytes` of class `index` as lost.
     fn count_loss(&mut self, index: usize, bytes: u64) {
         self.states[index].account.dropped += bytes;
@@ -526,7 +536,9 @@ impl Discipline for Jobs {
         }
         let Some(index) = self.classes.iter().position(|c| c.name == class) else {
             let queues = self.classes.iter_mut().map(|c| &mut c.queue);
-            return Child::reconfigure_one_of(queues, cx, class, params);
+            let result = Child::reconfigure_one_of(queues, cx, class, params);
+            self.refresh_all(cx);
+            return result;
         };
         let terms = self.classes[index].terms.with(class, params, &cx.link)?;
         if let Some(priority) = params.count("priority")
@@ -540,6 +552,7 @@ impl Discipline for Jobs {
         params.iter().filter(|(name, _)| !own(name)).for_each(|(name, v)| others.set(name, v.clone()));
         if others.iter().next().is_some() {
             self.classes[index].queue.reconfigure_queue(cx, class, &others)?;
+            self.refresh_all(cx);
         }
         self.classes[index].terms = terms;
         self.index();
