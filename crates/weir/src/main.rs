@@ -4,6 +4,8 @@
 //! diagnostics to standard error. Exit: 0 done, 1 failed, 2 usage or configuration error,
 //! 3 not possible here.
 
+#[macro_use]
+mod out;
 mod bench;
 mod commands;
 mod experiment;

@@ -139,16 +139,16 @@ pub fn run(names: &[String], json: bool) -> Result<(), u8> {
     }
     if json {
         match serde_json::to_string_pretty(&Output { benches: &benches, skipped: &skipped }) {
-            Ok(text) => println!("{text}"),
+            Ok(text) => out!("{text}"),
             Err(error) => {
                 eprintln!("weir bench: cannot write JSON: {error}");
                 return Err(1);
             }
         }
     } else {
-        println!("{}", table(&benches));
+        out!("{}", table(&benches));
         for Skipped { name, reason } in &skipped {
-            println!("{name} skipped: {reason}");
+            out!("{name} skipped: {reason}");
         }
     }
     // Not possible here: nothing of what was asked for could run.

@@ -110,7 +110,7 @@ fn live(json: bool) -> Done {
         ]);
     }
     print_table(rows, 1);
-    println!();
+    out!("");
     let mut rows = table(&["", "FIGURE", "ASKED", "MEASURED"]);
     for target in &report.targets {
         let mark = if target.pass { "ok" } else { "MISS" };

@@ -30,19 +30,22 @@ pub fn run(files: &[PathBuf], json: bool) -> Done {
             continue;
         }
         for finding in findings {
-            println!("{}\n", finding.text);
+            out!("{}\n", finding.text);
         }
         for fact in facts {
-            println!("{fact}");
+            out!("{fact}");
         }
-        println!("{}: {}", file.display(), if bad == 0 { "usable" } else { "cannot be used" });
+        out!("{}: {}", file.display(), if bad == 0 { "usable" } else { "cannot be used" });
     }
     if json {
         print_json(&json!({ "files": rows }))?;
     }
     match errors {
         0 => Ok(()),
-        n => Err(Failure::usage(format!("{n} errors, {warnings} warnings"))),
+        n => {
+            let many = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+            Err(Failure::usage(format!("{}, {}", many(n, "error"), many(warnings, "warning"))))
+        }
     }
 }
 

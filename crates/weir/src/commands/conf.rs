@@ -66,7 +66,12 @@ pub fn replay(
     let in_trace = |e: &dyn std::fmt::Display| Failure::usage(format!("{}: {e}", trace.display()));
     let mut packets = Trace::open(trace).map_err(|e| in_trace(&e))?;
     let given = match rate {
-        Some(text) => Some(weir_scenario::BitRate::parse(text).map_err(Failure::usage)?.as_bps()),
+        Some(text) => match weir_scenario::BitRate::parse(text).map_err(Failure::usage)?.as_bps() {
+            0 => {
+                return Err(Failure::usage("--rate 0: no packet would ever leave; write a rate such as 10M"));
+            }
+            bps => Some(bps),
+        },
         None => packets.rate().map(Rate::as_bps),
     };
     let wire = given.map_or_else(|| view.rate(), Rate::from_bps);
@@ -102,6 +107,12 @@ pub fn replay(
         replay::ReplayError::Output(_) => Failure::failed(e),
         _ => in_trace(&e),
     })?;
+    if packets.set_right() > 0 {
+        eprintln!(
+            "weir: {} packets were recorded before the one above them; each was given its time",
+            packets.set_right()
+        );
+    }
     if let Some(broken) = port.is_broken() {
         return Err(Failure::failed(format!("{} broke: {}", broken.discipline, broken.what)));
     }
@@ -170,19 +181,19 @@ pub fn explain(conf: &Path, interface: &str, packet: &str, json: bool) -> Done {
         return print_json(&json!({"packet": key.to_string(), "class": class, "filter": matched,
             "default": matched.is_none(), "close": close, "unreachable": unreachable, "altq": altq}));
     }
-    println!("packet  {key}");
+    out!("packet  {key}");
     match &matched {
-        Some(filter) => println!("class   {class}\nfilter  {filter}"),
-        None => println!("class   {class} (the default: no filter matches)"),
+        Some(filter) => out!("class   {class}\nfilter  {filter}"),
+        None => out!("class   {class} (the default: no filter matches)"),
     }
     if let Some(filter) = &altq {
-        println!("altq    would have taken {filter}");
+        out!("altq    would have taken {filter}");
     }
     for (filter, field, wanted, found) in &close {
-        println!("close   {filter}\n        but for {field}: it wants {wanted}, the packet has {found}");
+        out!("close   {filter}\n        but for {field}: it wants {wanted}, the packet has {found}");
     }
     for (filter, by) in &unreachable {
-        println!("never   {filter}\n        because of {by}");
+        out!("never   {filter}\n        because of {by}");
     }
     Ok(())
 }

@@ -62,7 +62,7 @@ pub fn run(name: Option<&str>, json: bool) -> Done {
     if json {
         return print_json(&as_json(entry));
     }
-    println!("{}", entry.manual().trim_end());
+    out!("{}", entry.manual().trim_end());
     for (on, title) in [
         (Scope::Discipline, "Parameters of the interface, or of a class whose queue it is:"),
         (Scope::Class, "Parameters of its classes:"),
@@ -75,7 +75,7 @@ pub fn run(name: Option<&str>, json: bool) -> Done {
             rows.add_row(vec![p.name.to_string(), value, p.default.to_string(), p.help.to_string()]);
         }
         if any {
-            println!("\n{title}\n");
+            out!("\n{title}\n");
             print_table(rows, 4);
         }
     }

@@ -82,7 +82,7 @@ pub fn run(ids: &[String], all: bool, live: bool, json: bool) -> Done {
         print_json(&json!({ "experiments": outcomes }))?;
     } else {
         let count = |verdict| outcomes.iter().filter(|o| o.verdict == verdict).count();
-        println!(
+        out!(
             "experiments: {} pass, {} fail, {} doubtful, {} skipped",
             count(Verdict::Pass),
             count(Verdict::Fail),
@@ -104,7 +104,7 @@ fn print(outcome: &Outcome) {
         Verdict::Skipped => "skipped",
     };
     let live = if outcome.live { ", live" } else { "" };
-    println!("{} ({}{live}): {verdict}. {}", outcome.id, outcome.source, outcome.title);
+    out!("{} ({}{live}): {verdict}. {}", outcome.id, outcome.source, outcome.title);
     let mut rows = table(&["", "CHECK", "EXPECTED", "MEASURED"]);
     for check in &outcome.checks {
         let mark = if check.pass { "ok" } else { "MISS" };
@@ -116,7 +116,7 @@ fn print(outcome: &Outcome) {
         rows.add_row(vec![mark.to_string(), what, check.expected.clone(), measured]);
     }
     print_table(rows, 3);
-    println!();
+    out!("");
 }
 
 /// Six significant digits are enough to see, and to compare by eye.

@@ -103,11 +103,15 @@ fn managed(plan: &weir_conf::Plan, name: &str, registry: &Registry) -> Result<Ma
 pub fn stats(socket: &Path, json: bool) -> Done {
     let text = weir_engine::server::fetch(socket)
         .map_err(|e| Failure::failed(format!("{e}; is it this --socket?")))?;
+    let answer: serde_json::Value = serde_json::from_str(&text).map_err(Failure::failed)?;
+    if let Some(why) = answer["error"].as_str() {
+        return Err(Failure::failed(why));
+    }
     if json {
-        println!("{}", text.trim_end());
+        out!("{}", text.trim_end());
         return Ok(());
     }
-    let snapshot: Snapshot = serde_json::from_str(&text).map_err(Failure::failed)?;
+    let snapshot: Snapshot = serde_json::from_value(answer).map_err(Failure::failed)?;
     print_snapshot(&snapshot);
     Ok(())
 }
@@ -115,12 +119,12 @@ pub fn stats(socket: &Path, json: bool) -> Done {
 fn print_snapshot(snapshot: &Snapshot) {
     let seconds = snapshot.uptime_ns as f64 / 1e9;
     let cpu = 100.0 * snapshot.cpu_ns as f64 / snapshot.uptime_ns.max(1) as f64;
-    println!("up {seconds:.1} s, worker at {cpu:.0} % of a processor");
+    out!("up {seconds:.1} s, worker at {cpu:.0} % of a processor");
     if let Some(why) = &snapshot.failed {
-        println!("BYPASSED: the bridge forwards plainly: {why}");
+        out!("BYPASSED: the bridge forwards plainly: {why}");
     }
     for egress in &snapshot.egresses {
-        println!(
+        out!(
             "\negress {}: {} packets out, {} lost before the queue (overrun {}, no buffer {}), {} refused by the device",
             egress.interface,
             egress.sent_packets,
@@ -130,11 +134,11 @@ fn print_snapshot(snapshot: &Snapshot) {
             egress.refused_packets
         );
         let Some(port) = &egress.port else {
-            println!("not managed: forwarded plainly");
+            out!("not managed: forwarded plainly");
             continue;
         };
         if let Some(why) = &port.broken {
-            println!("BYPASSED: runs as one FIFO: {why}");
+            out!("BYPASSED: runs as one FIFO: {why}");
         }
         let mut rows = table(&["CLASS", "OFFERED", "SENT", "BYTES", "DROPPED", "WAITING", "WHY"]);
         for class in &port.classes {

@@ -51,12 +51,12 @@ pub fn print_table(mut table: comfy_table::Table, first_number: usize) {
             column.set_cell_alignment(comfy_table::CellAlignment::Right);
         }
     }
-    println!("{table}");
+    out!("{table}");
 }
 
 /// Prints JSON on one line of standard output.
 pub fn print_json(value: &impl serde::Serialize) -> Done {
     let text = serde_json::to_string(value).map_err(Failure::failed)?;
-    println!("{text}");
+    out!("{text}");
     Ok(())
 }

@@ -88,7 +88,7 @@ pub fn compare(a: &Path, b: &Path, json: bool) -> Done {
     if json {
         return super::print_json(&comparison);
     }
-    print!("{comparison}");
+    out!("{}", comparison.to_string().trim_end());
     Ok(())
 }
 
@@ -99,7 +99,7 @@ fn finish(report: &Report, out: Option<&Path>, json: bool) -> Done {
         plot::write(out, report, None).map_err(failed)?;
     }
     if json {
-        print!("{}", report.to_json());
+        out!("{}", report.to_json().trim_end());
     } else {
         print_report(report);
     }
@@ -109,7 +109,7 @@ fn finish(report: &Report, out: Option<&Path>, json: bool) -> Done {
 fn print_report(report: &Report) {
     let meta = &report.meta;
     let events = meta.events.as_ref().map(|hash| format!(", events {hash}")).unwrap_or_default();
-    println!(
+    out!(
         "{} ({}), {}, seed {}{events}",
         meta.scenario,
         meta.kind.name(),
@@ -117,10 +117,10 @@ fn print_report(report: &Report) {
         meta.seed
     );
     for note in &meta.notes {
-        println!("note: {note}");
+        out!("note: {note}");
     }
     for port in &report.ports {
-        println!("\nport {}: {} at {}", port.name, port.discipline, show(port.rate_bps as f64, Unit::Rate));
+        out!("\nport {}: {} at {}", port.name, port.discipline, show(port.rate_bps as f64, Unit::Rate));
         let mut rows =
             table(&["CLASS", "RATE", "SENT", "DROPPED", "MARKED", "DELAY MEAN", "P99", "MAX", "LONGEST"]);
         for class in &port.classes {
@@ -140,7 +140,7 @@ fn print_report(report: &Report) {
         print_table(rows, 1);
     }
     if !report.flows.is_empty() {
-        println!();
+        out!("");
         let mut rows = table(&["FLOW", "FROM", "TO", "CLASS", "GOODPUT", "RETRANSMITS", "RTT MEAN"]);
         for flow in &report.flows {
             rows.add_row(vec![
@@ -156,7 +156,7 @@ fn print_report(report: &Report) {
         print_table(rows, 4);
     }
     if !report.checks.is_empty() {
-        println!();
+        out!("");
         let mut rows = table(&["", "EXPECTATION", "EXPECTED", "MEASURED"]);
         for check in &report.checks {
             let mark = if check.pass { "ok" } else { "MISS" };
