@@ -1,0 +1,109 @@
+//! What `-j` prints is what the book says, key by key and type by type.
+
+use crate::shape::{fits, of};
+use crate::support::{Folder, Run, TWO_CLASSES, scenario, source, weir};
+use serde_json::Value;
+
+fn page() -> String {
+    std::fs::read_to_string(source("book/src/json.md")).unwrap()
+}
+
+/// The output of `weir` fits the shape in the book under `heading`, and is one document.
+pub fn documented(heading: &str, arguments: &[&str]) -> Value {
+    let run: Run = weir(arguments);
+    let value = run.json();
+    if let Err(why) = fits(&of(&page(), heading), &value, "") {
+        panic!("{arguments:?}: {why}");
+    }
+    value
+}
+
+#[test]
+fn check() {
+    let folder = Folder::new();
+    let good = folder.write("good.altq", TWO_CLASSES);
+    let bad = folder.write("bad.altq", "interface em0 bandwidth 10Mbps priq\n");
+    let warned = folder.write("warned.altq", format!("{TWO_CLASSES}filter em0 rest 0 0 0 5000 1\n"));
+    let toml = folder.write("s.toml", scenario("1%"));
+    let broken = folder.write("broken.toml", scenario("1%").replace("\"1G\"", "\"1Gbps\""));
+    let value = documented("weir check -j", &["check", "-j", &good, &bad, &warned, &toml, &broken]);
+    let usable: Vec<_> = value["files"].as_array().unwrap().iter().map(|f| f["usable"].clone()).collect();
+    assert_eq!(usable, [true, false, true, true, false]);
+    let first = |file: usize| &value["files"][file]["diagnostics"][0];
+    assert_eq!((&first(1)["line"], &first(1)["column"]), (&1.into(), &25.into()));
+    assert_eq!(first(2)["severity"], "warning", "{value}");
+    assert_eq!(first(4)["severity"], "error", "{value}");
+}
+
+#[test]
+fn reports() {
+    let folder = Folder::new();
+    let probed = scenario("90%")
+        + "[[probe]]\nwhat = \"flows\"\n[[expect]]\nwhat = \"delay-p99\"\nclass = \"voice\"\nevery = \"500ms\"\nmax = \"1s\"\n";
+    let toml = folder.write("s.toml", probed);
+    let report = documented("weir sim -j", &["sim", "-j", &toml, "--out", &folder.path("out")]);
+    assert!(!report["flows"][0]["delivered"].as_array().unwrap().is_empty(), "the probe asks for flows");
+    assert!(!report["ports"][0]["classes"][0]["series"]["delays"].as_array().unwrap().is_empty());
+    // The file is the same document.
+    let file: Value = serde_json::from_str(&folder.read("out/report.json")).unwrap();
+    assert_eq!(file, report);
+    let path = folder.path("out/report.json");
+    let comparison = documented("weir compare -j", &["compare", "-j", &path, &path]);
+    assert!(!comparison["rows"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn replay() {
+    let folder = Folder::new();
+    let conf = folder.write("a.altq", TWO_CLASSES);
+    let trace = folder.write("t.csv", "rate 1000000\n0,voice,1000\n0,rest,500\n");
+    let value = documented("weir replay -j", &["replay", "-j", &conf, "em0", &trace]);
+    assert_eq!(value["classes"][1]["delay_max_ns"], 12_000_000);
+}
+
+#[test]
+fn explain() {
+    let folder = Folder::new();
+    let conf = folder.write("a.altq", format!("{TWO_CLASSES}filter em0 rest 0 0 10.0.0.1 5000 1\n"));
+    for packet in
+        ["tcp 10.0.0.1:5000 > 10.0.0.2:80", "udp 10.0.0.1:5000 > 10.0.0.2:80", "icmp 10.0.0.1 > 10.0.0.2"]
+    {
+        documented("weir explain -j", &["explain", "-j", &conf, "em0", packet]);
+    }
+}
+
+#[test]
+fn disciplines() {
+    let all = documented("weir disciplines -j", &["disciplines", "-j"]);
+    for discipline in all["disciplines"].as_array().unwrap() {
+        let name = discipline["name"].as_str().unwrap();
+        let one = documented("weir disciplines NAME -j", &["disciplines", "-j", name]);
+        assert_eq!(&one, discipline);
+    }
+}
+
+#[test]
+fn experiments() {
+    let list = documented("weir experiment list -j", &["experiment", "list", "-j"]);
+    assert!(list["experiments"].as_array().unwrap().len() >= 7);
+    let value = documented("weir experiment run -j", &["experiment", "run", "-j", "ds2-fig3"]);
+    // The part that others read, fixed word for word.
+    let experiment = &value["experiments"][0];
+    assert_eq!((&experiment["id"], &experiment["live"]), (&"ds2-fig3".into(), &false.into()));
+    assert_eq!(experiment["verdict"], "pass");
+    let check = &experiment["checks"][0];
+    assert!(check["what"].is_string() && check["expected"].is_string());
+    assert!(check["measured"].is_f64() && check["pass"].is_boolean());
+}
+
+#[test]
+fn benches() {
+    let value = documented("weir bench -j", &["bench", "-j", "fifo", "classify-100"]);
+    let (fifo, classify) = (&value["benches"][0], &value["benches"][1]);
+    assert_eq!(fifo["name"], "fifo");
+    let total = fifo["enqueue_ns"].as_f64().unwrap() + fifo["dequeue_ns"].as_f64().unwrap();
+    assert!((total - fifo["total_ns"].as_f64().unwrap()).abs() < 0.1, "{fifo}");
+    assert_eq!(fifo["allocations_per_packet"].as_f64(), Some(0.0), "counted, and none");
+    // What has no queue has no enqueue.
+    assert!(classify["enqueue_ns"].is_null() && classify["total_ns"].is_number(), "{classify}");
+}

@@ -1,0 +1,144 @@
+//! `weir up` on real interfaces: two namespaces, and the box in a third between them. The
+//! namespaces live as long as the process that holds each, a bounded time in any case.
+
+use crate::shape::{fits, of};
+use crate::support::{Folder, Run, WEIR, source, weir};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const CONF: &str = "\
+interface right bandwidth 10M priq attach bridge left
+class priq right voice NULL priority 3
+class priq right rest NULL default
+filter right voice 10.0.0.2 5001 0 0 17
+";
+
+/// A process that ends with the test, whatever becomes of the test.
+struct Held(Child);
+
+impl Held {
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A network namespace, held by a process that sleeps.
+fn namespace() -> Held {
+    let child = Command::new("unshare").args(["--net", "sleep", "120"]).stdin(Stdio::null()).spawn().unwrap();
+    let held = Held(child);
+    let ours = std::fs::read_link("/proc/self/ns/net").unwrap();
+    wait("a namespace", || {
+        std::fs::read_link(format!("/proc/{}/ns/net", held.pid())).is_ok_and(|theirs| theirs != ours)
+    });
+    held
+}
+
+fn wait(what: &str, mut ready: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !ready() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what} did not come");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn inside(namespace: &Held, script: &str) {
+    let run: Run = Command::new("nsenter")
+        .args(["-t", &namespace.pid(), "-n", "bash", "-ec", script])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+        .into();
+    assert_eq!(run.code, 0, "{script}: {run:?}");
+}
+
+/// Datagrams that reached a host and that nobody there waited for.
+fn arrived(host: &Held) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{}/net/snmp", host.pid())).unwrap();
+    let mut udp = text.lines().filter(|l| l.starts_with("Udp:"));
+    let (names, values) = (udp.next().unwrap(), udp.next().unwrap());
+    let at = names.split(' ').position(|n| n == "NoPorts").unwrap();
+    values.split(' ').nth(at).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_box_passes_traffic_counts_it_and_leaves_nothing_behind() {
+    let root = Command::new("unshare").args(["--net", "true"]).status().is_ok_and(|s| s.success());
+    if !root || !Command::new("ip").arg("-V").output().is_ok_and(|o| o.status.success()) {
+        eprintln!("SKIPPED: the live test of `weir up` needs root and iproute2");
+        return;
+    }
+    let (a, b, box_) = (namespace(), namespace(), namespace());
+    for (host, side, address) in [(&a, "left", "10.0.0.1"), (&b, "right", "10.0.0.2")] {
+        inside(
+            host,
+            &format!(
+                "ip link add eth0 type veth peer name {side} netns {}; ip addr add {address}/24 dev eth0; \
+                 ip link set lo up; ip link set eth0 up",
+                box_.pid()
+            ),
+        );
+        inside(&box_, &format!("ip link set {side} up"));
+    }
+    let folder = Folder::new();
+    let (conf, socket) = (folder.write("a.altq", CONF), folder.path("weir.sock"));
+    let child = Command::new("nsenter")
+        .args(["-t", &box_.pid(), "-n", WEIR, "up", &conf, "--socket", &socket])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut up = Held(child);
+    wait("the socket", || weir(&["stats", "--socket", &socket]).code == 0);
+
+    // Nobody else may serve on the same socket.
+    let second: Run = Command::new("nsenter")
+        .args(["-t", &box_.pid(), "-n", WEIR, "up", &conf, "--socket", &socket])
+        .output()
+        .unwrap()
+        .into();
+    second.fails(1, &["another weir serves there"]);
+
+    let before = arrived(&b);
+    for port in [5001, 5002] {
+        inside(&a, &format!("for i in $(seq 50); do echo $i > /dev/udp/10.0.0.2/{port}; done"));
+    }
+    wait("the traffic", || arrived(&b) - before >= 100);
+    assert_eq!(arrived(&b) - before, 100, "nothing twice");
+
+    let run = weir(&["stats", "-j", "--socket", &socket]).ok();
+    let stats = run.json();
+    let page = std::fs::read_to_string(source("book/src/json.md")).unwrap();
+    fits(&of(&page, "weir stats -j"), &stats, "").unwrap();
+    let egress = stats["egresses"].as_array().unwrap().iter().find(|e| e["interface"] == "right").unwrap();
+    let sent = |class: &str| {
+        let all = egress["port"]["classes"].as_array().unwrap();
+        all.iter().find(|c| c["name"] == class).unwrap()["sent_packets"].as_u64().unwrap()
+    };
+    assert_eq!(sent("voice"), 50, "{stats}");
+    assert!(sent("rest") >= 50, "the other port, and ARP: {stats}");
+    let table = weir(&["stats", "--socket", &socket]).ok();
+    assert!(table.out.contains("egress right") && table.out.contains("voice"), "{}", table.out);
+
+    // SIGTERM ends it in order: last figures, exit 0, no socket.
+    let kill = Command::new("kill").args(["-TERM", &up.pid()]).status().unwrap();
+    assert!(kill.success());
+    let mut status = None;
+    wait("the end", || {
+        status = up.0.try_wait().unwrap();
+        status.is_some()
+    });
+    let mut out = String::new();
+    std::io::Read::read_to_string(&mut up.0.stdout.take().unwrap(), &mut out).unwrap();
+    assert_eq!(status.unwrap().code(), Some(0));
+    assert!(out.contains("voice"), "{out}");
+    assert!(!std::path::Path::new(&socket).exists(), "the socket is gone");
+    weir(&["stats", "--socket", &socket]).fails(1, &["is `weir up` running"]);
+}

@@ -1,0 +1,12 @@
+//! The command as people and programs meet it: exit codes, streams, files, JSON, a live box.
+
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
+
+mod json;
+mod live;
+mod pcap;
+mod replay;
+mod run;
+mod shape;
+mod streams;
+mod support;

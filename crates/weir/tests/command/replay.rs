@@ -1,0 +1,204 @@
+//! `weir replay`: repeatable, conserving, exact where it can be worked out by hand.
+
+use crate::pcap;
+use crate::support::{Folder, TWO_CLASSES, weir};
+use std::fmt::Write;
+
+const FOUR: &str = "rate 1000000\n0,voice,1000\n0,rest,500\n0,2,600,46\n0,voice,200\n";
+
+/// Every packet of the input leaves or dies exactly once; the lines' (kind, time, class, index).
+fn conserved(out: &str, packets: usize) -> Vec<(char, u64, &str, usize)> {
+    let mut seen = vec![false; packets];
+    let mut events = Vec::new();
+    let mut last = 0;
+    for line in out.lines() {
+        let fields: Vec<&str> = line.split(',').collect();
+        let kind = fields[0].chars().next().unwrap();
+        assert_eq!(fields.len(), if kind == 'D' { 5 } else { 6 }, "{line}");
+        assert!(kind == 'D' || kind == 'X', "{line}");
+        let (at, index): (u64, usize) = (fields[1].parse().unwrap(), fields[4].parse().unwrap());
+        assert!(!std::mem::replace(&mut seen[index], true), "packet {index} twice");
+        assert!(at >= last, "events in the order of time: {line}");
+        last = at;
+        events.push((kind, at, fields[2], index));
+    }
+    assert!(seen.iter().all(|&s| s), "a packet is missing");
+    events
+}
+
+#[test]
+fn a_strict_priority_by_hand() {
+    let folder = Folder::new();
+    let conf = folder.write("a.altq", TWO_CLASSES);
+    let trace = folder.write("four.csv", FOUR);
+    // The first goes at once; then voice before rest; a class is a name or an index from 1.
+    let expected =
+        "D,8000000,voice,1000,0\nD,9600000,voice,200,3\nD,13600000,rest,500,1\nD,18400000,2,600,2\n";
+    let run = weir(&["replay", &conf, "em0", &trace]).ok();
+    assert_eq!(run.out, expected);
+    // A wire that is not the interface's bandwidth is worth a word.
+    assert!(run.err.contains("1M") && run.err.contains("10M"), "{}", run.err);
+    // Into a file: the lines there, a table here.
+    let file = folder.path("out.csv");
+    let run = weir(&["replay", &conf, "em0", &trace, "--out", &file]).ok();
+    assert_eq!(folder.read("out.csv"), expected);
+    assert!(run.out.starts_with("CLASS"), "{}", run.out);
+    // 24 bytes of overhead cost 192 us at 1 Mbit/s.
+    let run = weir(&["replay", &conf, "em0", &trace, "--overhead", "24"]).ok();
+    assert!(run.out.starts_with("D,8192000,voice,1000,0\n"), "{}", run.out);
+    let run = weir(&["replay", &conf, "em0", &trace, "--rate", "10M"]).ok();
+    assert!(run.out.starts_with("D,800000,voice,1000,0\n") && run.err.is_empty(), "{run:?}");
+    // Reversed: rest above voice.
+    let reversed = folder.write("r.altq", TWO_CLASSES.replace("NULL default", "NULL priority 5 default"));
+    assert_ne!(weir(&["replay", &reversed, "em0", &trace]).ok().out, expected);
+}
+
+#[test]
+fn a_class_without_classes_is_a_flow() {
+    let folder = Folder::new();
+    let conf = folder.write("a.altq", "interface em0 bandwidth 1M drr quantum 500\n");
+    let mut trace = String::from("rate 1000000\n");
+    for n in 0..300 {
+        // Flow "a" sends 500-byte packets, flow "b" 250: each gets half of the bytes.
+        writeln!(trace, "0,{}", if n % 3 == 0 { "a,500" } else { "b,250" }).unwrap();
+    }
+    let trace = folder.write("t.csv", trace);
+    let run = weir(&["replay", &conf, "em0", &trace]).ok();
+    let events = conserved(&run.out, 300);
+    let mut bytes = [0i64; 2];
+    for (kind, at, class, _) in events {
+        // While both have packets waiting, neither is ahead by more than a quantum and a packet.
+        if kind == 'D' && at < 200_000_000 {
+            bytes[usize::from(class == "b")] += if class == "a" { 500 } else { 250 };
+            assert!((bytes[0] - bytes[1]).abs() <= 1000, "at {at}: {bytes:?}");
+        }
+    }
+    assert!(bytes[0] > 8_000, "{bytes:?}");
+    // Reversed: in a FIFO the flows leave as they came, and the bound does not hold for packets
+    // that came in one lump each.
+    let fifo = folder.write("f.altq", "interface em0 bandwidth 1M fifoq qlimit 1000\n");
+    let lumps = "rate 1000000\n".to_string() + &"0,a,500\n".repeat(20) + &"0,b,250\n".repeat(40);
+    let lumps = folder.write("lumps.csv", lumps);
+    let first_of = |out: &str| out.lines().take(20).filter(|l| l.contains(",a,")).count();
+    assert_eq!(first_of(&weir(&["replay", &fifo, "em0", &lumps]).ok().out), 20);
+    assert!(first_of(&weir(&["replay", &conf, "em0", &lumps]).ok().out) < 10);
+}
+
+#[test]
+fn a_capture_is_classified_by_its_headers() {
+    let folder = Folder::new();
+    let conf = folder.write("a.altq", TWO_CLASSES.replace("10M", "1M"));
+    let frames = [
+        (7_000_000, pcap::frame(6, 1234, 80, 0, 1000)),
+        (7_000_000, pcap::frame(6, 1234, 80, 0, 500)),
+        (7_000_000, pcap::frame(17, 99, 99, 0xb8, 125)),
+        (7_001_000, pcap::frame(6, 5000, 80, 0, 250)),
+        (7_100_000, pcap::frame(17, 99, 99, 0, 125)),
+    ];
+    // Times count from the first packet. The class is that of the filter.
+    let expected = "D,8000000,rest,1000,0\nD,9000000,voice,125,2\nD,11000000,voice,250,3\n\
+                    D,15000000,rest,500,1\nD,101000000,rest,125,4\n";
+    for snap in [65_535, 60] {
+        let trace = folder.write("c.pcap", pcap::file(&frames, snap));
+        let run = weir(&["replay", &conf, "em0", &trace]).ok();
+        assert_eq!((run.out.as_str(), run.err.as_str()), (expected, ""), "captured to {snap} bytes");
+        assert_eq!(weir(&["replay", &conf, "em0", &trace]).ok().out, expected, "once more");
+    }
+    // A capture of several queues is not quite in order: said, and set right.
+    let mut unsorted = frames.to_vec();
+    unsorted[3].0 = 6_900_000;
+    let trace = folder.write("u.pcap", pcap::file(&unsorted, 65_535));
+    let run = weir(&["replay", &conf, "em0", &trace]).ok();
+    assert!(run.err.contains("1 packets were recorded before"), "{}", run.err);
+    conserved(&run.out, 5);
+}
+
+#[test]
+fn a_damaged_trace_is_refused_at_its_line() {
+    let folder = Folder::new();
+    let conf = folder.write("a.altq", TWO_CLASSES);
+    for (name, text, words) in [
+        ("unsorted", "rate 1000000\n5,voice,100\n4,voice,100\n", &["line 3", "sort"][..]),
+        ("class", "rate 1000000\n5,video,100\n", &["packet 0", "no class `video`", "voice, rest"]),
+        ("index", "rate 1000000\n5,3,100\n", &["no class `3`"]),
+        ("zero", "rate 1000000\n5,0,100\n", &["no class `0`"]),
+        ("rate", "rate 0\n5,voice,100\n", &["line 1", "rate"]),
+        ("no rate", "5,voice,100\n", &["line 1", "rate BPS"]),
+        ("fields", "rate 1000000\n5,voice\n", &["line 2", "arrival_ns,class,size"]),
+        ("size", "rate 1000000\n5,voice,0\n", &["line 2", "size"]),
+        ("dscp", "rate 1000000\n5,voice,100,64\n", &["line 2", "DSCP"]),
+        ("time", "rate 1000000\n-5,voice,100\n", &["line 2", "nanoseconds"]),
+        ("empty", "", &["empty"]),
+    ] {
+        let trace = folder.write("t.csv", text);
+        let run = weir(&["replay", &conf, "em0", &trace]);
+        assert_eq!(run.code, 2, "{name}: {run:?}");
+        for word in words.iter().chain(&[trace.as_str()]) {
+            assert!(run.err.contains(word), "{name}: expected {word:?} in {}", run.err);
+        }
+    }
+    let mut capture = pcap::file(&[(0, pcap::frame(17, 1, 2, 0, 100))], 65_535);
+    capture.truncate(60);
+    let trace = folder.write("short.pcap", capture);
+    weir(&["replay", &conf, "em0", &trace]).fails(2, &["byte", &trace]);
+}
+
+#[test]
+fn a_million_packets_are_conserved() {
+    const PACKETS: usize = 1_000_000;
+    let folder = Folder::new();
+    let conf = folder.write("a.altq", TWO_CLASSES.replace("10M", "1G"));
+    let mut trace = String::from("rate 1000000000\n");
+    let mut state = 20_26u64;
+    for n in 0..PACKETS {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (class, len) = (if state >> 62 == 0 { "voice" } else { "rest" }, 64 + (state >> 33) % 1451);
+        // On average a little more than the link carries: queues fill, some die.
+        writeln!(trace, "{},{class},{len}", n * 6_000).unwrap();
+    }
+    let trace = folder.write("million.csv", trace);
+    let file = folder.path("out.csv");
+    let run = weir(&["replay", &conf, "em0", &trace, "--out", &file, "-j"]).ok();
+    let summary = run.json();
+    let out = folder.read("out.csv");
+    let events = conserved(&out, PACKETS);
+    let dropped = events.iter().filter(|e| e.0 == 'X').count();
+    assert_eq!(summary["packets"], PACKETS);
+    assert_eq!(summary["dropped"], dropped);
+    assert_eq!(summary["sent"], PACKETS - dropped);
+    assert!(dropped > 1_000, "the queues fill: {dropped}");
+    assert!(events.iter().all(|e| e.0 == 'D' || e.2 == "rest"), "voice is above and never full");
+}
+
+#[test]
+fn the_same_bytes_from_run_to_run() {
+    let folder = Folder::new();
+    let mut trace = String::from("rate 10000000\n");
+    let mut state = 7u64;
+    for n in 0..20_000u64 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        writeln!(trace, "{},{},{},{}", n * 500_000, 1 + (state >> 62) % 2, 64 + (state >> 33) % 1400, n % 64)
+            .unwrap();
+    }
+    let trace = folder.write("t.csv", trace);
+    for (name, conf) in [
+        ("priq", TWO_CLASSES.to_owned()),
+        (
+            "red",
+            TWO_CLASSES
+                .replace("NULL default", "NULL default qlimit 40 red")
+                .replace("voice NULL", "voice NULL rio"),
+        ),
+        ("wfq", "interface em0 bandwidth 10M wfq\n".into()),
+        ("blue", "interface em0 bandwidth 10M blue\n".into()),
+        ("fqcodel", "interface em0 bandwidth 10M fqcodel\n".into()),
+    ] {
+        let conf = folder.write(name, conf);
+        let first = weir(&["replay", &conf, "em0", &trace]).ok().out;
+        conserved(&first, 20_000);
+        assert!(first == weir(&["replay", &conf, "em0", &trace]).ok().out, "{name}");
+    }
+    // Random drops depend on what came before them, so they are not trivially equal: RED drops.
+    let red = folder.path("red");
+    assert!(weir(&["replay", &red, "em0", &trace]).ok().out.contains(",early"));
+}

@@ -1,0 +1,122 @@
+//! `weir sim`, `compare`, `explain`, `experiment`: runs, their files, their verdicts.
+
+use crate::support::{Folder, TWO_CLASSES, scenario, source, weir};
+use serde_json::Value;
+
+const FILES: [&str; 5] = ["report.json", "samples.csv", "rate.svg", "delay.svg", "drops.svg"];
+
+#[test]
+fn a_simulation_is_the_same_twice_and_another_with_another_seed() {
+    let folder = Folder::new();
+    let toml = folder.write("s.toml", scenario("90%"));
+    let simulate = |out: &str, more: &[&str]| {
+        let out = folder.path(out);
+        weir(&[&["sim", &toml, "--out", &out, "--packets"][..], more].concat()).ok()
+    };
+    let (first, second, other) = (simulate("1", &[]), simulate("2", &[]), simulate("3", &["--seed", "2"]));
+    assert_eq!(first.out, second.out);
+    for file in FILES.iter().chain(&["packets.csv"]) {
+        let text = folder.read(&format!("1/{file}"));
+        assert!(text.len() > 100, "{file} says nothing");
+        assert!(text == folder.read(&format!("2/{file}")), "{file} differs");
+    }
+    let hash = |out: &str| {
+        let report: Value = serde_json::from_str(&folder.read(&format!("{out}/report.json"))).unwrap();
+        report["meta"]["events"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(hash("1"), hash("2"));
+    assert_ne!(hash("1"), hash("3"), "the seed moves the call's on and off times");
+    assert_ne!(first.out, other.out);
+    assert!(first.out.contains(&hash("1")) && first.out.contains("voice"), "{}", first.out);
+    for plot in ["rate.svg", "delay.svg", "drops.svg"] {
+        let svg = folder.read(&format!("1/{plot}"));
+        assert!(
+            svg.starts_with("<svg") && svg.contains("voice") && svg.trim_end().ends_with("</svg>"),
+            "{plot}"
+        );
+    }
+    let report = folder.read("1/report.json");
+    assert_eq!(weir(&["sim", "-j", &toml]).ok().out.trim(), report.trim(), "-j prints the same report");
+}
+
+#[test]
+fn a_missed_expectation_fails_with_1_and_is_shown() {
+    let folder = Folder::new();
+    // More than the whole link can not be used, and a call leaves no room for less than half.
+    let toml = folder.write("s.toml", scenario("100%").replace("min = \"100%\"", "max = \"50%\""));
+    let run = weir(&["sim", &toml]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.out.contains("MISS") && run.out.contains("utilisation"), "{}", run.out);
+    assert!(run.err.contains("an expectation was missed"), "{}", run.err);
+    let run = weir(&["sim", "-j", &toml]);
+    assert_eq!(run.code, 1);
+    assert_eq!(run.json()["checks"][0]["pass"], false);
+}
+
+#[test]
+fn two_reports_side_by_side() {
+    let folder = Folder::new();
+    let toml = folder.write("s.toml", scenario("90%"));
+    for (out, seed) in [("a", "1"), ("b", "2")] {
+        weir(&["sim", &toml, "--out", &folder.path(out), "--seed", seed]).ok();
+    }
+    let (a, b) = (folder.path("a/report.json"), folder.path("b/report.json"));
+    let table = weir(&["compare", &a, &b]).ok();
+    assert!(table.out.contains("voice") && table.out.contains("call"), "{}", table.out);
+    let rows = |a: &str, b: &str| weir(&["compare", "-j", a, b]).ok().json()["rows"].clone();
+    let equal = rows(&a, &a);
+    assert!(equal.as_array().unwrap().iter().all(|r| r["a"] == r["b"]), "a run beside itself");
+    let different = rows(&a, &b);
+    assert!(different.as_array().unwrap().iter().any(|r| r["a"] != r["b"]), "another seed is another run");
+}
+
+#[test]
+fn explain_says_which_filter_and_why_not_the_others() {
+    let folder = Folder::new();
+    let more =
+        "filter em0 rest 0 0 10.0.0.0 netmask 0xffffff00 0 6 tos 0x10\nfilter em0 rest 0 0 10.0.0.9 5000 1\n";
+    let conf = folder.write("a.altq", format!("{TWO_CLASSES}{more}"));
+    let explain = |packet: &str| weir(&["explain", &conf, "em0", packet]).ok().out;
+    let shown = explain("udp 10.0.0.1:5000 > 10.0.0.2:80 tos 0xb8");
+    assert!(shown.contains("class   voice\nfilter  line 4: filter em0 voice 0 0 0 0 17 dscp EF"), "{shown}");
+    let shown = explain("udp 10.0.0.1:5000 > 10.0.0.2:80");
+    assert!(shown.contains("class   rest (the default: no filter matches)"), "{shown}");
+    assert!(shown.contains("close   line 4") && shown.contains("but for"), "{shown}");
+    // Of two that match, the later line goes first.
+    let shown = explain("tcp 10.0.0.1:5000 > 10.0.0.2:80");
+    assert!(shown.contains("class   voice\nfilter  line 5"), "{shown}");
+    let shown = explain("tcp 10.0.0.1:5000 > 10.0.0.2:80 tos 0x10");
+    assert!(shown.contains("class   rest\nfilter  line 6"), "{shown}");
+    // ICMP has no ports.
+    assert!(shown.contains("never   line 7") && shown.contains("because of"), "{shown}");
+    let run = weir(&["explain", "-j", &conf, "em0", "tcp 10.0.0.1:5000 > 10.0.0.2:80 tos 0x10"]).ok();
+    let json = run.json();
+    assert_eq!((&json["class"], &json["default"]), (&"rest".into(), &false.into()));
+    assert!(json["unreachable"][0]["filter"].as_str().unwrap().starts_with("line 7"), "{json}");
+}
+
+#[test]
+fn experiments_are_listed_and_run() {
+    let list = weir(&["experiment", "list"]).ok();
+    for id in
+        ["altq98-fig11", "altq98-fig14", "altq98-fig15", "cbq97-fig4", "ds2-fig1", "ds2-fig3", "ds2-fig5"]
+    {
+        assert!(list.out.lines().any(|l| l.starts_with(id)), "{id}");
+    }
+    let run = weir(&["experiment", "run", "ds2-fig5"]).ok();
+    assert!(run.out.contains("experiments: 1 pass, 0 fail, 0 doubtful, 0 skipped"), "{}", run.out);
+    assert!(run.err.contains("experiment ds2-fig5"), "progress goes to standard error: {}", run.err);
+    // What has no live form is skipped with the reason, not failed.
+    let run = weir(&["experiment", "run", "--live", "-j", "ds2-fig5"]).ok();
+    assert_eq!(run.json()["experiments"][0]["verdict"], "skipped");
+    assert_eq!(run.json()["experiments"][0]["live"], true);
+}
+
+#[test]
+fn the_scenarios_that_come_along_say_in_their_report_what_they_are() {
+    let run = weir(&["sim", "-j", &source("examples/two-agencies.toml")]).ok();
+    let report = run.json();
+    assert_eq!(report["meta"]["kind"], "sim");
+    assert_eq!(report["ports"][0]["discipline"], "cbq");
+    assert!(report["checks"].as_array().unwrap().iter().all(|c| c["pass"] == true));
+}
