@@ -56,12 +56,7 @@ struct Common {
 /// RED for one precedence.
 #[derive(Debug)]
 struct Level {
-    average: Average,
     ramp: Ramp,
-    /// Queued packets of this precedence and of those dropped later.
-    packets: u32,
-    /// Arrivals since the last drop.
-    count: u32,
     above: bool,
     early: u64,
     forced: u64,
@@ -71,6 +66,11 @@ struct Level {
 /// The state of one RIO queue.
 #[derive(Debug)]
 pub struct Rio {
+    /// Queued packets of each precedence and of those dropped later.
+    packets: [u32; LEVELS],
+    /// Arrivals of the same since the last drop among them.
+    counts: [u32; LEVELS],
+    averages: [Average; LEVELS],
     levels: [Level; LEVELS],
     /// A stream for each precedence, from the port's at the first arrival.
     random: Option<[Random; LEVELS]>,
@@ -99,16 +99,14 @@ impl Rio {
         };
         let settings = base.with(class, params)?;
         let levels = core::array::from_fn(|i| Level {
-            average: settings.average(i, link),
             ramp: settings.ramp(i),
-            packets: 0,
-            count: 0,
             above: false,
             early: 0,
             forced: 0,
             marks: 0,
         });
-        Ok(Rio { levels, random: None, settings })
+        let averages = core::array::from_fn(|i| settings.average(i, link));
+        Ok(Rio { packets: [0; LEVELS], counts: [0; LEVELS], averages, levels, random: None, settings })
     }
     /// The highest threshold, packets.
     pub(crate) fn thmax(&self) -> u64 {
@@ -129,12 +127,12 @@ impl Rio {
                 *count += 1;
             }
         }
-        for (level, count) in self.levels.iter_mut().zip(packets) {
-            if level.packets > 0 && count == 0 {
-                level.average.emptied(cx.now);
+        for (level, count) in packets.into_iter().enumerate() {
+            if self.packets[level] > 0 && count == 0 {
+                self.averages[level].emptied(cx.now);
             }
-            level.packets = count;
         }
+        self.packets = packets;
     }
     fn judge(&mut self, cx: &mut Cx, own: usize, packets: u32, limit: u32, capable: bool) -> Decision {
         if packets >= limit {
@@ -144,8 +142,8 @@ impl Rio {
         let random =
             self.random.get_or_insert_with(|| core::array::from_fn(|_| Random::new(cx.random.next_u64())));
         let level = &mut self.levels[own];
-        let zone = level.ramp.zone(level.average.value());
-        if zone == Zone::Pass || level.packets <= 1 {
+        let zone = level.ramp.zone(self.averages[own].value());
+        if zone == Zone::Pass || self.packets[own] <= 1 {
             level.above = false;
             return Decision::Accept;
         }
@@ -154,10 +152,10 @@ impl Rio {
             return Decision::Drop(DropReason::Early);
         };
         if !level.above {
-            (level.above, level.count) = (true, 1);
+            (level.above, self.counts[own]) = (true, 1);
             return Decision::Accept;
         }
-        if !red::early(half, level.count, &mut random[own]) {
+        if !red::early(half, self.counts[own], &mut random[own]) {
             return Decision::Accept;
         }
         if self.settings.ecn && capable {
@@ -206,37 +204,42 @@ impl Common {
 
 impl Aqm for Rio {
     fn arrive(&mut self, cx: &mut Cx, queue: &List, limit: u32, id: &PacketId) -> Decision {
-        if self.levels[LEVELS - 1].packets != queue.packets() {
+        if self.packets[LEVELS - 1] != queue.packets() {
             self.recount(cx, queue);
         }
         let row = cx.packets.get(id);
         let (own, capable) = (self.precedence(row), row.ecn_capable());
-        for level in &mut self.levels[own..] {
-            level.average.update(cx.now, level.packets);
-            level.count = level.count.saturating_add(1);
+        for level in 0..LEVELS {
+            if level >= own {
+                self.averages[level].update(cx.now, self.packets[level]);
+                self.counts[level] = self.counts[level].saturating_add(1);
+            }
         }
         let decision = if cx.adopting() {
             Decision::Accept
         } else {
             self.judge(cx, own, queue.packets(), limit, capable)
         };
-        if decision != Decision::Accept {
-            self.levels[own..].iter_mut().for_each(|level| level.count = 0);
-        }
-        if !matches!(decision, Decision::Drop(_)) {
-            self.levels[own..].iter_mut().for_each(|level| level.packets += 1);
+        let (lives, hit) = (!matches!(decision, Decision::Drop(_)), decision != Decision::Accept);
+        for level in 0..LEVELS {
+            if level >= own {
+                self.packets[level] += u32::from(lives);
+                self.counts[level] *= u32::from(!hit);
+            }
         }
         decision
     }
     fn depart(&mut self, cx: &mut Cx, queue: &List, id: &PacketId) -> Decision {
         let own = self.precedence(cx.packets.get(id));
-        for level in &mut self.levels[own..] {
-            level.packets = level.packets.saturating_sub(1);
-            if level.packets == 0 {
-                level.average.emptied(cx.now);
+        for level in 0..LEVELS {
+            if level >= own {
+                self.packets[level] = self.packets[level].saturating_sub(1);
+                if self.packets[level] == 0 {
+                    self.averages[level].emptied(cx.now);
+                }
             }
         }
-        if self.levels[LEVELS - 1].packets != queue.packets() {
+        if self.packets[LEVELS - 1] != queue.packets() {
             self.recount(cx, queue);
         }
         Decision::Accept
@@ -244,12 +247,12 @@ impl Aqm for Rio {
     fn reconfigure(&mut self, class: &str, params: &Params, link: &Link) -> Result<(), ParamError> {
         let settings = self.settings.with(class, params)?;
         for (index, level) in self.levels.iter_mut().enumerate() {
-            level.average = settings.average(index, link).keep(level.average);
+            self.averages[index] = settings.average(index, link).keep(self.averages[index]);
             level.ramp = settings.ramp(index);
         }
         if settings.unmarked != self.settings.unmarked {
             // Queued packets change their precedence: the next call counts anew.
-            self.levels[LEVELS - 1].packets = u32::MAX;
+            self.packets[LEVELS - 1] = u32::MAX;
         }
         self.settings = settings;
         Ok(())
@@ -289,7 +292,7 @@ impl Aqm for Rio {
         ];
         for (index, (level, names)) in self.levels.iter().zip(SHOWN).enumerate() {
             let Settings { thmin, thmax, pmax, .. } = self.settings.levels[index];
-            let average = (level.average.value() * 1000) >> LENGTH_BITS;
+            let average = (self.averages[index].value() * 1000) >> LENGTH_BITS;
             visit.value(names[0], "packets/1000", average as i64);
             visit.value(names[1], "packets", level.early as i64);
             visit.value(names[2], "packets", level.forced as i64);
@@ -297,7 +300,7 @@ impl Aqm for Rio {
             visit.value(names[4], "packets", thmin as i64);
             visit.value(names[5], "packets", thmax as i64);
             visit.value(names[6], "2^-32", pmax.raw() as i64);
-            visit.value(names[7], "", level.average.weight() as i64);
+            visit.value(names[7], "", self.averages[index].weight() as i64);
         }
     }
 }
