@@ -75,7 +75,24 @@ pub(crate) enum AnyAqm {
 }
 
 impl AnyAqm {
+    /// Most queues drop from the tail or have RED: those are inlined, the others cost a call.
+    #[inline(always)]
     pub(crate) fn arrive(&mut self, cx: &mut Cx, queue: &List, limit: u32, id: &PacketId) -> Decision {
+        match self {
+            AnyAqm::Tail(aqm) => aqm.arrive(cx, queue, limit, id),
+            AnyAqm::Red(aqm) => aqm.arrive(cx, queue, limit, id),
+            aqm => aqm.managed_arrive(cx, queue, limit, id),
+        }
+    }
+    #[inline(always)]
+    pub(crate) fn depart(&mut self, cx: &mut Cx, queue: &List, id: &PacketId) -> Decision {
+        match self {
+            AnyAqm::Tail(_) => Decision::Accept,
+            AnyAqm::Red(aqm) => aqm.depart(cx, queue, id),
+            aqm => aqm.managed_depart(cx, queue, id),
+        }
+    }
+    fn managed_arrive(&mut self, cx: &mut Cx, queue: &List, limit: u32, id: &PacketId) -> Decision {
         match self {
             AnyAqm::Tail(aqm) => aqm.arrive(cx, queue, limit, id),
             AnyAqm::Red(aqm) => aqm.arrive(cx, queue, limit, id),
@@ -86,7 +103,7 @@ impl AnyAqm {
             AnyAqm::Custom(aqm) => aqm.arrive(cx, queue, limit, id),
         }
     }
-    pub(crate) fn depart(&mut self, cx: &mut Cx, queue: &List, id: &PacketId) -> Decision {
+    fn managed_depart(&mut self, cx: &mut Cx, queue: &List, id: &PacketId) -> Decision {
         match self {
             AnyAqm::Tail(_) => Decision::Accept,
             AnyAqm::Red(aqm) => aqm.depart(cx, queue, id),

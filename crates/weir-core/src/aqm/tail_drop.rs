@@ -17,6 +17,7 @@ pub struct TailDrop {
 }
 
 impl Aqm for TailDrop {
+    #[inline(always)]
     fn arrive(&mut self, cx: &mut Cx, queue: &List, limit: u32, _id: &PacketId) -> Decision {
         if queue.packets() < limit || cx.adopting() {
             Decision::Accept

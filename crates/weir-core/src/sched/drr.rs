@@ -85,12 +85,13 @@ impl Discipline for Drr {
     fn dequeue(&mut self, cx: &mut Cx) -> Next {
         let mut passed = 0;
         while !self.flows.is_empty() {
-            let Some(flow) = self.flows.current() else {
+            let Some(index) = self.flows.current() else {
                 cx.broken("drr", "packets wait and no flow is in the ring");
                 return Next::Idle;
             };
+            let flow = self.flows.queue(index);
             let Some(len) = flow.list.front(&cx.packets).map(|row| i64::from(row.len)) else {
-                self.flows.retire();
+                self.flows.retire(index);
                 self.turn = false;
                 continue;
             };
@@ -110,9 +111,9 @@ impl Discipline for Drr {
             }
             flow.credit -= len;
             let last = flow.list.packets() == 1;
-            let Some((id, _)) = self.flows.take(cx) else { continue };
+            let Some((id, _)) = self.flows.take_from(cx, index) else { continue };
             if last {
-                self.flows.retire();
+                self.flows.retire(index);
                 self.turn = false;
             }
             return Next::Packet(id);

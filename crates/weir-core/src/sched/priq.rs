@@ -126,7 +126,11 @@ impl Discipline for Priq {
         let class = &mut self.classes[index];
         let verdict = class.queue.enqueue(cx, id);
         let bit = 1 << class.priority;
-        self.active = if class.queue.is_empty() { self.active & !bit } else { self.active | bit };
+        if verdict == Verdict::Queued {
+            self.active |= bit;
+        } else if class.queue.is_empty() {
+            self.active &= !bit;
+        }
         verdict
     }
     fn dequeue(&mut self, cx: &mut Cx) -> Next {

@@ -74,10 +74,11 @@ impl Discipline for Wfq {
     fn dequeue(&mut self, cx: &mut Cx) -> Next {
         let mut passed = 0;
         while !self.flows.is_empty() {
-            let Some(flow) = self.flows.current() else {
+            let Some(index) = self.flows.current() else {
                 cx.broken("wfq", "packets wait and no flow is in the ring");
                 return Next::Idle;
             };
+            let flow = self.flows.queue(index);
             if flow.credit <= 0 {
                 flow.credit += i64::from(flow.quantum);
                 if flow.credit <= 0 {
@@ -90,17 +91,16 @@ impl Discipline for Wfq {
                     continue;
                 }
             }
-            let Some((id, len)) = self.flows.take(cx) else {
-                self.flows.retire();
+            let Some((id, len)) = self.flows.take_from(cx, index) else {
+                self.flows.retire(index);
                 continue;
             };
-            if let Some(flow) = self.flows.current() {
-                flow.credit -= i64::from(len) * PER_BYTE;
-                if flow.credit <= 0 {
-                    self.flows.rotate();
-                } else if flow.list.is_empty() {
-                    self.flows.retire();
-                }
+            let flow = self.flows.queue(index);
+            flow.credit -= i64::from(len) * PER_BYTE;
+            if flow.credit <= 0 {
+                self.flows.rotate();
+            } else if flow.list.is_empty() {
+                self.flows.retire(index);
             }
             return Next::Packet(id);
         }
