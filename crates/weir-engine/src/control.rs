@@ -50,6 +50,9 @@ pub struct Egress {
     pub overrun_packets: u64,
     /// Packets dropped there for want of a buffer.
     pub nobuf_packets: u64,
+    /// Packets that the system could not hand over there, and times that the link was found down.
+    #[serde(default)]
+    pub receive_errors: u64,
     /// Packets sent.
     pub sent_packets: u64,
     /// Bytes sent.
@@ -194,6 +197,7 @@ pub fn egresses<L: Io, R: Io>(bridge: &mut Bridge<L, R>, names: &[String; 2]) ->
                 received_bytes: input.rx_bytes,
                 overrun_packets: input.rx_overrun,
                 nobuf_packets: input.rx_nobuf,
+                receive_errors: input.rx_errors,
                 sent_packets: output.tx_frames,
                 sent_bytes: output.tx_bytes,
                 refused_packets: output.tx_errors,

@@ -143,8 +143,16 @@ impl Io for AfPacket {
                 std::ptr::null_mut(),
             )
         };
-        // An error is "nothing there", or a link that went down: said once, then again nothing.
-        let Ok(count) = usize::try_from(answer) else { return };
+        let count = match check(answer) {
+            Ok(count) => count as usize,
+            Err(e) => {
+                // A link that went down, or a frame whose offload has no form in this header:
+                // the system has taken it from the queue, and it is lost.
+                let nothing = matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
+                self.stats.rx_errors += u64::from(!nothing);
+                return;
+            }
+        };
         for (i, slot) in self.slots.drain(..count).enumerate() {
             let header = &self.headers[i];
             let len = (header.msg_len as usize).saturating_sub(OFFLOAD_BYTES);

@@ -44,6 +44,8 @@ pub struct IoStats {
     pub rx_overrun: u64,
     /// Frames dropped on receipt because the pool had no buffer for them.
     pub rx_nobuf: u64,
+    /// Frames that the system could not hand over, and times that the link was found down.
+    pub rx_errors: u64,
     /// Frames sent.
     pub tx_frames: u64,
     /// Bytes sent.

@@ -105,12 +105,6 @@ pub fn enter_new_network() -> io::Result<()> {
     check(unsafe { libc::unshare(libc::CLONE_NEWNET) }).map(|_| ())
 }
 
-/// Moves the calling thread into the network namespace of `descriptor` (`/proc/PID/ns/net`).
-pub fn enter_network(descriptor: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: setns takes a descriptor, which is borrowed for the call, and flags.
-    check(unsafe { libc::setns(descriptor.as_raw_fd(), libc::CLONE_NEWNET) }).map(|_| ())
-}
-
 /// Keeps the calling thread, and those that it starts from now on, on processor `cpu`.
 pub fn pin_to(cpu: usize) -> io::Result<()> {
     // SAFETY: a cpu_set_t is plain bits, for which all zeroes is the empty set.
@@ -148,12 +142,6 @@ pub fn set_offloads(interface: &str, on: bool) -> io::Result<()> {
         ethtool(interface, command, u32::from(on))?;
     }
     Ok(())
-}
-
-/// Transmit checksum offload of an interface, off or on.
-pub fn set_checksum_offload(interface: &str, on: bool) -> io::Result<()> {
-    const SET_TX_CHECKSUM: u32 = 0x17;
-    ethtool(interface, SET_TX_CHECKSUM, u32::from(on))
 }
 
 fn ethtool(interface: &str, command: u32, data: u32) -> io::Result<()> {
@@ -267,28 +255,23 @@ mod tests {
         assert!(interface_index("no-such-if0").is_err());
         assert!(interface_index("lo").unwrap() > 0);
         assert!(set_offloads("a-name-longer-than-16-bytes", false).is_err());
-        assert!(set_checksum_offload("no-such-if0", false).is_err());
+        assert!(set_offloads("no-such-if0", false).is_err());
         assert!(pin_to(1 << 20).is_err());
         assert!(kill(0, true).is_err() && kill(1, true).is_err());
         assert!(die_with_parent(u32::MAX).is_err());
     }
 
     #[test]
-    fn a_thread_gets_a_network_of_its_own_and_can_go_back() {
+    fn a_thread_gets_a_network_and_a_processor_of_its_own() {
         if !is_root() {
             eprintln!("SKIPPED: needs root for a network namespace");
             return;
         }
-        let names = std::thread::spawn(|| {
-            let home = std::fs::File::open("/proc/thread-self/ns/net").unwrap();
+        let inside = std::thread::spawn(|| {
+            pin_to(0).unwrap();
             enter_new_network().unwrap();
-            let inside = std::fs::read_link("/proc/thread-self/ns/net").unwrap();
-            enter_network(home.as_fd()).unwrap();
-            (inside, std::fs::read_link("/proc/thread-self/ns/net").unwrap())
+            std::fs::read_link("/proc/thread-self/ns/net").unwrap()
         });
-        let (inside, after) = names.join().unwrap();
-        assert_ne!(inside, after);
-        assert_eq!(after, std::fs::read_link("/proc/self/ns/net").unwrap());
-        std::thread::spawn(|| pin_to(0).unwrap()).join().unwrap();
+        assert_ne!(inside.join().unwrap(), std::fs::read_link("/proc/self/ns/net").unwrap());
     }
 }

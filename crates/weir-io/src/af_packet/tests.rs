@@ -197,6 +197,21 @@ fn segmentation_offload_goes_through_a_bridge_of_two_sockets() {
 }
 
 #[test]
+fn a_link_that_goes_down_is_noticed_and_comes_back() {
+    in_namespace(|| {
+        let mut pool = Pool::new(PoolSize { frames: 128, tails: 64 });
+        let (mut a, mut b) = (AfPacket::open("wa", 0).unwrap(), AfPacket::open("wb", 0).unwrap());
+        let one = fill(&mut pool, &frame(60, 1));
+        ip("link set wb down");
+        assert!(collect(&mut b, &mut pool, 1).is_empty());
+        assert_eq!((a.send(&mut pool, &[one]), b.stats().rx_errors), (1, 1));
+        ip("link set wb up");
+        assert_eq!(a.send(&mut pool, &[one]), 1);
+        assert_eq!(collect(&mut b, &mut pool, 1), [frame(60, 1)]);
+    });
+}
+
+#[test]
 fn a_missing_interface_is_named() {
     let error = AfPacket::open("no-such-if0", 0).err().unwrap().to_string();
     assert!(error.contains("no-such-if0"), "{error}");
