@@ -27,7 +27,7 @@ test:
 	cargo xtask tidy
 	cargo test --workspace --quiet
 	cargo build --release --quiet --package weir
-	$(WEIR) experiment run --all
+	$(WEIR) experiment run --all --no-bench
 
 bench: build
 	$(WEIR) bench

@@ -174,6 +174,9 @@ enum ExperimentAction {
         /// Live in the lab instead of simulated (root)
         #[arg(long)]
         live: bool,
+        /// Leave out those that measure this machine's speed
+        #[arg(long)]
+        no_bench: bool,
         /// JSON
         #[arg(short, long)]
         json: bool,
@@ -202,8 +205,8 @@ fn main() -> ExitCode {
             commands::conf::explain(&conf, &interface, &packet, json)
         }
         Command::Experiment { action: ExperimentAction::List { json } } => commands::experiment::list(json),
-        Command::Experiment { action: ExperimentAction::Run { ids, all, live, json } } => {
-            commands::experiment::run(&ids, all, live, json)
+        Command::Experiment { action: ExperimentAction::Run { ids, all, live, no_bench, json } } => {
+            commands::experiment::run(&ids, all, live, no_bench, json)
         }
         Command::Bench { names, json } => commands::bench::run(&names, json),
         Command::Disciplines { name, json } => commands::disciplines::run(name.as_deref(), json),

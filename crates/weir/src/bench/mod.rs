@@ -82,6 +82,9 @@ pub const NAMES: &[&str] = &[
     "classify-100",
     "classify-1000",
     "classify-10000",
+    "cbq-3-red",
+    "jobs-set1-unsampled",
+    "jobs-set2-unsampled",
 ];
 
 /// How long and how often to measure.

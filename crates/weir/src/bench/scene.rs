@@ -21,6 +21,19 @@ const LIMIT: (&str, Value) = ("qlimit", Value::Count(1_000));
 
 /// The scene of that name; `None` for a benchmark of something else.
 pub fn of(name: &str) -> Option<Scene> {
+    // RED in every class; JoBS without the part that runs once per sample.
+    if let Some(plain) = name.strip_suffix("-red") {
+        let mut scene = of(plain)?;
+        for class in &mut scene.node.classes {
+            class.params.set("red", Value::Flag);
+        }
+        return Some(scene);
+    }
+    if let Some(sampled) = name.strip_suffix("-unsampled") {
+        let mut scene = of(sampled)?;
+        scene.node.params.set("sample", Value::Count(1_000_000));
+        return Some(scene);
+    }
     let (word, size) = match name.rsplit_once('-') {
         Some((word, size)) => (word, size.parse().unwrap_or(0)),
         None => (name, 0),

@@ -15,9 +15,11 @@ pub fn run(names: &[String], json: bool) -> Done {
     }
 }
 
-/// Nanoseconds per packet of one benchmark, for an experiment.
-pub fn nanoseconds(name: &str) -> Result<f64, String> {
-    bench::measure(name, Effort::FULL).map(|b| b.total_ns).map_err(|why| why.reason)
+/// One benchmark for an experiment: (what, ns).
+pub fn nanoseconds(name: &str) -> Result<Vec<(String, f64)>, String> {
+    let bench = bench::measure(name, Effort::FULL).map_err(|why| why.reason)?;
+    let parts = [("", Some(bench.total_ns)), (" enqueue", bench.enqueue_ns), (" dequeue", bench.dequeue_ns)];
+    Ok(parts.into_iter().filter_map(|(part, ns)| Some((format!("{name}{part}"), ns?))).collect())
 }
 
 /// The variable by which a child is told to time one scenario and print its row.

@@ -37,7 +37,7 @@ pub fn list(json: bool) -> Done {
 }
 
 /// Runs some or all.
-pub fn run(ids: &[String], all: bool, live: bool, json: bool) -> Done {
+pub fn run(ids: &[String], all: bool, live: bool, no_bench: bool, json: bool) -> Done {
     let dir = folder();
     let known = experiment::list(&dir).map_err(Failure::usage)?;
     if ids.is_empty() && !all {
@@ -59,6 +59,7 @@ pub fn run(ids: &[String], all: bool, live: bool, json: bool) -> Done {
     if all {
         chosen = known.iter().filter(|(_, m)| !live || m.run.iter().any(|r| r.live.is_some())).collect();
     }
+    chosen.retain(|(_, m)| !no_bench || m.bench.is_empty());
     let runners = Runners {
         simulate: &|scenario, seed| super::run::simulate_quietly(scenario, Some(seed)),
         live: &|scenario| {

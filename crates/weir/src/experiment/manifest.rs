@@ -30,6 +30,23 @@ pub struct Manifest {
     /// What must hold between measured values.
     #[serde(default)]
     pub compare: Vec<Compare>,
+    /// Measured values that must lie on a line.
+    #[serde(default)]
+    pub line: Vec<Line>,
+}
+
+/// A straight line through benchmarks: the share of their variance that it explains (R squared).
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Line {
+    /// The statement in words.
+    pub what: String,
+    /// What the values belong to: numbers of classes, say.
+    pub at: Vec<f64>,
+    /// The benchmarks, one for each.
+    pub of: Vec<String>,
+    /// R squared must be at least this.
+    pub at_least: f64,
 }
 
 /// One scenario of an experiment.
@@ -110,6 +127,36 @@ impl Manifest {
     }
 }
 
+impl Line {
+    /// The check.
+    pub fn check(&self, measured: &HashMap<(String, String), f64>) -> Check {
+        let values: Option<Vec<f64>> =
+            self.of.iter().map(|name| measured.get(&(String::new(), name.clone())).copied()).collect();
+        let r2 = values.and_then(|ys| r_squared(&self.at, &ys));
+        Check {
+            what: self.what.clone(),
+            expected: format!("R² ≥ {}", self.at_least),
+            measured: r2,
+            pass: r2.is_some_and(|r2| r2 >= self.at_least),
+            note: r2.is_none().then(|| "the values and their places do not pair up".into()),
+        }
+    }
+}
+
+/// Of the least-squares line; `None` for lists that do not pair up, or fewer than three points.
+fn r_squared(xs: &[f64], ys: &[f64]) -> Option<f64> {
+    if xs.len() != ys.len() || xs.len() < 3 {
+        return None;
+    }
+    let n = xs.len() as f64;
+    let mean = |v: &[f64]| v.iter().sum::<f64>() / n;
+    let (mx, my) = (mean(xs), mean(ys));
+    let sxy: f64 = xs.iter().zip(ys).map(|(x, y)| (x - mx) * (y - my)).sum();
+    let sxx: f64 = xs.iter().map(|x| (x - mx) * (x - mx)).sum();
+    let syy: f64 = ys.iter().map(|y| (y - my) * (y - my)).sum();
+    Some(if syy == 0.0 { 1.0 } else { sxy * sxy / (sxx * syy) })
+}
+
 impl Compare {
     /// The check, or `None` if neither value was measured (the other kind of run).
     pub fn check(&self, measured: &HashMap<(String, String), f64>) -> Option<Check> {
@@ -149,5 +196,43 @@ impl Compare {
             pass,
             note: None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured() -> HashMap<(String, String), f64> {
+        [("a", 10.0), ("b", 21.0), ("c", 30.0)].map(|(k, v)| ((String::new(), k.to_string()), v)).into()
+    }
+    fn value(what: &str) -> Value {
+        Value { run: String::new(), what: what.into(), above: 0.0 }
+    }
+
+    #[test]
+    fn comparisons_hold_and_fail() {
+        let mut compare = Compare {
+            what: "a is at most half of b".into(),
+            left: value("a"),
+            right: value("b"),
+            times: 0.5,
+            or_at_most: None,
+            at_least: false,
+            doubtful: false,
+        };
+        assert!(compare.check(&measured()).unwrap().pass);
+        compare.at_least = true;
+        assert!(!compare.check(&measured()).unwrap().pass, "reversed");
+        compare.left = value("z");
+        let missing = compare.check(&measured()).unwrap();
+        assert!(!missing.pass && missing.note.unwrap().contains("no value"));
+    }
+
+    #[test]
+    fn a_line_is_told_from_a_heap() {
+        assert!(r_squared(&[1.0, 2.0, 3.0], &[10.0, 21.0, 30.0]).unwrap() > 0.99);
+        assert!(r_squared(&[1.0, 2.0, 3.0, 4.0], &[1.0, 9.0, 2.0, 7.0]).unwrap() < 0.5);
+        assert_eq!(r_squared(&[1.0], &[1.0]), None);
     }
 }

@@ -51,8 +51,8 @@ pub struct Runners<'a> {
     pub simulate: &'a dyn Fn(&Scenario, u64) -> Result<Report, String>,
     /// Runs live.
     pub live: &'a dyn Fn(&Scenario) -> Result<Report, NotRun>,
-    /// Runs a benchmark by name: nanoseconds per packet.
-    pub bench: &'a dyn Fn(&str) -> Result<f64, String>,
+    /// Runs a benchmark by name: what was measured, and nanoseconds per packet.
+    pub bench: &'a dyn Fn(&str) -> Result<Vec<(String, f64)>, String>,
 }
 
 /// Why a live run did not happen.
@@ -138,24 +138,33 @@ pub fn run(dir: &Path, id: &str, manifest: &Manifest, live: bool, runners: &Runn
             outcome.checks.push(check);
         }
     }
-    for bench in &manifest.bench {
+    for bench in manifest.bench.iter().filter(|_| !live) {
         ran += 1;
         match (runners.bench)(bench) {
-            Ok(ns) => {
-                measured.insert((String::new(), bench.clone()), ns);
-                outcome.checks.push(Check {
-                    what: format!("{bench}, ns per packet"),
-                    expected: "reported".into(),
-                    measured: Some(ns),
-                    pass: true,
-                    note: None,
-                });
+            Ok(parts) => {
+                for (what, ns) in parts {
+                    measured.insert((String::new(), what.clone()), ns);
+                    outcome.checks.push(Check {
+                        what: format!("{what}, ns per packet"),
+                        expected: "reported".into(),
+                        measured: Some(ns),
+                        pass: true,
+                        note: None,
+                    });
+                }
             }
             Err(why) => {
                 outcome.checks.push(note(bench, &why, false));
                 worsen(Verdict::Fail);
             }
         }
+    }
+    for line in manifest.line.iter().filter(|_| !live) {
+        let check = line.check(&measured);
+        if !check.pass {
+            worsen(Verdict::Fail);
+        }
+        outcome.checks.push(check);
     }
     for compare in &manifest.compare {
         if let Some(check) = compare.check(&measured) {
