@@ -108,6 +108,38 @@ fn the_regulator_is_a_token_bucket_to_the_nanosecond() {
     }
 }
 
+/// The meters' bucket judges every packet as the exact one, but where a nanosecond's rounding
+/// decides; and then it refuses.
+#[test]
+fn the_meters_bucket_is_never_too_generous() {
+    for (seed, bps) in [9_600u64, 64_000, 100_000_000, 400_000_000_000].into_iter().enumerate() {
+        let mut random = Random::new(seed as u64);
+        let depth_bytes = 1_514 + random.below(20_000);
+        let mut ours = weir_core::meter::TokenBucket::new(Rate::from_bps(bps), depth_bytes);
+        let packet_ns = Rate::from_bps(bps).time_for(800).ceil().as_nanos();
+        let (mut now_ns, mut passed, mut refused, mut stricter) = (0, Vec::new(), 0u32, 0u32);
+        let mut exact = TokenBucket::new(bps, depth_bytes);
+        for _ in 0..20_000 {
+            now_ns += random.below(packet_ns + packet_ns / 2);
+            let bytes = 64 + random.below(1_451);
+            let ours = ours.take(Instant::from_nanos(now_ns), bytes as u32);
+            // The exact bucket gives what ours gave, and says whether ours could have given more.
+            let possible = exact.ready_ns(now_ns, bytes) == Some(now_ns);
+            refused += u32::from(!ours);
+            stricter += u32::from(possible && !ours);
+            if ours {
+                assert!(exact.take(now_ns, bytes), "{bps} bit/s: more than rate * time + depth");
+                passed.push((now_ns, bytes));
+            }
+        }
+        assert!(refused > 1_000 && stricter < 20, "{bps} bit/s: {refused} refused, {stricter} without need");
+        assert!(
+            TokenBucket::new(bps, depth_bytes - 64).first_violation(&passed).is_some(),
+            "{bps}: reversed"
+        );
+    }
+}
+
 /// Flows that are never empty: DRR's order is the paper's, packet by packet.
 #[test]
 fn drr_serves_in_the_order_of_the_paper() {

@@ -151,17 +151,18 @@ pub fn summary(mut runs: Vec<f64>) -> (f64, (f64, f64)) {
 /// Why it cannot run.
 pub fn run(name: &str, scene: &Scene, effort: Effort) -> Result<Bench, String> {
     let mut bed = Bed::new(scene)?;
-    bed.pairs(effort.packets / 4)?;
+    bed.pairs(effort.packets)?;
+    let packets = effort.packets_a_run(|packets| bed.pairs(packets))?;
     let mut runs = Vec::with_capacity(effort.runs);
     for _ in 0..effort.runs {
-        runs.push(bed.pairs(effort.packets)?);
+        runs.push(bed.pairs(packets)?);
     }
     let (total_ns, range_ns) = summary(runs);
     // What all packets dropped and offered again cost is in the pairs, and is the discipline's.
     let allocations_per_packet = allocations_of(effort.packets, || bed.pairs(effort.packets).map(|_| ()))?;
     let mut shares = Vec::with_capacity(effort.runs);
     for _ in 0..effort.runs {
-        let (enqueue, dequeue) = bed.bursts((effort.packets / BURST as u32).max(1))?;
+        let (enqueue, dequeue) = bed.bursts((packets / BURST as u32).max(1))?;
         shares.push(enqueue / (enqueue + dequeue));
     }
     let (share, _) = summary(shares);

@@ -92,17 +92,30 @@ pub const NAMES: &[&str] = &[
 pub struct Effort {
     /// Runs, of which the median counts; at least 10.
     pub runs: usize,
-    /// Pairs or packets of a run.
+    /// Most pairs or packets of a run.
     pub packets: u32,
 }
 
 impl Effort {
-    /// Runs of well below a millisecond, so that on a busy machine most of them, and hence their
-    /// median, are not interrupted.
-    pub const FULL: Effort = Effort { runs: 201, packets: 20_000 };
+    /// Runs so short that on a busy machine most of them, and hence their median, are not
+    /// interrupted.
+    pub const FULL: Effort = Effort { runs: 301, packets: 20_000 };
     /// To see that it works.
     #[cfg(test)]
     pub const SHORT: Effort = Effort { runs: 2, packets: 2_000 };
+
+    const RUN_NS: f64 = 250_000.0;
+
+    /// Packets of a run of some `RUN_NS`, by the best of a few tries of `time_ns`, which answers
+    /// nanoseconds a packet.
+    fn packets_a_run<E>(self, mut time_ns: impl FnMut(u32) -> Result<f64, E>) -> Result<u32, E> {
+        const TRIES: u32 = 10;
+        let mut best = f64::MAX;
+        for _ in 0..TRIES {
+            best = best.min(time_ns(500)?);
+        }
+        Ok(((Self::RUN_NS / best.max(1.0)) as u32).clamp(500, self.packets.max(500)))
+    }
 }
 
 /// Measures one benchmark.

@@ -1,19 +1,22 @@
 //! What is not a discipline: meters and the classifier, by the packet, in batches of 32.
 
 use super::measure::{allocations_of, summary};
+use super::scene::LINK;
 use super::{Bench, Effort};
 use std::hint::black_box;
 use std::time::Instant as Clock;
 use weir_core::Random;
 use weir_core::classify::{Classifier, Field, Filter};
-use weir_core::packet::{Family, Key};
+use weir_core::meter::TwoRate;
+use weir_core::packet::{Colour, Family, Key};
+use weir_core::units::{Duration, Instant, Rate};
 
 const BATCH: usize = 32;
 
 /// The benchmark of that name; `None` if it is that of a discipline.
 pub fn measure(name: &str, effort: Effort) -> Option<Result<Bench, String>> {
     if name == "meter-trtcm" {
-        return Some(Err("the meters are not built yet".into()));
+        return Some(trtcm(name, effort));
     }
     let filters = name.strip_prefix("classify-")?.parse().ok()?;
     Some(classify(name, filters, effort))
@@ -26,7 +29,7 @@ fn classify(name: &str, filters: u32, effort: Effort) -> Result<Bench, String> {
     let keys: Vec<Key> = (0..1_024).map(|n| key(&mut random, &rules, n % 2 == 0)).collect();
     let classifier = Classifier::compile(rules);
     let mut at = 0;
-    let mut batches = |packets: u32| {
+    let batches = |packets: u32| {
         for _ in 0..packets as usize / BATCH {
             let mut found = 0;
             for key in &keys[at..at + BATCH] {
@@ -36,13 +39,37 @@ fn classify(name: &str, filters: u32, effort: Effort) -> Result<Bench, String> {
             at = (at + BATCH) % keys.len();
         }
     };
-    batches(effort.packets / 4);
-    let mut runs = Vec::with_capacity(effort.runs);
-    for _ in 0..effort.runs {
+    by_the_packet(name, effort, batches)
+}
+
+/// Packets at the rate of the link through RFC 2698's meter, of which a quarter is red and a
+/// quarter yellow; now is read once a batch.
+fn trtcm(name: &str, effort: Effort) -> Result<Bench, String> {
+    const BYTES: u32 = 64;
+    let part = |quarters| Rate::from_bps(LINK.as_bps() * quarters / 4);
+    let mut meter = TwoRate::rfc2698((part(2), 8_000), (part(3), 8_000), false);
+    let step = Duration::from_nanos(LINK.time_for(u64::from(BYTES)).ceil().as_nanos() * BATCH as u64);
+    let mut now = Instant::ZERO;
+    by_the_packet(name, effort, |packets| {
+        for _ in 0..packets as usize / BATCH {
+            now += step;
+            for _ in 0..BATCH {
+                black_box(meter.meter(now, black_box(BYTES), Colour::Green));
+            }
+        }
+    })
+}
+
+/// Times `batches`, which takes so many packets.
+fn by_the_packet(name: &str, effort: Effort, mut batches: impl FnMut(u32)) -> Result<Bench, String> {
+    let mut time_ns = |packets: u32| {
         let start = Clock::now();
-        batches(effort.packets);
-        runs.push(start.elapsed().as_nanos() as f64 / (effort.packets as usize / BATCH * BATCH) as f64);
-    }
+        batches(packets);
+        start.elapsed().as_nanos() as f64 / (packets as usize / BATCH * BATCH) as f64
+    };
+    time_ns(effort.packets);
+    let packets = effort.packets_a_run(|packets| Ok::<_, String>(time_ns(packets)))?;
+    let runs: Vec<f64> = (0..effort.runs).map(|_| time_ns(packets)).collect();
     let allocations_per_packet = allocations_of(effort.packets, || {
         batches(effort.packets);
         Ok(())
