@@ -2,12 +2,13 @@
 # make test        everything that must hold, as CI runs it
 # make bench       nanoseconds per packet of every discipline, and the simulator's speed
 # make bench-live  the live bridge beside the kernel's own forwarding (root)
+# make book        pages of disciplines from their sources, and the book's figures
 
 SHELL := /bin/sh
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 WEIR := target/release/weir
 
-.PHONY: demo test bench bench-live build setup
+.PHONY: demo test bench bench-live book build setup
 
 setup:
 	@scripts/setup.sh build
@@ -36,3 +37,7 @@ bench: build
 bench-live: build
 	@scripts/setup.sh demo
 	$(WEIR) bench live
+
+book: build
+	cargo xtask book
+	@scripts/book-figures.sh $(WEIR)

@@ -6,7 +6,7 @@ mod allowed;
 mod code;
 mod core_rules;
 mod manifest;
-mod pages;
+pub mod pages;
 mod text;
 
 use std::fmt;
@@ -58,6 +58,7 @@ const RULES: &[Rule] = &[
     pages::disciplines_open_with_their_manual,
     pages::parameters_say_what_they_do,
     pages::disciplines_have_a_page,
+    pages::pages_are_up_to_date,
     pages::guarantees_name_tests_that_exist,
     text::no_paths_of_a_machine,
 ];
@@ -83,7 +84,7 @@ pub fn main(root: &Path) -> ExitCode {
 }
 
 /// Reads every text file below `folder`, but for what is generated.
-fn collect(root: &Path, folder: &Path, files: &mut Vec<File>) -> std::io::Result<()> {
+pub fn collect(root: &Path, folder: &Path, files: &mut Vec<File>) -> std::io::Result<()> {
     const HIDDEN_BUT_OURS: [&str; 3] = [".cargo", ".ci", ".gitignore"];
     const GENERATED: [&str; 3] = ["target", "node_modules", "out"];
     let mut entries: Vec<_> = std::fs::read_dir(folder)?.collect::<Result<_, _>>()?;

@@ -2,6 +2,7 @@
 
 use super::code::rust;
 use super::{File, Violation};
+use crate::book;
 use weir_core::queue::ParamSpec;
 use weir_core::sched::{Entry, Registry};
 
@@ -11,7 +12,7 @@ const HEADINGS: [&str; 4] = ["Principle:", "Paper:", "Cost:", "Guarantees"];
 const PAGES: &str = "book/src/disciplines/";
 
 /// Each registered discipline that runs, with the head of its file.
-fn built(files: &[File]) -> Vec<(Entry, File)> {
+pub fn built(files: &[File]) -> Vec<(Entry, File)> {
     let registry = Registry::builtin();
     let runs = registry.iter().filter(|e| e.build.is_some());
     runs.map(|entry| {
@@ -92,6 +93,18 @@ fn missing_tests(manual: &File, files: &[File]) -> Vec<Violation> {
     };
     let named = tests_named(&manual.text).into_iter().filter(|(_, name)| !exists(name));
     named.map(|(line, name)| Violation::new(manual, line, format!("there is no test `{name}`"))).collect()
+}
+
+/// What is written from the sources is written from the present ones.
+pub fn pages_are_up_to_date(files: &[File]) -> Vec<Violation> {
+    if !files.iter().any(|f| f.path.starts_with(PAGES)) {
+        return Vec::new();
+    }
+    let text = |path: &str| files.iter().find(|f| f.path == path).map_or("", |f| &f.text);
+    let stale = book::pages(files, &built(files)).into_iter().filter(|page| page.text != text(&page.path));
+    stale
+        .map(|page| Violation::new(&page, 1, "is not what the sources say: run `cargo xtask book`"))
+        .collect()
 }
 
 /// From the day that the book has such pages.

@@ -57,6 +57,30 @@ pub enum Kind {
     Curve,
 }
 
+impl fmt::Display for Kind {
+    /// As `weir disciplines` and the book show it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kind::Flag => f.write_str("flag"),
+            Kind::Count { min, max } => write!(f, "{min}..{max}"),
+            Kind::Bytes { min, max } => write!(f, "bytes {min}..{max}"),
+            Kind::Rate => f.write_str("bit/s"),
+            Kind::Time { bare: TimeUnit::Micros } => f.write_str("time, bare us"),
+            Kind::Time { bare: TimeUnit::Millis } => f.write_str("time, bare ms"),
+            Kind::Percent => f.write_str("percent"),
+            Kind::Fraction => f.write_str("0..1"),
+            Kind::Real => f.write_str("real"),
+            Kind::Word(words) => {
+                for (i, word) in words.iter().enumerate() {
+                    write!(f, "{}{word}", if i == 0 { "" } else { "|" })?;
+                }
+                Ok(())
+            }
+            Kind::Curve => f.write_str("[m1 d m2]"),
+        }
+    }
+}
+
 /// Where a parameter may stand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {

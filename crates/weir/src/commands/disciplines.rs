@@ -2,24 +2,8 @@
 
 use super::{Done, Failure, print_json, print_table, table};
 use serde_json::json;
-use weir_core::queue::{Kind, Scope, TimeUnit};
+use weir_core::queue::Scope;
 use weir_core::sched::{Entry, Registry};
-
-fn kind(kind: Kind) -> String {
-    match kind {
-        Kind::Flag => "flag".into(),
-        Kind::Count { min, max } => format!("{min}..{max}"),
-        Kind::Bytes { min, max } => format!("bytes {min}..{max}"),
-        Kind::Rate => "bit/s".into(),
-        Kind::Time { bare: TimeUnit::Micros } => "time, bare us".into(),
-        Kind::Time { bare: TimeUnit::Millis } => "time, bare ms".into(),
-        Kind::Percent => "percent".into(),
-        Kind::Fraction => "0..1".into(),
-        Kind::Real => "real".into(),
-        Kind::Word(words) => words.join("|"),
-        Kind::Curve => "[m1 d m2]".into(),
-    }
-}
 
 fn scope(scope: Scope) -> &'static str {
     match scope {
@@ -32,7 +16,7 @@ fn as_json(entry: &Entry) -> serde_json::Value {
     let params: Vec<_> = entry
         .params()
         .map(|p| {
-            json!({"name": p.name, "on": scope(p.scope), "kind": kind(p.kind), "default": p.default,
+            json!({"name": p.name, "on": scope(p.scope), "kind": p.kind.to_string(), "default": p.default,
                    "none": p.none, "help": p.help})
         })
         .collect();
@@ -71,7 +55,7 @@ pub fn run(name: Option<&str>, json: bool) -> Done {
         let mut any = false;
         for p in entry.params().filter(|p| p.scope == on) {
             any = true;
-            let value = if p.none { format!("{} or -1", kind(p.kind)) } else { kind(p.kind) };
+            let value = if p.none { format!("{} or -1", p.kind) } else { p.kind.to_string() };
             rows.add_row(vec![p.name.to_string(), value, p.default.to_string(), p.help.to_string()]);
         }
         if any {

@@ -1,0 +1,141 @@
+//! The book: its figures show what they say, its links lead somewhere, its tables are whole.
+
+use crate::support::{Folder, source, weir};
+use std::path::{Path, PathBuf};
+
+fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
+    let mut all: Vec<PathBuf> =
+        std::fs::read_dir(source(folder)).unwrap().map(|entry| entry.unwrap().path()).collect();
+    all.retain(|path| path.extension().is_some_and(|e| e == ending));
+    all.sort();
+    assert!(!all.is_empty(), "{folder}");
+    all
+}
+
+fn stem(path: &Path) -> &str {
+    path.file_stem().unwrap().to_str().unwrap()
+}
+
+#[test]
+fn figures_show_what_their_scenarios_expect() {
+    let folder = Folder::new();
+    for scenario in files("book/figures", "toml") {
+        let name = stem(&scenario);
+        let text = std::fs::read_to_string(&scenario).unwrap();
+        let plot = text.lines().next().unwrap().strip_prefix("# plot: ").unwrap();
+        assert!(text.contains("[[expect]]"), "{name}: a figure without a claim");
+        weir(&["sim", scenario.to_str().unwrap(), "--out", &folder.path(name)]).ok();
+        assert!(folder.read(&format!("{name}/{plot}.svg")).starts_with("<svg"), "{name}");
+        let page = std::fs::read_to_string(source(&format!("book/src/disciplines/{name}.md"))).unwrap();
+        assert!(page.contains(&format!("](../figures/{name}.svg)")), "{name}: the page does not show it");
+    }
+}
+
+#[test]
+fn every_discipline_has_a_page_with_validation_and_figure() {
+    let all = weir(&["disciplines", "-j"]).ok().json();
+    for discipline in all["disciplines"].as_array().unwrap() {
+        let name = discipline["name"].as_str().unwrap();
+        if discipline["built"] == false {
+            continue;
+        }
+        let page = std::fs::read_to_string(source(&format!("book/src/disciplines/{name}.md"))).unwrap();
+        for part in ["\n## Parameters\n", "\n## Validation\n", "\n## Figure\n"] {
+            assert!(page.contains(part), "{name}: no {part:?}");
+        }
+        let validation = page.split("\n## Validation\n").nth(1).unwrap();
+        let tests = validation.split('`').filter(|word| word.matches('_').count() >= 2).count();
+        assert!(tests >= 1, "{name}: its validation names no test");
+    }
+}
+
+/// The tests that the book names are there.
+#[test]
+fn tests_named_in_the_book_exist() {
+    let mut sources = String::new();
+    let mut folders = vec![PathBuf::from(source("crates"))];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                sources.push_str(&std::fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    let mut pages = files("book/src/disciplines", "md");
+    pages.push(source("book/src/disciplines.md").into());
+    let is_name = |w: &&str| {
+        w.matches('_').count() >= 2
+            && w.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+    };
+    for page in pages {
+        let text = std::fs::read_to_string(&page).unwrap();
+        let text = text.split("\n## Validation\n").last().unwrap();
+        for name in text.split('`').skip(1).step_by(2).filter(is_name) {
+            assert!(sources.contains(&format!("fn {name}(")), "{}: no test `{name}`", page.display());
+        }
+    }
+}
+
+#[test]
+fn links_lead_to_files() {
+    let mut pages = files("book/src", "md");
+    pages.extend(files("book/src/disciplines", "md"));
+    pages.extend([source("README.md"), source("ARCHITECTURE.md")].map(PathBuf::from));
+    let mut links = 0;
+    for page in pages {
+        let text = std::fs::read_to_string(&page).unwrap();
+        for rest in text.split("](").skip(1) {
+            let target = rest.split(')').next().unwrap();
+            let file = target.split('#').next().unwrap();
+            if target.contains("://") || file.is_empty() || file.contains(char::is_whitespace) {
+                continue;
+            }
+            links += 1;
+            assert!(page.parent().unwrap().join(file).exists(), "{}: {target}", page.display());
+        }
+    }
+    assert!(links > 100, "{links}");
+}
+
+/// Every command of the language is on its page, and every way to write an interface's own options.
+#[test]
+fn the_language_is_on_its_page() {
+    let page = std::fs::read_to_string(source("book/src/altq-conf.md")).unwrap();
+    for word in [
+        "interface IF",
+        "class DISCIPLINE",
+        "filter  IF",
+        "filter6 IF",
+        "conditioner IF",
+        "red TH_MIN",
+        "rio LO_MIN",
+        "bandwidth",
+        "tbrsize",
+        "overhead",
+        "attach bridge",
+        "attach nfqueue",
+        "netmask",
+        "ruleno",
+        "tosmask",
+        "tclassmask",
+        "flowlabel",
+        "dscp",
+        "gpi",
+        "dontwarn",
+        "tbmeter",
+        "srtcm",
+        "trtcm4115",
+        "tswtcm",
+        "coloraware",
+    ] {
+        assert!(page.contains(word), "altq-conf.md does not mention {word}");
+    }
+    let all = weir(&["disciplines", "-j"]).ok().json();
+    for discipline in all["disciplines"].as_array().unwrap().iter().filter(|d| d["built"] == true) {
+        let link = format!("](disciplines/{}.md#parameters)", discipline["name"].as_str().unwrap());
+        assert!(page.contains(&link), "altq-conf.md has no {link}");
+    }
+}
