@@ -2,8 +2,9 @@
 //!
 //! Principle: whoever is furthest behind goes next, so no queue grows away from the others.
 //! Paper: McKeown, "Scheduling algorithms for input-queued cell switches", 1995 (LQF).
-//! Cost: a scan of the classes a packet. Guarantees: work conserving; no share is promised.
-//! Parameters: `default` on a class.
+//! Cost: a scan of the classes a packet.
+//! Guarantees: work conserving (the conformance suite); no share is promised.
+//! Parameters: class `default`, `qlimit` (packets, 50).
 
 use weir_core::packet::PacketId;
 use weir_core::queue::{

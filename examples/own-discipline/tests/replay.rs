@@ -1,0 +1,62 @@
+//! The tutorial's last section as it is printed there: its configuration, its packets, its lines.
+
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
+
+use std::fmt::Write;
+use weir_core::packet::{FrameRef, Meta};
+use weir_core::port::{Event, Port, PortConfig, Refill, WireConfig};
+use weir_core::queue::Link;
+use weir_core::sched::Registry;
+use weir_core::units::{Instant, Rate};
+
+const PAGE: &str = include_str!("../../../book/src/tutorial.md");
+
+/// The text of the page between two others.
+fn between<'a>(from: &str, to: &str) -> &'a str {
+    let (_, rest) = PAGE.split_once(from).unwrap();
+    rest.split_once(to).unwrap().0
+}
+
+/// What `weir replay` prints: one packet at a time on a wire, arrivals before completions.
+fn replay(conf: &str, trace: &str) -> String {
+    let mut registry = Registry::builtin();
+    registry.register(own_discipline::ENTRY);
+    let plan = weir_conf::read("lqf.altq", conf, &registry).into_result().unwrap();
+    let mut lines = trace.lines();
+    let rate = lines.next().unwrap().strip_prefix("rate ").unwrap().parse().unwrap();
+    let link = Link::new(Rate::from_bps(rate), 0, 1514);
+    let built = plan.interface("em0").unwrap().build(&registry, link).unwrap();
+    let leaves: Vec<String> = built.tree.leaves.iter().map(|leaf| leaf.name.clone()).collect();
+    let wire = WireConfig::Link { ring: 1, refill: Refill::Packet };
+    let mut port = Port::new(PortConfig::new(link, wire), built.tree, built.classifier);
+    let mut out = String::new();
+    let mut print = |event: Event<'_>| {
+        if let Event::Sent(meta, at) = event {
+            let class = &leaves[meta.leaf as usize];
+            writeln!(out, "D,{},{class},{},{}", at.as_nanos(), meta.len, meta.frame.0).unwrap();
+        }
+    };
+    for (index, line) in lines.enumerate() {
+        let fields: Vec<&str> = line.split(',').collect();
+        let at = Instant::from_nanos(fields[0].parse().unwrap());
+        let mut meta = Meta::new(fields[2].parse().unwrap(), at, FrameRef(index as u32));
+        meta.leaf = leaves.iter().position(|name| name == fields[1]).unwrap() as u32;
+        port.offer(at, meta, &mut print);
+    }
+    while port.next_event() != Instant::NEVER {
+        port.advance(port.next_event(), &mut print);
+    }
+    out
+}
+
+#[test]
+fn the_tutorials_replay_is_what_it_prints() {
+    let conf = between("## 7. See it", "\n```\n\n```\n$ printf").rsplit("```\n").next().unwrap();
+    let trace = between("$ printf '", "' >").replace("\\n", "\n");
+    let expected = between("em0 four.csv\n", "```");
+    assert_eq!(conf.lines().count(), 3, "{conf}");
+    assert_eq!(replay(conf, &trace), expected);
+    // Reversed: with more waiting in a, a goes first.
+    let other = trace.replace("0,b,600", "0,b,60").replace("0,a,200", "0,a,900");
+    assert_ne!(replay(conf, &other), expected);
+}
