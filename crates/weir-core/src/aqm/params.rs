@@ -30,7 +30,10 @@ const PACKET_SIZE: ParamSpec = P::discipline(
 const ECN: ParamSpec =
     P::discipline("ecn", Kind::Flag, "", "Mark ECN-capable packets instead of dropping them early.");
 
-const RED_TUNING: [ParamSpec; 6] = [
+const WAIT: ParamSpec =
+    P::discipline("wait", Kind::Flag, "", "At least 1/p arrivals between two early drops, as in ns-2.");
+
+const RED_TUNING: [ParamSpec; 7] = [
     P::discipline(
         "weight",
         WEIGHT,
@@ -42,6 +45,7 @@ const RED_TUNING: [ParamSpec; 6] = [
     P::discipline("invpmax", INVERSE, "10", INVPMAX),
     P::discipline("pmax", Kind::Fraction, "0.1", PMAX),
     P::discipline("gentle", Kind::Flag, "", "Between thmax and twice thmax drop with rising probability."),
+    WAIT,
 ];
 
 const RIO_TUNING: [ParamSpec; 16] = [
@@ -69,7 +73,7 @@ const RIO_TUNING: [ParamSpec; 16] = [
 ];
 
 /// RED's parameters as an interface's discipline.
-pub const RED_PARAMS: &[ParamSpec] = &join::<10>(&[
+pub const RED_PARAMS: &[ParamSpec] = &join::<11>(&[
     &[QLIMIT_60, PACKET_SIZE],
     &RED_TUNING,
     &[ECN, P::discipline("flowvalve", Kind::Flag, "", "A penalty box for unresponsive flows.")],
@@ -77,7 +81,7 @@ pub const RED_PARAMS: &[ParamSpec] = &join::<10>(&[
 
 /// RIO's parameters as an interface's discipline.
 pub const RIO_PARAMS: &[ParamSpec] =
-    &join::<20>(&[&[QLIMIT_60, PACKET_SIZE, RED_TUNING[0]], &RIO_TUNING, &[ECN]]);
+    &join::<21>(&[&[QLIMIT_60, PACKET_SIZE, RED_TUNING[0]], &RIO_TUNING, &[WAIT, ECN]]);
 
 /// BLUE's parameters as an interface's discipline.
 pub const BLUE_PARAMS: &[ParamSpec] = &[
@@ -127,7 +131,7 @@ const FLAGS: [ParamSpec; 8] = [
 /// What a class of any scheduler may say about its queue. The tuning of an AQM counts only where
 /// the class has that AQM.
 pub const CLASS_PARAMS: &[ParamSpec] =
-    &join::<32>(&[&FLAGS, &in_class(RED_TUNING), &in_class(RIO_TUNING), &in_class(CODEL_TUNING)]);
+    &join::<33>(&[&FLAGS, &in_class(RED_TUNING), &in_class(RIO_TUNING), &in_class(CODEL_TUNING)]);
 
 /// The same parameters on a class.
 const fn in_class<const N: usize>(mut specs: [ParamSpec; N]) -> [ParamSpec; N] {

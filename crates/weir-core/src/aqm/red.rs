@@ -10,7 +10,7 @@
 //! "Recommendation on using the gentle variant of RED", 2000. ECN: RFC 3168, section 7.
 //! Where we differ, and why: as in ALTQ the gap between drops is uniform over 1..2/p_b, by
 //! p_a = p_b / (2 - count p_b), not over 1..1/p_b, so that drops do not come back to back and p_b
-//! is the drop rate that results; nothing is dropped while fewer than two packets wait; the first arrival
+//! is the drop rate that results (`wait` gives ns-2's gap, 1/p_b..2/p_b); nothing is dropped while fewer than two packets wait; the first arrival
 //! above `thmin` is spared. The idle correction counts packet times of `packetsize` at the
 //! queue's rate, in nanoseconds everywhere (ALTQ passed ns for us in two schedulers).
 //! Cost: some 3 ns a packet and a random draw between the thresholds; 144 bytes a queue.
@@ -20,7 +20,7 @@
 //! Parameters: `qlimit` (packets, 60), `thmin`, `thmax` (packets, 5 and 15; in a class 10 % and
 //! 30 % of `qlimit`), `invpmax` (10) or `pmax` (0 to 1), `weight` (inverse of w_q, a power of
 //! two; 0 chooses 512, or 128 and 64 below 300 and 50 packets a second), `packetsize` (bytes,
-//! 1000; in a class the MTU), `ecn`, `gentle`, `flowvalve` (see `flow_valve.rs`). All at run time.
+//! 1000; in a class the MTU), `ecn`, `gentle`, `wait`, `flowvalve` (see `flow_valve.rs`). All at run time.
 
 use super::flow_valve::FlowValve;
 use super::{Aqm, Decision};
@@ -180,10 +180,12 @@ impl Ramp {
 }
 
 /// Whether the `count`th arrival since the last drop is dropped: with probability
-/// p_a = p_b / (2 - count p_b) = h / (1 - count h), h = p_b / 2. [RED93 section 7]
-pub(super) fn early(half: u64, count: u32, random: &mut Random) -> bool {
-    let rest = ONE.saturating_sub(half.saturating_mul(u64::from(count)));
-    half > 0 && (rest <= half || random.below(rest) < half)
+/// p_a = p_b / (2 - count p_b) = h / (1 - count h), h = p_b / 2. [RED93 section 7] With `wait` not
+/// before count p_b = 1, so that the gap is uniform over 1/p_b..2/p_b, as in ns-2.
+pub(super) fn early(half: u64, count: u32, wait: bool, random: &mut Random) -> bool {
+    let passed = half.saturating_mul(u64::from(count));
+    let rest = ONE.saturating_sub(passed);
+    half > 0 && !(wait && passed < ONE / 2) && (rest <= half || random.below(rest) < half)
 }
 
 /// What a person set, beside what follows from it.
@@ -196,6 +198,7 @@ struct Settings {
     packet_bytes: u64,
     rate: Rate,
     gentle: bool,
+    wait: bool,
     ecn: bool,
     limit: u64,
     /// Thresholds left out are shares of the limit, as in a class; else 5 and 15 packets.
@@ -211,6 +214,7 @@ pub struct Red {
     count: u32,
     /// The last arrival found the average at `thmin` or above.
     above: bool,
+    wait: bool,
     ecn: bool,
     early: u64,
     forced: u64,
@@ -241,6 +245,7 @@ impl Red {
             packet_bytes,
             rate,
             gentle: false,
+            wait: false,
             ecn: false,
             limit: u64::from(limit),
             in_class,
@@ -252,6 +257,7 @@ impl Red {
             ramp: Ramp::new(thmin, thmax, settings.pmax, settings.gentle),
             count: 0,
             above: false,
+            wait: settings.wait,
             ecn: settings.ecn,
             early: 0,
             forced: 0,
@@ -316,6 +322,7 @@ impl Settings {
         }
         self.pmax = probability(class, params, ["invpmax", "pmax"])?.unwrap_or(self.pmax);
         self.gentle |= params.has("gentle");
+        self.wait |= params.has("wait");
         self.ecn |= params.has("ecn");
         for (name, packets) in [("thmin", self.thmin), ("thmax", self.thmax)] {
             if let Some(packets) = packets.filter(|&n| n > u64::from(LONGEST)) {
@@ -356,7 +363,7 @@ impl Red {
                 (self.above, self.count) = (true, 1);
                 return Decision::Accept;
             }
-            if !early(half, self.count, random) {
+            if !early(half, self.count, self.wait, random) {
                 return Decision::Accept;
             }
             self.count = 0;
@@ -407,7 +414,7 @@ impl Aqm for Red {
         let average = Average::new(settings.weight, settings.packet_bytes, settings.rate, link);
         self.average = average.keep(self.average);
         self.ramp = Ramp::new(thmin, thmax, settings.pmax, settings.gentle);
-        self.ecn = settings.ecn;
+        (self.ecn, self.wait) = (settings.ecn, settings.wait);
         self.settings = settings;
         match &mut self.valve {
             Some(valve) => valve.set(settings.pmax, thmax),

@@ -161,6 +161,21 @@ fn a30_drop_rate_is_as_theory_says() {
 }
 
 #[test]
+fn wait_keeps_drops_apart_as_ns_2_does() {
+    // The gap is uniform over 1/p..2/p: two thirds of the rate, at twice the evenness.
+    let (n, p) = (200_000, 0.05);
+    let (dropped, _) = losses(&params().with("wait", Value::Flag), 0, 10, n, 3);
+    let expected = f64::from(n) * p / 1.5;
+    let sigma = (expected / 27.0).sqrt();
+    assert!(
+        (f64::from(dropped) - expected).abs() < 3.0 * sigma + 0.02 * expected,
+        "{dropped} for {expected}"
+    );
+    let mut random = Random::new(3);
+    assert!((1..20).all(|count| !early(ONE / 2 / 20, count, true, &mut random)), "19 p < 1");
+}
+
+#[test]
 fn below_the_thresholds_nothing_dies_and_above_all() {
     assert_eq!(losses(&params(), 0, 4, 5_000, 1), (0, 0));
     assert_eq!(losses(&params(), 3, 20, 5_000, 1), (5_000, 0), "forced drops are not marks");

@@ -17,7 +17,7 @@
 //! Parameters: `qlimit` (packets, 60), `packetsize` (bytes, 1000), for each of `lo_`, `med_` and
 //! `hi_` (AFx1, AFx2, AFx3): `thmin` and `thmax` (packets: 35 45, 20 30, 5 15), `invpmax` (10) or
 //! `pmax` (0 to 1), `weight` (a power of two); `weight` for all that have none; `unmarked` (`lo`,
-//! `med` or `hi`; `lo`); `ecn`. All of them at run time.
+//! `med` or `hi`; `lo`); `wait` (as RED's); `ecn`. All of them at run time.
 
 use super::red::{self, Average, LENGTH_BITS, Ramp, Zone};
 use super::{Aqm, Decision};
@@ -50,6 +50,7 @@ struct Common {
     packet_bytes: u64,
     rate: Rate,
     unmarked: usize,
+    wait: bool,
     ecn: bool,
 }
 
@@ -95,6 +96,7 @@ impl Rio {
             packet_bytes: if in_class { u64::from(link.mtu) } else { 1000 },
             rate,
             unmarked: 0,
+            wait: false,
             ecn: false,
         };
         let settings = base.with(class, params)?;
@@ -155,7 +157,7 @@ impl Rio {
             (level.above, self.counts[own]) = (true, 1);
             return Decision::Accept;
         }
-        if !red::early(half, self.counts[own], &mut random[own]) {
+        if !red::early(half, self.counts[own], self.settings.wait, &mut random[own]) {
             return Decision::Accept;
         }
         if self.settings.ecn && capable {
@@ -188,6 +190,7 @@ impl Common {
         }
         self.packet_bytes = params.bytes("packetsize").unwrap_or(self.packet_bytes);
         self.ecn |= params.has("ecn");
+        self.wait |= params.has("wait");
         if let Some(word) = params.word("unmarked") {
             self.unmarked = PRECEDENCES.iter().position(|p| *p == word).unwrap_or(0);
         }
