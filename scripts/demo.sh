@@ -22,6 +22,6 @@ echo "== live: network namespaces, real packets, the kernel's own TCP (about 50 
 "$weir" lab "$scenario" --out "$out/lab"
 echo
 echo "== live beside simulated"
-"$weir" compare "$out/sim/report.json" "$out/lab/report.json"
+"$weir" compare "$out/sim/report.json" "$out/lab/report.json" --out "$out"
 echo
-echo "Plots: $out/sim/*.svg and $out/lab/*.svg"
+echo "Plots of both runs on top of each other: $out/*.svg; of each alone: $out/sim/*.svg, $out/lab/*.svg"

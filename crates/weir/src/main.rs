@@ -72,6 +72,9 @@ enum Command {
         a: PathBuf,
         /// Another, usually of the lab
         b: PathBuf,
+        /// Write plots with both runs into this folder
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
         /// JSON
         #[arg(short, long)]
         json: bool,
@@ -197,7 +200,7 @@ fn main() -> ExitCode {
             commands::run::simulate(&scenario, seed, out.as_deref(), packets, json)
         }
         Command::Lab { scenario, out, json } => commands::run::lab(&scenario, out.as_deref(), json),
-        Command::Compare { a, b, json } => commands::run::compare(&a, &b, json),
+        Command::Compare { a, b, out, json } => commands::run::compare(&a, &b, out.as_deref(), json),
         Command::Replay { conf, interface, trace, out, overhead, rate, json } => {
             commands::conf::replay(&conf, &interface, &trace, out.as_deref(), overhead, rate.as_deref(), json)
         }

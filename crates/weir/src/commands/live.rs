@@ -17,8 +17,8 @@ use weir_io::PoolSize;
 
 /// Where `weir up` serves statistics unless told otherwise.
 pub const SOCKET: &str = "/run/weir.sock";
-/// Frames handed to a port count their layer-2 header; segments not yet cut up may be 64 KB.
-const MTU: u32 = 1514;
+/// Bytes of an Ethernet header: a frame's length counts it, an interface's MTU does not.
+const LAYER_2: u32 = 14;
 
 /// `weir up`: bridges two interfaces, each egress managed as the configuration says.
 pub fn up(conf: &Path, socket: &Path) -> Done {
@@ -88,8 +88,10 @@ fn pair(plan: &weir_conf::Plan) -> Result<(String, String), Failure> {
 }
 
 fn managed(plan: &weir_conf::Plan, name: &str, registry: &Registry) -> Result<Managed, Failure> {
-    let (built, link) = super::conf::build(plan, name, registry, None)?;
-    debug_assert_eq!(link.mtu, MTU);
+    let view = plan.interface(name).map_err(Failure::usage)?;
+    let mtu =
+        weir_io::sys::interface(name).map_err(|e| Failure::failed(format!("interface {name}: {e}")))?.mtu;
+    let (built, link) = super::conf::build(plan, name, registry, Some(view.link(mtu + LAYER_2)))?;
     let wire = match built.regulator {
         Some(regulator) => WireConfig::Regulator { depth_bytes: regulator.depth_bytes },
         None => WireConfig::Open,

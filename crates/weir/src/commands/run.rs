@@ -82,9 +82,15 @@ pub fn lab_failure(error: weir_lab::Error) -> Failure {
 }
 
 /// `weir compare`.
-pub fn compare(a: &Path, b: &Path, json: bool) -> Done {
+pub fn compare(a: &Path, b: &Path, out: Option<&Path>, json: bool) -> Done {
     let read = |path| Report::read(path).map_err(Failure::usage);
-    let comparison = weir_scenario::compare(&read(a)?, &read(b)?);
+    let (a, b) = (read(a)?, read(b)?);
+    if let Some(out) = out {
+        let failed = |e: std::io::Error| Failure::failed(format!("{}: {e}", out.display()));
+        std::fs::create_dir_all(out).map_err(failed)?;
+        plot::write(out, &a, Some(&b)).map_err(failed)?;
+    }
+    let comparison = weir_scenario::compare(&a, &b);
     if json {
         return super::print_json(&comparison);
     }

@@ -45,6 +45,9 @@ pub struct Outcome {
     pub source: String,
 }
 
+/// What a benchmark measured, in nanoseconds per packet; or why it did not.
+pub type Measured = Result<Vec<(String, f64)>, String>;
+
 /// How to run a scenario: given by the command, so that this module knows neither simulator nor lab.
 pub struct Runners<'a> {
     /// Simulates with a seed.
@@ -52,7 +55,7 @@ pub struct Runners<'a> {
     /// Runs live.
     pub live: &'a dyn Fn(&Scenario) -> Result<Report, NotRun>,
     /// Runs a benchmark by name: what was measured, and nanoseconds per packet.
-    pub bench: &'a dyn Fn(&str) -> Result<Vec<(String, f64)>, String>,
+    pub bench: &'a dyn Fn(&str) -> Measured,
 }
 
 /// Why a live run did not happen.

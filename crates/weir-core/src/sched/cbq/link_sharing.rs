@@ -75,6 +75,9 @@ pub(super) struct Pick {
 pub(super) struct LinkSharing {
     pub members: Vec<Member>,
     rings: Vec<Ring>,
+    /// Priorities with a class that is ready; with one that is ready or might borrow.
+    ready: u8,
+    queued: u8,
     wakes: Wakes,
     /// Unsatisfied classes per level.
     unsatisfied: [u32; LEVELS],
@@ -122,6 +125,8 @@ impl LinkSharing {
             ring.push((class as u32, p.quantum));
         }
         LinkSharing {
+            ready: 0,
+            queued: 0,
             wakes: Wakes::new(members.len()),
             members,
             rings: places
@@ -135,6 +140,7 @@ impl LinkSharing {
         }
     }
 
+    #[inline]
     fn stand(&mut self, class: usize) {
         let member = &mut self.members[class];
         let to = match (member.queued, member.under) {
@@ -144,12 +150,17 @@ impl LinkSharing {
             (true, false) => Standing::Out,
         };
         if member.standing != to {
-            let ring = &mut self.rings[usize::from(member.priority)];
+            let priority = usize::from(member.priority);
+            let ring = &mut self.rings[priority];
             ring.stand(member.place as usize, member.standing, to);
             member.standing = to;
+            let bit = 1 << priority;
+            self.ready = if ring.any(false) { self.ready | bit } else { self.ready & !bit };
+            self.queued = if ring.any(true) { self.queued | bit } else { self.queued & !bit };
         }
     }
 
+    #[inline]
     fn count(&mut self, level: u8, more: bool) {
         let level = usize::from(level);
         if more {
@@ -317,10 +328,11 @@ impl LinkSharing {
             }
         };
         let (members, borrowers) = (&self.members, ceiling > 1);
-        for ring in self.rings.iter_mut().rev() {
-            if !ring.any(borrowers) {
-                continue;
-            }
+        let mut priorities = if borrowers { self.queued } else { self.ready };
+        while priorities != 0 {
+            let priority = priorities.ilog2();
+            priorities &= !(1 << priority);
+            let ring = &mut self.rings[priority as usize];
             let may = |class: u32| {
                 let member = &members[class as usize];
                 if member.under {
@@ -369,6 +381,12 @@ impl LinkSharing {
     pub fn quantum(&self, class: usize) -> i64 {
         let member = &self.members[class];
         self.rings[usize::from(member.priority)].quantum(member.place as usize)
+    }
+
+    /// Classes that the scheduler has looked at.
+    #[cfg(test)]
+    pub fn looks(&self) -> u64 {
+        self.rings.iter().map(|ring| ring.looks).sum()
     }
 
     /// Counts everything anew and compares: for tests.

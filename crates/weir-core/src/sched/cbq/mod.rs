@@ -220,8 +220,13 @@ pub struct Cbq {
     backlogged: u32,
     /// When the link will have sent what it got.
     link_free: Fine,
+    /// The same in whole nanoseconds, rounded up.
+    starts_next: Instant,
+    /// How long `AHEAD_PACKETS` take.
+    ahead: Fine,
     link: Link,
-    /// Classes that woke up: what waiting costs, counted for tests.
+    /// Classes that woke up: what waiting costs.
+    #[cfg(test)]
     woken: u64,
 }
 
@@ -247,18 +252,25 @@ impl Cbq {
             inner: (0..classes.len() as u32).filter(|&c| children[c as usize].as_leaf().is_none()).collect(),
             backlogged: 0,
             link_free: Fine::ZERO,
+            starts_next: Instant::ZERO,
+            ahead: Fine::from_raw(link.time_for(link.mtu).raw() * u128::from(AHEAD_PACKETS)),
             options,
             classes,
             children,
             routes,
             link,
+            #[cfg(test)]
             woken: 0,
         }
     }
 
     /// A child's backlog or willingness changed in a call: reads both again.
+    #[inline]
     fn refresh(&mut self, class: usize, was_empty: bool, now: Instant) {
         let empty = self.children[class].is_empty();
+        if empty == was_empty && self.held_count == 0 {
+            return;
+        }
         if empty != was_empty {
             if empty {
                 self.backlogged -= 1;
@@ -281,7 +293,7 @@ impl Cbq {
     /// up to one before it is free.
     #[inline]
     fn starts(&self, now: Instant) -> Instant {
-        self.link_free.ceil().max(now)
+        self.starts_next.max(now)
     }
 
     fn release(&mut self, class: usize) {
@@ -313,12 +325,17 @@ impl Cbq {
         }
     }
 
+    #[inline]
     fn advance(&mut self, now: Instant) {
         while let Some(class) = self.held.take_due(now) {
             self.held_count -= 1;
             self.sharing.enter(class, self.starts(now));
         }
-        self.woken += u64::from(self.sharing.advance(self.starts(now)));
+        let _woken = self.sharing.advance(self.starts(now));
+        #[cfg(test)]
+        {
+            self.woken += u64::from(_woken);
+        }
     }
 
     /// When somebody may send who may not now. Nobody below is asked before that.
@@ -336,28 +353,27 @@ impl Cbq {
         held.min(self.sharing.next_wake())
     }
 
-    /// Counts a packet of `len` bytes whose transmission starts at `start` against its class and
-    /// every ancestor but the root, which is the link itself.
-    fn charge(&mut self, class: usize, len: u32, start: Fine, link: &Link, now: Instant) {
+    /// Counts a packet of `bytes` on the wire, which takes `on_link` from `start` on, against its
+    /// class and every ancestor but the root, which is the link itself.
+    #[inline]
+    fn charge(&mut self, class: usize, bytes: u64, start: Fine, on_link: Fine, now: Instant) {
         let now = self.starts(now);
-        let on_link = link.time_for(len);
-        let bytes = u64::from(len) + u64::from(link.overhead);
         let mut at = class;
         loop {
             let parent = self.sharing.members[at].parent;
             if parent == NONE {
                 break;
             }
-            let wake = self.classes[at].estimator.charge(start, on_link, bytes);
-            if wake > now {
-                self.classes[at].count.overs += 1;
-            }
+            let class = &mut self.classes[at];
+            let wake = class.estimator.charge(start, on_link, bytes);
+            class.count.overs += u64::from(wake > now);
             self.sharing.set_wake(at, wake, now);
             at = parent as usize;
         }
     }
 
     /// What a packet of `pick.class` that just left means for everybody.
+    #[inline]
     fn sent(&mut self, cx: &Cx, pick: Pick, len: u32) {
         let class = pick.class as usize;
         let count = &mut self.classes[class].count;
@@ -368,10 +384,10 @@ impl Cbq {
         if !self.options.callback {
             let start = self.link_free.max(cx.now.into());
             let on_link = cx.link.time_for(len);
-            let mtu = cx.link.time_for(cx.link.mtu).raw();
-            let ahead = Fine::from(cx.now) + Fine::from_raw(mtu * u128::from(AHEAD_PACKETS));
-            self.link_free = (start + on_link).min(ahead);
-            self.charge(class, len, start, &cx.link, cx.now);
+            self.link_free = (start + on_link).min(Fine::from(cx.now) + self.ahead);
+            self.starts_next = self.link_free.ceil();
+            let bytes = u64::from(len) + u64::from(cx.link.overhead);
+            self.charge(class, bytes, start, on_link, cx.now);
         }
         self.refresh(class, false, cx.now);
         let wakes_at = self.sharing.members[class].lender == NONE && self.sharing.is_queued(class);
@@ -556,8 +572,9 @@ impl Discipline for Cbq {
         self.children[class].on_sent(cx, id, at);
         self.refresh(class, was_empty, cx.now);
         if self.options.callback {
-            let start = Fine::from(at).saturating_sub(cx.link.time_for(len));
-            self.charge(class, len, start, &cx.link, cx.now);
+            let on_link = cx.link.time_for(len);
+            let bytes = u64::from(len) + u64::from(cx.link.overhead);
+            self.charge(class, bytes, Fine::from(at).saturating_sub(on_link), on_link, cx.now);
         }
     }
 }

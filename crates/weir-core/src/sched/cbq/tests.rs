@@ -1,9 +1,12 @@
 //! The evidence: shares, bursts, borrowing, waiting, and what they cost, through the port.
 
+use super::class::Settings;
+use super::link_sharing::NONE;
+use super::{Cbq, Options};
 use crate::classify::Classifier;
 use crate::packet::{FrameRef, Meta};
 use crate::port::{Event, Port, PortConfig, Refill, WireConfig};
-use crate::queue::{DropReason, Link, Params, Value, Visit};
+use crate::queue::{Child, Cx, Discipline, DropReason, Leaf, Link, Next, Params, Routes, Value, Visit};
 use crate::sched::{Class, Node, Registry};
 use crate::units::{Duration, Fraction, Instant, Rate};
 use alloc::vec;
@@ -403,5 +406,48 @@ fn altq98_timer_plateaus() {
         let rate = plateau(mbps, mtu, tick_ms);
         std::println!("{mbps} Mb/s, MTU {mtu}, tick {tick_ms} ms: {rate:.2} Mb/s, expected {expected}");
         assert!((rate / expected - 1.0).abs() < 0.2, "{mbps} {mtu} {tick_ms}: {rate}");
+    }
+}
+
+/// Classes looked at and woken while three of them send 3,000 packets beside so many idle ones.
+fn work(idle: usize) -> (u64, u64) {
+    let link = link(100);
+    let mut settings = vec![Settings::new("root", NONE, &link)];
+    for n in 0..3 + idle {
+        let share = Params::new().with("exactbandwidth", Value::Rate(Rate::from_bps(900_000)));
+        let borrows = if n % 2 == 0 { share.with("borrow", Value::Flag) } else { share };
+        settings.push(Settings::new("c", 0, &link).read(&borrows, &link).unwrap());
+    }
+    let children: Vec<Child> = settings.iter().map(|_| Child::leaf(Leaf::tail_drop(9))).collect();
+    let ranges: Vec<_> = (0..settings.len() as u32).map(|n| n..n + 1).collect();
+    let mut cbq = Cbq::new(Options::DEFAULT, settings, children, Routes::new(&ranges), link);
+    let mut cx = Cx::new(64, link, 1);
+    let (mut now, mut sent) = (0, 0);
+    while sent < 3_000 {
+        cx.now = Instant::from_nanos(now);
+        for leaf in 1..=3 {
+            let mut meta = Meta::new(1500, cx.now, FrameRef(0));
+            meta.leaf = leaf;
+            let id = cx.packets.insert(meta).unwrap();
+            cbq.enqueue(&mut cx, id);
+        }
+        if let Next::Packet(id) = cbq.dequeue(&mut cx) {
+            cx.packets.remove(id);
+            sent += 1;
+        }
+        while let Some((id, _)) = cx.next_dropped() {
+            cx.packets.remove(id);
+        }
+        now += 120_000;
+    }
+    (cbq.sharing.looks(), cbq.woken)
+}
+
+#[test]
+fn a41_idle_classes_cost_nothing() {
+    let alone = work(0);
+    assert!(alone.0 <= 3 * 3_000 && alone.1 <= 2 * 3_000, "{alone:?}");
+    for idle in [1, 10, 100] {
+        assert_eq!(work(idle), alone, "{idle} idle classes");
     }
 }

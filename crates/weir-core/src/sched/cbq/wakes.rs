@@ -1,7 +1,8 @@
 //! When does which class wake: the least of many times, each settable at any moment.
 //!
-//! A tree of minima, eight to a node: setting a time costs eight comparisons a level, and three
-//! classes have one level, twenty have two, four thousand have four.
+//! A tree of minima, eight to a node: a time that moves later costs nothing but its store, unless
+//! it was the least: then eight comparisons a level, and three classes have one level, twenty
+//! have two, four thousand have four.
 
 use crate::units::Instant;
 use alloc::vec;
@@ -40,13 +41,24 @@ impl Wakes {
     }
 
     /// Sets the time of class `index`.
+    #[inline]
     pub fn set(&mut self, index: usize, at: Instant) {
         let (mut index, mut key) = (index, at);
-        for &base in &self.levels {
-            self.keys[base + index] = key;
-            let first = base + index / FAN * FAN;
-            let node = &self.keys[first..first + FAN];
-            key = node.iter().fold(Instant::NEVER, |least, &k| if k < least { k } else { least });
+        for (level, &base) in self.levels.iter().enumerate() {
+            let old = core::mem::replace(&mut self.keys[base + index], key);
+            let least = match self.levels.get(level + 1) {
+                Some(&above) => self.keys[above + index / FAN],
+                None => self.least,
+            };
+            if key > least {
+                // The least of the node stays, unless it was the one that went up.
+                if old > least {
+                    return;
+                }
+                let first = base + index / FAN * FAN;
+                let node = &self.keys[first..first + FAN];
+                key = node.iter().fold(Instant::NEVER, |least, &k| if k < least { k } else { least });
+            }
             index /= FAN;
         }
         self.least = key;

@@ -47,46 +47,48 @@ impl Slopes {
     }
 }
 
-/// A curve that starts somewhere: through (x, y), dx long with slope m1, then with m2.
+/// A curve that starts somewhere: through (x, y), dx long with slope m1, then with m2. The slopes
+/// are handed to each question, since a class has them once and two curves may run by them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Runtime {
     x: u128,
     y: u64,
-    dx: u128,
     dy: u64,
-    slopes: Slopes,
+    dx: u128,
 }
 
 impl Runtime {
-    pub(super) fn new(slopes: Slopes, x: u128, y: u64) -> Self {
-        Runtime { x, y, dx: slopes.dx, dy: slopes.dy, slopes }
-    }
-    /// The same start with only the second slope: the eligible curve of a convex one, which must
-    /// begin early to be done in time [HFSC97 equation 7].
-    pub(super) fn without_first_piece(mut self) -> Self {
-        (self.dx, self.dy) = (0, 0);
-        self
+    pub(super) fn new(slopes: &Slopes, x: u128, y: u64) -> Self {
+        Runtime { x, y, dx: slopes.dx, dy: slopes.dy }
     }
     /// When the curve reaches `y` bytes: the inverse, at a flat piece its right end.
-    pub(super) fn time_at(&self, y: u64) -> u128 {
+    pub(super) fn time_at(&self, slopes: &Slopes, y: u64) -> u128 {
         if y < self.y {
             return self.x;
         }
         let bytes = y - self.y;
         let (start, cost, bytes) = if bytes > self.dy || (self.dy == 0 && self.dx > 0) {
-            (self.x.saturating_add(self.dx), self.slopes.cost2, bytes - self.dy)
+            (self.x.saturating_add(self.dx), slopes.cost2, bytes - self.dy)
         } else {
-            (self.x, self.slopes.cost1, bytes)
+            (self.x, slopes.cost1, bytes)
         };
         start.saturating_add(cost.time_for(bytes).raw())
     }
+    /// The same for the eligible curve: a convex one has only its second slope there, for it must
+    /// begin early to be done in time [HFSC97 equation 7].
+    pub(super) fn eligible_at(&self, slopes: &Slopes, y: u64) -> u128 {
+        if !slopes.is_convex() {
+            return self.time_at(slopes, y);
+        }
+        self.x.saturating_add(slopes.cost2.time_for(y.saturating_sub(self.y)).raw())
+    }
     /// Bytes owed at time `x`, rounded down. Divides; asked only where two curves cross.
-    fn bytes_at(&self, x: u128) -> u64 {
+    fn bytes_at(&self, slopes: &Slopes, x: u128) -> u64 {
         let after = x.saturating_sub(self.x);
         let (base, rate, after) = if after <= self.dx && self.dx > 0 {
-            (self.y, self.slopes.curve.m1, after)
+            (self.y, slopes.curve.m1, after)
         } else {
-            (self.y + self.dy, self.slopes.curve.m2, after - self.dx.min(after))
+            (self.y + self.dy, slopes.curve.m2, after - self.dx.min(after))
         };
         let bytes = (after >> 32).saturating_mul(u128::from(rate.as_bps())) / 8_000_000_000;
         base.saturating_add(bytes.min(u128::from(u64::MAX)) as u64)
@@ -94,30 +96,29 @@ impl Runtime {
     /// The lesser of this curve and `slopes` started at (x, y), from x on [HFSC97 section 5.2].
     ///
     /// "This curve at x is below y" is asked as "it reaches y after x".
-    pub(super) fn min_with(&mut self, slopes: Slopes, x: u128, y: u64) {
-        self.slopes = slopes;
+    pub(super) fn min_with(&mut self, slopes: &Slopes, x: u128, y: u64) {
         if slopes.is_convex() {
-            if self.time_at(y) <= x {
+            if self.time_at(slopes, y) <= x {
                 *self = Runtime::new(slopes, x, y);
             }
             return;
         }
-        if self.time_at(y) >= x {
+        if self.time_at(slopes, y) >= x {
             return; // Below already, and steeper never.
         }
-        if self.time_at(y + slopes.dy) <= x + slopes.dx {
+        if self.time_at(slopes, y + slopes.dy) <= x + slopes.dx {
             *self = Runtime::new(slopes, x, y);
             return;
         }
         // The new first piece is below until it meets the old curve's second: what is ahead at
         // x shrinks at the rate m1 - m2.
-        let ahead = self.bytes_at(x).saturating_sub(y);
+        let ahead = self.bytes_at(slopes, x).saturating_sub(y);
         let gap = Rate::from_bps(slopes.curve.m1.as_bps() - slopes.curve.m2.as_bps());
         let mut dx = gap.time_for(ahead).raw();
         // If the old first piece goes on after x, they meet that much later.
         dx += (self.x + self.dx).saturating_sub(x);
         let dy = slopes.curve.m1.bytes_in((dx >> 32).min(u128::from(u64::MAX)) as u64);
-        *self = Runtime { x, y, dx, dy, slopes };
+        *self = Runtime { x, y, dx, dy };
     }
 }
 
@@ -139,14 +140,16 @@ mod tests {
     #[test]
     fn inverse_of_each_shape() {
         // 8 Mbit/s is a byte per microsecond.
-        let concave = Runtime::new(curve(16_000_000, 10, 8_000_000), ms(5), 100);
-        assert!(near(concave.time_at(100), ms(5)));
-        assert!(near(concave.time_at(100 + 20_000), ms(15)));
-        assert!(near(concave.time_at(100 + 21_000), ms(16)));
-        let convex = Runtime::new(curve(0, 10, 8_000_000), ms(5), 100);
-        assert!(near(convex.time_at(100), ms(15)), "the right end of the flat piece");
-        assert!(near(convex.time_at(1_100), ms(16)));
-        assert!(near(convex.without_first_piece().time_at(1_100), ms(6)));
+        let slopes = curve(16_000_000, 10, 8_000_000);
+        let concave = Runtime::new(&slopes, ms(5), 100);
+        assert!(near(concave.time_at(&slopes, 100), ms(5)));
+        assert!(near(concave.time_at(&slopes, 100 + 20_000), ms(15)));
+        assert!(near(concave.time_at(&slopes, 100 + 21_000), ms(16)));
+        let slopes = curve(0, 10, 8_000_000);
+        let convex = Runtime::new(&slopes, ms(5), 100);
+        assert!(near(convex.time_at(&slopes, 100), ms(15)), "the right end of the flat piece");
+        assert!(near(convex.time_at(&slopes, 1_100), ms(16)));
+        assert!(near(convex.eligible_at(&slopes, 1_100), ms(6)));
     }
 
     /// The minimum of two curves, point by point against both.
@@ -154,14 +157,14 @@ mod tests {
     fn the_lesser_curve_is_below_both_and_touches_one() {
         let slopes = curve(16_000_000, 10, 8_000_000);
         for (x_ms, y) in [(2u64, 500u64), (12, 15_000), (30, 20_000), (30, 60_000), (50, 40_000)] {
-            let old = Runtime::new(slopes, 0, 0);
-            let new = Runtime::new(slopes, ms(x_ms), y);
+            let old = Runtime::new(&slopes, 0, 0);
+            let new = Runtime::new(&slopes, ms(x_ms), y);
             let mut least = old;
-            least.min_with(slopes, ms(x_ms), y);
+            least.min_with(&slopes, ms(x_ms), y);
             for step in 0..200u64 {
                 let x = ms(x_ms) + ms(step) / 4;
-                let expected = old.bytes_at(x).min(new.bytes_at(x));
-                let found = least.bytes_at(x);
+                let expected = old.bytes_at(&slopes, x).min(new.bytes_at(&slopes, x));
+                let found = least.bytes_at(&slopes, x);
                 assert!(
                     found.abs_diff(expected) <= 20,
                     "start {x_ms} {y}, at {step}: {found} not {expected}"

@@ -191,8 +191,7 @@ impl Curves {
 /// What a leaf class owes.
 struct Owed {
     slopes: Slopes,
-    deadline_curve: Runtime,
-    eligible_curve: Runtime,
+    curve: Runtime,
     /// Bytes served by this criterion.
     served: u64,
 }
@@ -305,8 +304,8 @@ impl Hfsc {
         let served = c.owed.as_ref().map_or(0, |owed| owed.served);
         c.owed = curves.real_time.filter(|_| c.queue.is_some()).map(|curve| {
             let slopes = Slopes::of(curve);
-            let start = Runtime::new(slopes, Fine::from(now).raw(), served);
-            Owed { slopes, deadline_curve: start, eligible_curve: start, served }
+            let curve = Runtime::new(&slopes, Fine::from(now).raw(), served);
+            Owed { slopes, curve, served }
         });
     }
 
@@ -335,12 +334,7 @@ impl Hfsc {
         c.active = true;
         self.busy += 1;
         if let Some(owed) = &mut c.owed {
-            let x = Fine::from(now).raw();
-            owed.deadline_curve.min_with(owed.slopes, x, owed.served);
-            owed.eligible_curve = owed.deadline_curve;
-            if owed.slopes.is_convex() {
-                owed.eligible_curve = owed.eligible_curve.without_first_piece();
-            }
+            owed.curve.min_with(&owed.slopes, Fine::from(now).raw(), owed.served);
         }
         if c.curves.link_share.is_some() {
             self.share.activate(class + 1, now);
@@ -370,12 +364,12 @@ impl Hfsc {
         let Some(owed) = &c.owed else { return };
         let eligible = match owed.slopes.owes_nothing() {
             true => Instant::NEVER,
-            false => Fine::from_raw(owed.eligible_curve.time_at(owed.served)).ceil(),
+            false => Fine::from_raw(owed.curve.eligible_at(&owed.slopes, owed.served)).ceil(),
         };
         let slot = class as u32;
         match len {
             Some(len) if eligible <= now => {
-                let deadline = owed.deadline_curve.time_at(owed.served + u64::from(len));
+                let deadline = owed.curve.time_at(&owed.slopes, owed.served + u64::from(len));
                 self.waiting.remove(slot);
                 self.ready.set(slot, Fine::from_raw(deadline).ceil().as_nanos());
             }

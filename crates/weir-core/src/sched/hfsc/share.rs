@@ -28,7 +28,7 @@ pub(super) struct Limit {
 impl Limit {
     pub(super) fn new(slopes: Slopes, max_packet: u32) -> Self {
         let slack = slopes.time_for(2 * u64::from(max_packet));
-        Limit { slopes, curve: Runtime::new(slopes, 0, 0), forgiven: 0, slack }
+        Limit { slopes, curve: Runtime::new(&slopes, 0, 0), forgiven: 0, slack }
     }
 }
 
@@ -142,10 +142,10 @@ impl ShareTree {
     /// Gives a node its curves. An active node starts anew from where it is.
     pub(super) fn set(&mut self, node: usize, slopes: Option<Slopes>, limit: Option<Limit>, now: Instant) {
         let n = &mut self.nodes[node];
-        n.curve = slopes.map(|s| Runtime::new(s, n.virtual_time, n.total));
+        n.curve = slopes.map(|s| Runtime::new(&s, n.virtual_time, n.total));
         n.slopes = slopes;
         n.limit = limit.map(|mut limit| {
-            limit.curve = Runtime::new(limit.slopes, Fine::from(now).raw(), n.total);
+            limit.curve = Runtime::new(&limit.slopes, Fine::from(now).raw(), n.total);
             limit
         });
         n.own_fit = Instant::ZERO;
@@ -207,7 +207,7 @@ impl ShareTree {
         if fresh || parent_period != n.parent_period || virtual_time > n.virtual_time {
             n.virtual_time = virtual_time;
         }
-        if let (Some(slopes), Some(curve)) = (n.slopes, &mut n.curve) {
+        if let (Some(slopes), Some(curve)) = (&n.slopes, &mut n.curve) {
             curve.min_with(slopes, n.virtual_time, n.total);
         }
         n.adjustment = 0;
@@ -216,9 +216,9 @@ impl ShareTree {
         n.parent_period = parent_period + u64::from(!parent_active);
         n.own_fit = Instant::ZERO;
         if let Some(limit) = &mut n.limit {
-            limit.curve.min_with(limit.slopes, Fine::from(now).raw(), n.total);
+            limit.curve.min_with(&limit.slopes, Fine::from(now).raw(), n.total);
             limit.forgiven = 0;
-            n.own_fit = Fine::from_raw(limit.curve.time_at(n.total)).ceil();
+            n.own_fit = Fine::from_raw(limit.curve.time_at(&limit.slopes, n.total)).ceil();
         }
         let virtual_time = n.virtual_time;
         let p = &mut self.nodes[parent];
@@ -286,15 +286,15 @@ impl ShareTree {
                 n.active -= 1;
                 leaves = n.active == 0;
             }
-            if let Some(curve) = &n.curve {
-                n.virtual_time = curve.time_at(n.total).saturating_add(n.adjustment);
+            if let (Some(slopes), Some(curve)) = (&n.slopes, &n.curve) {
+                n.virtual_time = curve.time_at(slopes, n.total).saturating_add(n.adjustment);
             }
             if n.virtual_time < least {
                 n.adjustment += least - n.virtual_time;
                 n.virtual_time = least;
             }
             if let Some(limit) = &mut n.limit {
-                let mut at = limit.curve.time_at(n.total).saturating_add(limit.forgiven);
+                let mut at = limit.curve.time_at(&limit.slopes, n.total).saturating_add(limit.forgiven);
                 let earliest = Fine::from(now).raw().saturating_sub(limit.slack);
                 if at < earliest {
                     limit.forgiven += earliest - at;
