@@ -3,13 +3,15 @@
 use crate::cbq;
 use crate::diagnostic::{Diagnostic, Severity, Trouble};
 use crate::hfsc::{self, Guarantee};
-use crate::plan::{Filter, Interface, Options, Plan, RedDefaults};
+use crate::plan::{Action, Attach, Filter, Interface, Options, Plan, RedDefaults};
 use crate::precedence;
 use crate::source::Place;
 use crate::tree::Shape;
 use std::collections::HashMap;
 use std::ops::Deref;
 use weir_core::classify::Classifier;
+use weir_core::meter::{self, Conditioners};
+use weir_core::packet::Dscp;
 use weir_core::queue::{Link, ParamError, Params, Value};
 use weir_core::sched::{Class, Node, Registry, Tree};
 use weir_core::units::Rate;
@@ -43,6 +45,9 @@ pub struct Built {
     pub filters: Vec<BuiltFilter>,
     /// Where packets go that no filter matches.
     pub default_leaf: u32,
+    /// What is done with the packets before: the conditioners of the interface by which they come,
+    /// see `View::entrance`. `None` where there are none.
+    pub conditioners: Option<Conditioners>,
     /// The token bucket in front of a real link; `None` where there is no bandwidth to keep.
     pub regulator: Option<Regulator>,
     /// False if filters use the ECN bits as code points of their own.
@@ -152,6 +157,53 @@ impl View<'_> {
         (!rate.is_zero()).then(|| Regulator::new(rate, self.interface.tbrsize))
     }
 
+    /// The interface by which the packets come that leave by this one, as far as the file says:
+    /// - the other port of its bridge (`attach bridge`);
+    /// - itself, where the file has no other: then what its port receives is what enters it;
+    /// - else the only other interface that has conditioners.
+    pub fn entrance(&self) -> Option<View<'_>> {
+        let view = |interface| View { plan: self.plan, interface };
+        let all = &self.plan.interfaces;
+        if let Attach::Bridge(peer) = &self.interface.attach {
+            return all.iter().find(|i| i.name == *peer).map(view);
+        }
+        let to_here =
+            |i: &&Interface| matches!(&i.attach, Attach::Bridge(peer) if *peer == self.interface.name);
+        if let Some(peer) = all.iter().find(to_here) {
+            return Some(view(peer));
+        }
+        if let [only] = &all[..] {
+            return Some(view(only));
+        }
+        let mut others = self.other_entrances();
+        others.next().filter(|_| others.next().is_none()).map(view)
+    }
+
+    fn other_entrances(&self) -> impl Iterator<Item = &Interface> {
+        let name = &self.interface.name;
+        self.plan.interfaces.iter().filter(move |i| i.name != *name && !i.conditioners.is_empty())
+    }
+
+    /// The interface's own conditioners with their filters: for the port through which the packets
+    /// leave that enter by it.
+    ///
+    /// # Errors
+    /// A diagnostic for what the conditioners refuse; `read` has refused it already.
+    pub fn conditioners(&self) -> Result<Option<Conditioners>, Diagnostic> {
+        let all = &self.interface.conditioners;
+        let Some(first) = all.first() else { return Ok(None) };
+        // Filters that name a class are not here, so every name is one of `all`.
+        let mut number = |name: &str| all.iter().position(|c| c.name == name).unwrap_or(0) as u32;
+        let compiled = precedence::compile(self.interface, &[], true, &mut number);
+        let named: Vec<(String, meter::Action)> =
+            all.iter().map(|c| (c.name.clone(), action(&c.action))).collect();
+        Conditioners::new(compiled.classifier, &named).map(Some).map_err(|error| {
+            let place = all.iter().find(|c| c.name == error.class).map_or(first.place, |c| c.place);
+            let found = format!("`{}` cannot be {}", error.field, error.found);
+            self.refuse(place, found, format!("expected {}", error.expected))
+        })
+    }
+
     /// What HFSC's real-time curves come to: each leaf class's longest delay for its burst.
     pub fn guarantees(&self, registry: &Registry, link: &Link) -> Vec<Guarantee> {
         hfsc::guarantees(&Shape::of(self.interface, registry), link)
@@ -252,6 +304,7 @@ impl View<'_> {
         let compiled = precedence::compile(&lowered.interface, &controls, false, &mut number);
         Ok(Built {
             default_leaf: tree.default_leaf.unwrap_or(0),
+            conditioners: self.entrance().map_or(Ok(None), |entrance| entrance.conditioners())?,
             regulator: self.regulator(),
             ecn: !self.interface.ecn_is_off(),
             warnings: self.warnings(link),
@@ -283,13 +336,7 @@ impl View<'_> {
                 }
             }
         }
-        let conditioners_run = registry.find("cdnr").is_some_and(|e| e.build.is_some());
-        match self.interface.conditioners.first() {
-            Some(first) if !conditioners_run => {
-                Err(self.refuse(first.place, "conditioners cannot run yet", HELP))
-            }
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     /// What a discipline refused, at the line and column that asked for it.
@@ -331,6 +378,30 @@ impl View<'_> {
                     .diagnostic(Severity::Warning, Trouble::new(self.interface.place, message, help)),
             );
         }
+        if self.entrance().is_none() && self.other_entrances().nth(1).is_some() {
+            let names: Vec<String> = self.other_entrances().map(|i| format!("`{}`", i.name)).collect();
+            let message = format!(
+                "conditioners of {} do not run at the egress of `{}`: by which of them a packet came is not said",
+                names.join(" and "),
+                self.interface.name
+            );
+            let help = "pair the interfaces by `attach bridge PEER`, or keep one entrance in the file";
+            let trouble = Trouble::new(self.interface.place, message, help);
+            said.push(self.plan.source.diagnostic(Severity::Warning, trouble));
+        }
         said
+    }
+}
+
+/// An action as the meters take it.
+fn action(plan: &Action) -> meter::Action {
+    match plan {
+        Action::Pass => meter::Action::Pass,
+        Action::Drop => meter::Action::Drop,
+        Action::Mark(byte) => meter::Action::Mark(Dscp::of_tos(*byte)),
+        Action::Conditioner(name) => meter::Action::Conditioner(name.clone()),
+        Action::Meter { meter, actions } => {
+            meter::Action::Meter { meter: *meter, actions: actions.iter().map(action).collect() }
+        }
     }
 }

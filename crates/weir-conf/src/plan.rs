@@ -3,9 +3,10 @@
 
 use crate::source::{Place, Source};
 use std::sync::Arc;
+pub use weir_core::meter::Meter;
 use weir_core::packet::Family;
 use weir_core::queue::{Kind, ParamSpec, Params, Value};
-use weir_core::units::{Duration, Rate};
+use weir_core::units::Rate;
 
 /// The rate of an interface whose line gives no `bandwidth`.
 pub const DEFAULT_BANDWIDTH: Rate = Rate::from_mbps(100);
@@ -294,58 +295,4 @@ pub enum Action {
         /// One action for each result, the best first: in and out, or green, yellow and red.
         actions: Vec<Action>,
     },
-}
-
-/// Meters of conditioners.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Meter {
-    /// `tbmeter`: one token bucket; in or out.
-    TokenBucket {
-        /// Its rate.
-        rate: Rate,
-        /// Its depth, bytes.
-        depth: u64,
-    },
-    /// `srtcm`: single rate, three colours (RFC 2697).
-    SingleRate {
-        /// Committed rate.
-        rate: Rate,
-        /// Committed burst, bytes.
-        burst: u64,
-        /// Excess burst, bytes.
-        excess: u64,
-        /// Whether the colour that a packet comes with counts.
-        aware: bool,
-    },
-    /// `trtcm`: two rates, three colours (RFC 2698), or RFC 4115's, as `trtcm4115`.
-    TwoRate {
-        /// Committed rate.
-        rate: Rate,
-        /// Committed burst, bytes.
-        burst: u64,
-        /// Peak rate; RFC 4115's excess rate.
-        peak: Rate,
-        /// Peak burst, bytes; RFC 4115's excess burst.
-        peak_burst: u64,
-        /// Whether the colour that a packet comes with counts.
-        aware: bool,
-        /// RFC 4115 instead of RFC 2698.
-        rfc4115: bool,
-    },
-    /// `tswtcm`: time sliding window, three colours (RFC 2859).
-    TimeWindow {
-        /// Committed rate.
-        rate: Rate,
-        /// Peak rate.
-        peak: Rate,
-        /// Length of the window.
-        window: Duration,
-    },
-}
-
-impl Meter {
-    /// How many results it has.
-    pub fn results(&self) -> usize {
-        if matches!(self, Meter::TokenBucket { .. }) { 2 } else { 3 }
-    }
 }

@@ -337,3 +337,47 @@ fn disciplines_stand_in_one_another_to_a_depth() {
     let said = nested(5_000).diagnostics;
     assert_eq!(said[0].message, "more than 16 disciplines in one another");
 }
+
+const EDGE: &str = "interface in0
+conditioner in0 premium <tbmeter 8K 500 <mark EF><drop>>
+filter in0 premium 0 5001 0 0 udp
+interface out0 bandwidth 10M cdnr\n";
+
+/// Packets of 100 bytes to UDP port 5001, all at once: code points of those that pass.
+fn conditioned(text: &str, interface: &str) -> Vec<u8> {
+    let registry = Registry::builtin();
+    let plan = plan(text);
+    let view = plan.interface(interface).unwrap();
+    let built = view.build(&registry, link(10)).unwrap();
+    let Some(mut conditioners) = built.conditioners else { return vec![0; 8] };
+    let key = packet_spec::parse("udp 10.0.0.1:1 > 10.0.0.2:5001").unwrap();
+    let mut random = weir_core::Random::new(1);
+    let judged = (0..8).map(|_| conditioners.judge(weir_core::units::Instant::ZERO, 100, &key, &mut random));
+    judged.filter(|j| j.passes).map(|j| j.dscp).collect()
+}
+
+/// A port gets the conditioners of the interface by which its packets come.
+#[test]
+fn conditioners_stand_at_the_entrance() {
+    let marked = vec![46; 5];
+    assert_eq!(conditioned(EDGE, "out0"), marked, "the other interface");
+    assert_eq!(conditioned(EDGE, "in0"), [0; 8], "what enters by out0 has no conditioner");
+    let alone = EDGE.replace("interface out0 bandwidth 10M cdnr\n", "");
+    assert_eq!(conditioned(&alone, "in0"), marked, "the only interface");
+    let cdnr = alone.replace("interface in0", "interface in0 bandwidth 10M cdnr");
+    assert_eq!(conditioned(&cdnr, ""), marked);
+    // A bridge says who belongs to whom, from either side.
+    let second = "interface in1\nconditioner in1 x <drop>\nfilter in1 x 0 5001 0 0 udp\n";
+    for (from, to) in [("in0\n", "in0 attach bridge out0\n"), ("out0 b", "out0 attach bridge in0 b")] {
+        let bridged = format!("{second}{}", EDGE.replacen(from, to, 1));
+        assert_eq!(conditioned(&bridged, "out0"), marked, "{bridged}");
+        assert_eq!(conditioned(&bridged, "in0"), [0; 8]);
+    }
+    // Two entrances without a bridge: neither runs, and that is said.
+    let two = format!("{second}{EDGE}");
+    assert_eq!(conditioned(&two, "out0"), [0; 8]);
+    let registry = Registry::builtin();
+    let plan = plan(&two);
+    let warnings = plan.interface("out0").unwrap().build(&registry, link(10)).unwrap().warnings;
+    assert!(warnings[0].message.starts_with("conditioners of `in1` and `in0` do not run"), "{warnings:?}");
+}

@@ -90,7 +90,8 @@ pub struct PortState {
     pub reassigned_packets: u64,
     /// All classes together.
     pub total: Books,
-    /// The classes in the order of the configuration.
+    /// The classes in the order of the configuration; then the conditioners and their meters,
+    /// which have no account.
     pub classes: Vec<ClassState>,
 }
 
@@ -168,6 +169,11 @@ pub fn port_state(port: &Port) -> PortState {
             Some(class) => class.books = books,
             None => classes.push(ClassState { name: info.name.clone(), books, values: BTreeMap::new() }),
         }
+    }
+    if let Some(conditioners) = port.conditioners() {
+        let mut values = Values::default();
+        conditioners.visit_stats(&mut values);
+        classes.extend(values.0);
     }
     let backlog = port.backlog();
     PortState {

@@ -197,8 +197,9 @@ impl Direction {
             book.delay = self.delay.of(&read.key);
         }
         let len = self.pool.len_bytes(frame);
+        let meta = port.condition(now, len, frame, &read.key);
         if let Some(observer) = &mut self.observer {
-            observer.arrived(self.index, now, &read.key, port.classify(&read.key), len);
+            observer.arrived(self.index, now, &read.key, meta.leaf, len);
         }
         let mut desk = Desk {
             index: self.index,
@@ -209,7 +210,7 @@ impl Direction {
             ecn: *ecn,
             rewritten: &mut self.rewritten,
         };
-        let _ = port.receive(now, len, frame, &read.key, &mut |event| desk.handle(event));
+        let _ = port.offer(now, meta, &mut |event| desk.handle(event));
     }
 
     /// Does what the port has due up to `now`.

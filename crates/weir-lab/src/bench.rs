@@ -338,7 +338,9 @@ fn begin(with: Value) -> Result<Option<Up>, String> {
         managed: built.map(|built| {
             let wire = WireConfig::Regulator { depth_bytes: 1 << 20 };
             let config = PortConfig::new(fast_link(), wire);
-            Managed { port: Port::new(config, built.tree, built.classifier), ecn: built.ecn }
+            let mut port = Port::new(config, built.tree, built.classifier);
+            port.set_conditioners(built.conditioners);
+            Managed { port, ecn: built.ecn }
         }),
         delay: Delay::default(),
     };

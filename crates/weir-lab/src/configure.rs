@@ -1,6 +1,7 @@
 //! From a configuration's text to what a managed port is built from.
 
 use weir_core::classify::Classifier;
+use weir_core::meter::Conditioners;
 use weir_core::queue::{Leaf, Link};
 use weir_core::sched::{Fifo, LeafInfo, Registry, Tree};
 
@@ -8,6 +9,7 @@ use weir_core::sched::{Fifo, LeafInfo, Registry, Tree};
 pub(crate) struct Built {
     pub(crate) tree: Tree,
     pub(crate) classifier: Classifier,
+    pub(crate) conditioners: Option<Conditioners>,
     pub(crate) discipline: String,
     pub(crate) ecn: bool,
 }
@@ -27,7 +29,8 @@ pub(crate) fn configure(
     let view = plan.interface(interface.unwrap_or("")).map_err(|e| e.to_string())?;
     let built = view.build(&registry, link).map_err(|e| e.to_string())?;
     let discipline = view.discipline.as_ref().map_or("fifoq", |d| d.name.as_str()).to_string();
-    Ok(Built { tree: built.tree, classifier: built.classifier, discipline, ecn: built.ecn })
+    let (tree, classifier, conditioners) = (built.tree, built.classifier, built.conditioners);
+    Ok(Built { tree, classifier, conditioners, discipline, ecn: built.ecn })
 }
 
 /// A FIFO of `limit` packets, for an egress that no configuration manages.
@@ -37,6 +40,7 @@ pub(crate) fn fifo(limit: u32) -> Built {
     Built {
         tree: Tree { discipline, leaves, default_leaf: Some(0) },
         classifier: Classifier::empty(),
+        conditioners: None,
         discipline: "fifo".into(),
         ecn: true,
     }

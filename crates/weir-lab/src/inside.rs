@@ -173,7 +173,8 @@ fn manage(
             .collect(),
         leaves: built.tree.leaves.iter().map(|l| l.name.clone()).collect(),
     };
-    let port = Port::new(config, built.tree, built.classifier);
+    let mut port = Port::new(config, built.tree, built.classifier);
+    port.set_conditioners(built.conditioners);
     let side = Side {
         interface: SIDES[side].into(),
         managed: Some(Managed { port, ecn: built.ecn }),

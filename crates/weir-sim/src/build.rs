@@ -149,13 +149,14 @@ fn ports(
             ..PortConfig::new(core_link(link), wire)
         };
         directions[direction].egress = Egress::Port(ports.len() as u32);
+        let mut port = Port::new(config, built.tree, built.classifier);
+        port.set_conditioners(built.conditioners);
         ports.push(Managed {
-            port: Port::new(config, built.tree, built.classifier),
+            port,
             report,
             direction: direction as u32,
             ecn: built.ecn,
             asserted,
-            leaves: vec![None; 2 * copies.len()],
             ring_max: 0,
         });
     };
@@ -194,6 +195,7 @@ pub fn fifo(limit: u32) -> Built {
     Built {
         tree: Tree { discipline, leaves, default_leaf: Some(0) },
         classifier: Classifier::empty(),
+        conditioners: None,
         discipline: "fifo".into(),
         ecn: true,
     }

@@ -39,6 +39,7 @@ pub use managed::{run, run_registered};
 use std::fmt;
 use std::io;
 use weir_core::classify::Classifier;
+use weir_core::meter::Conditioners;
 use weir_core::queue::Link;
 use weir_core::sched::Tree;
 use weir_scenario::{Report, Scenario, Time};
@@ -82,6 +83,8 @@ pub struct Built {
     pub tree: Tree,
     /// The filters; their classes are the tree's leaves.
     pub classifier: Classifier,
+    /// What stands in front of both; `None` for nothing.
+    pub conditioners: Option<Conditioners>,
     /// The discipline's name, for the report.
     pub discipline: String,
     /// Whether the two ECN bits mean congestion.

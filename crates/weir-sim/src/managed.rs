@@ -61,6 +61,7 @@ fn port(
     Ok(Built {
         tree: built.tree,
         classifier: built.classifier,
+        conditioners: built.conditioners,
         discipline: discipline.to_string(),
         ecn: built.ecn,
     })

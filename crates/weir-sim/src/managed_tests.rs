@@ -58,3 +58,40 @@ fn another_bandwidth_is_noted() {
     let note = report.meta.notes.iter().find(|note| note.contains("bandwidth 5M")).unwrap();
     assert!(note.contains("has 10M"), "{note}");
 }
+
+/// An edge marks what keeps its profile and drops the rest; the next box knows the mark, and the
+/// report of each says what died where.
+#[test]
+fn a_mark_is_carried_to_the_next_box() {
+    let edge = "interface em0 bandwidth 100M cdnr\\n\
+                conditioner em0 premium <tbmeter 2M 3000 <mark EF><drop>>\\n\
+                filter em0 premium 0 5002 0 0 17\\n";
+    let core = "interface em0 bandwidth 10M priq\\nclass priq em0 hi NULL priority 1\\n\
+                class priq em0 lo NULL priority 0 default\\nfilter em0 hi 0 0 0 0 0 dscp EF\\n";
+    let run = |edge: &str| {
+        let text = format!(
+            "duration = \"4s\"\n[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n\
+             [[link]]\na = \"a\"\nb = \"edge\"\nrate = \"100M\"\n\
+             [[link]]\na = \"edge\"\nb = \"core\"\nrate = \"100M\"\n\
+             [[link]]\na = \"core\"\nb = \"b\"\nrate = \"10M\"\n\
+             [[port]]\nat = \"edge\"\nto = \"core\"\ntext = \"{edge}\"\n\
+             [[port]]\nat = \"core\"\nto = \"b\"\ntext = \"{core}\"\n\
+             [[flow]]\nname = \"p\"\nfrom = \"a\"\nto = \"b\"\nkind = \"udp\"\nport = 5002\nsize = 500\nrate = \"4M\"\n\
+             [[flow]]\nname = \"q\"\nfrom = \"a\"\nto = \"b\"\nkind = \"udp\"\nport = 5003\nsize = 500\nrate = \"1M\"\n"
+        );
+        let scenario = Scenario::from_toml("test.toml", &text).unwrap_or_else(|errors| panic!("{errors}"));
+        run(&scenario, Options::default()).unwrap()
+    };
+    let report = run(edge);
+    let bps = |class: &str| report.ports[1].class(class).unwrap().sent.bytes as f64 * 2.0;
+    assert!((bps("hi") - 2e6).abs() < 2e4, "{}", bps("hi"));
+    assert!((bps("lo") - 1e6).abs() < 2e4, "{}", bps("lo"));
+    let all = &report.ports[0].classes[0];
+    let policed = all.dropped.iter().find(|(reason, _)| reason.as_str() == "policed").unwrap().1;
+    let gone = all.sent.packets + policed.packets + all.left.packets;
+    assert_eq!(all.offered.packets, gone);
+    assert!((policed.bytes as f64 * 2.0 - 2e6).abs() < 2e4, "{}", policed.bytes);
+    // Reversed: without the edge everything is best effort.
+    let report = run("interface em0 bandwidth 100M fifoq\\n");
+    assert_eq!(report.ports[1].class("hi").unwrap().sent.packets, 0);
+}

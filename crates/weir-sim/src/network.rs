@@ -71,8 +71,6 @@ pub struct Managed {
     pub ecn: bool,
     /// The leaf asserted for each flow; `END` for none.
     pub asserted: Vec<u32>,
-    /// The leaf of each flow and direction, with the tos byte that it is for.
-    pub leaves: Vec<Option<(u8, u32)>>,
     /// Most packets that its ring held.
     pub ring_max: u32,
 }
@@ -189,16 +187,10 @@ impl Network<'_> {
     fn offer(&mut self, port: u32, index: PacketIndex) {
         let packet = *self.packets.get(index);
         let managed = &mut self.ports[port as usize];
-        let way = packet.flow as usize * 2 + usize::from(packet.to_side & 1);
         let key = self.flows[packet.flow as usize].keys[usize::from(packet.to_side & 1)].with_tos(packet.tos);
-        let leaf = match managed.leaves[way] {
-            Some((tos, leaf)) if tos == packet.tos => leaf,
-            _ => {
-                let leaf = managed.port.classify(&key);
-                managed.leaves[way] = Some((packet.tos, leaf));
-                leaf
-            }
-        };
+        let now = self.now;
+        let meta = managed.port.condition(now, packet.len, FrameRef(index), &key);
+        let leaf = meta.leaf;
         if let Some(report) = managed.report {
             let asserted = managed.asserted[packet.flow as usize];
             if packet.to_side == 1 && asserted != END && asserted != leaf {
@@ -207,9 +199,8 @@ impl Network<'_> {
             let at = self.now.as_nanos();
             self.recorder.offered(report, leaf as usize, u64::from(packet.len), at);
         }
-        let now = self.now;
         self.drive(port, |port, host| {
-            port.receive(now, packet.len, FrameRef(index), &key, &mut |event| host(event));
+            port.offer(now, meta, &mut |event| host(event));
         });
     }
 

@@ -12,7 +12,7 @@ use weir_scenario::report::Report;
 
 fn built(node: &Node, classifier: Classifier, link: Link) -> Built {
     let tree = Registry::builtin().build(node, link).unwrap();
-    Built { tree, classifier, discipline: node.discipline.clone(), ecn: true }
+    Built { tree, classifier, conditioners: None, discipline: node.discipline.clone(), ecn: true }
 }
 
 fn run(text: &str, seed: u64, node: &Node, classifier: &Classifier) -> Report {
@@ -115,7 +115,7 @@ fn spread_red() -> Built {
     let discipline = Box::new(weir_core::sched::Fifo::new(leaf));
     let leaves = vec![LeafInfo { name: "all".into(), terminal: true }];
     let tree = Tree { discipline, leaves, default_leaf: Some(0) };
-    Built { tree, classifier: Classifier::empty(), discipline: "red".into(), ecn: true }
+    Built { tree, classifier: Classifier::empty(), conditioners: None, discipline: "red".into(), ecn: true }
 }
 
 /// What a run shows from 20 s on, when the overshoot of the first slow start is over.

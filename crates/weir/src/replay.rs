@@ -186,7 +186,7 @@ pub fn replay(trace: &mut Trace, port: &mut Port, out: impl Write) -> Result<Sum
         }
         recorder.now = record.at;
         let mut meta = Meta::new(record.len_bytes, record.at, FrameRef(index as u32));
-        let (label, key) = match record.content {
+        let label = match record.content {
             Content::Class { class, dscp } => {
                 let label = labels.find(class).ok_or_else(|| ReplayError::Class {
                     packet: index,
@@ -198,11 +198,12 @@ pub fn replay(trace: &mut Trace, port: &mut Port, out: impl Write) -> Result<Sum
                 (meta.flow, meta.src_hash, meta.dst_hash, meta.src_port) = (flow, flow, flow, flow as u16);
                 meta.leaf = labels.labels[label].1.unwrap_or(0);
                 meta.dscp = dscp.unwrap_or(0);
-                (label, None)
+                label
             }
             Content::Frame(bytes) => {
                 let key = dissect(bytes).key;
-                (labels.of_leaf(port, port.classify(&key)), Some(key))
+                meta = port.condition(record.at, meta.len, meta.frame, &key);
+                labels.of_leaf(port, meta.leaf)
             }
         };
         for (name, _) in &labels.labels[recorder.summary.classes.len()..] {
@@ -211,10 +212,7 @@ pub fn replay(trace: &mut Trace, port: &mut Port, out: impl Write) -> Result<Sum
         recorder.label_of.push(label as u32);
         recorder.summary.packets += 1;
         recorder.summary.classes[label].offered_packets += 1;
-        match key {
-            Some(key) => port.receive(record.at, meta.len, meta.frame, &key, &mut |e| recorder.record(e)),
-            None => port.offer(record.at, meta, &mut |e| recorder.record(e)),
-        };
+        port.offer(record.at, meta, &mut |e| recorder.record(e));
         if let Some(e) = recorder.error.take() {
             return Err(ReplayError::Output(e));
         }

@@ -7,6 +7,11 @@
 //!   virtual order, so lateness of the host adds burst and never changes a rate);
 //! - take what the port tells through the `Event`s: packets that left and packets that died.
 //!
+//! What enters walks conditioners -> class filters -> tree -> wire: `set_conditioners` puts the
+//! conditioners of the interface by which packets come in front of the tree of the one by which
+//! they leave. A marked packet is classified by its mark; a policed one is counted in the class
+//! that it would have gone to.
+//!
 //! At one instant arrivals come before completions: `receive` at t does what was due before t,
 //! `advance` to t what is due at t too.
 
@@ -17,6 +22,7 @@ pub use ledger::Account;
 pub use wire::{Refill, WireConfig};
 
 use crate::classify::Classifier;
+use crate::meter::{Conditioners, Judgement};
 use crate::packet::{FrameRef, Key, Meta, PacketId, State};
 use crate::queue::{
     Backlog, Broken, Child, Cx, DropReason, Head, Leaf, Link, Next, ParamError, Params, Verdict, Visit,
@@ -91,6 +97,7 @@ pub struct Port {
     wire: Wire,
     timer: Option<Timer>,
     classifier: Classifier,
+    conditioners: Option<Conditioners>,
     leaves: Vec<LeafInfo>,
     default_leaf: u32,
     ledger: Ledger,
@@ -114,6 +121,7 @@ impl Port {
             wire: Wire::new(config.wire, &config.link),
             timer: None,
             classifier,
+            conditioners: None,
             default_leaf: tree.default_leaf.unwrap_or(0),
             leaves: tree.leaves,
             tree: Child::inner(tree.discipline),
@@ -129,7 +137,7 @@ impl Port {
         }
     }
 
-    /// Takes a frame of `len` bytes whose headers say `key`: classifies and offers it.
+    /// Takes a frame of `len` bytes whose headers say `key`: conditions, classifies and offers it.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -138,19 +146,36 @@ impl Port {
         key: &Key,
         host: &mut impl FnMut(Event<'_>),
     ) -> Verdict {
+        let meta = self.condition(now, len, frame, key);
+        self.offer(now, meta, host)
+    }
+
+    /// What `receive` would offer, for hosts that want to know the class first: the packet as the
+    /// conditioners leave it, with its leaf. One that they drop comes back as `State::Dropped`, and
+    /// `offer` counts its death. Each packet is to be conditioned once.
+    pub fn condition(&mut self, now: Instant, len: u32, frame: FrameRef, key: &Key) -> Meta {
         let mut meta = Meta::new(len, now, frame);
-        meta.leaf = self.classify(key);
+        meta.dscp = key.tos >> 2;
+        if let Some(conditioners) = &mut self.conditioners {
+            let now = now.max(self.cx.now);
+            let Judgement { passes, dscp, colour } = conditioners.judge(now, len, key, &mut self.cx.random);
+            (meta.dscp, meta.colour) = (dscp, colour);
+            if !passes {
+                meta.state = State::Dropped;
+            }
+        }
+        let marked = key.with_tos((meta.dscp << 2) | (key.tos & 3));
+        meta.leaf = self.classify(&marked);
         meta.flow = key.flow_hash(self.salt);
         meta.src_hash = key.src_hash(self.salt);
         meta.dst_hash = key.dst_hash(self.salt);
         (meta.src_port, meta.dst_port) = (key.src_port, key.dst_port);
         meta.protocol = key.protocol;
-        meta.dscp = key.tos >> 2;
         meta.ecn = if self.ecn { key.tos & 3 } else { 0 };
-        self.offer(now, meta, host)
+        meta
     }
 
-    /// The leaf for packets with that key.
+    /// The leaf for packets with that key that no conditioner marks.
     pub fn classify(&self, key: &Key) -> u32 {
         self.classifier.classify(key).map_or(self.default_leaf, |found| found.class)
     }
@@ -163,10 +188,16 @@ impl Port {
         if meta.leaf as usize >= self.leaves.len() {
             meta.leaf = self.default_leaf;
         }
+        let policed = meta.state == State::Dropped;
         (meta.arrival, meta.enqueued, meta.state) = (now, now, State::Queued);
         meta.order = self.order;
         self.order = self.order.wrapping_add(1);
         self.ledger.offered(meta.leaf, meta.len);
+        if policed {
+            self.ledger.dropped(meta.leaf, meta.len, DropReason::Policed);
+            host(Event::Dropped(&meta, DropReason::Policed));
+            return Verdict::Dropped;
+        }
         let verdict = match self.cx.packets.insert(meta) {
             Ok(id) => self.tree.enqueue(&mut self.cx, id),
             Err(meta) => {
@@ -294,6 +325,15 @@ impl Port {
     /// Replaces the classifier; its classes must be leaves of the present tree.
     pub fn set_classifier(&mut self, classifier: Classifier) {
         self.classifier = classifier;
+    }
+
+    /// Puts conditioners in front of the tree, or takes them away. Their buckets are full.
+    pub fn set_conditioners(&mut self, conditioners: Option<Conditioners>) {
+        self.conditioners = conditioners;
+    }
+    /// The conditioners in front of the tree.
+    pub fn conditioners(&self) -> Option<&Conditioners> {
+        self.conditioners.as_ref()
     }
 
     /// Drops everything that waits in the tree; what is in the ring still leaves.

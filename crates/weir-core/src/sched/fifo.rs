@@ -76,6 +76,16 @@ pub(super) const PIE: Entry = Entry {
     build: Some(|node, builder| one_queue(Of::Pie, node, builder)),
 };
 
+/// An interface for conditioners: its own queue is plain.
+pub(super) const CDNR: Entry = Entry {
+    name: "cdnr",
+    aliases: &[],
+    source: include_str!("../meter/conditioner.rs"),
+    params: &[],
+    classes: Classes::None,
+    build: Some(|node, builder| one_queue(Of::Tail, node, builder)),
+};
+
 fn one_queue(aqm: Of, node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
     Ok(Box::new(Fifo::new(aqm.discipline(&node.params, &builder.link)?)))
 }

@@ -1,7 +1,6 @@
 //! Schedulers: who goes next, and when. One file or folder each; `registry` lists them all.
 
 mod cbq;
-mod declared;
 mod drr;
 mod dualpi2;
 mod fifo;

@@ -27,7 +27,7 @@ const BUILTIN: &[Entry] = &[
     super::fifo::BLUE,
     super::fifo::CODEL,
     super::fifo::PIE,
-    super::declared::CDNR,
+    super::fifo::CDNR,
 ];
 
 /// Builds a discipline from its node, its classes in the order of the file.

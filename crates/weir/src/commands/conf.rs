@@ -92,6 +92,7 @@ pub fn replay(
         ecn: built.ecn,
     };
     let mut port = Port::new(config, built.tree, built.classifier);
+    port.set_conditioners(built.conditioners);
     let output: Box<dyn Write> = match out {
         Some(path) => Box::new(
             std::fs::File::create(path).map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?,

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weir_conf::plan::Attach;
+use weir_core::classify::Classifier;
 use weir_core::port::{Port, PortConfig, WireConfig};
-use weir_core::sched::Registry;
+use weir_core::sched::{Node, Registry};
 use weir_engine::control::Snapshot;
 use weir_engine::direction::{Delay, Managed};
 use weir_engine::up::{Setup, Side, up as bring_up};
@@ -28,16 +29,21 @@ pub fn up(conf: &Path, socket: &Path) -> Done {
     if !weir_io::sys::is_root() {
         return Err(Failure::impossible("raw sockets need root"));
     }
-    let side = |name: &str| -> Result<Side, Failure> {
-        let managed = match plan.interfaces.iter().any(|i| i.name == name) {
-            true => Some(managed(&plan, name, &registry)?),
-            false => None,
+    let declared = |name: &str| plan.interfaces.iter().find(|i| i.name == name);
+    let side = |name: &str, peer: &str| -> Result<Side, Failure> {
+        let managed = match (declared(name), declared(peer)) {
+            (Some(_), _) => Some(managed(&plan, name, &registry)?),
+            // What enters by the peer is conditioned, though nothing is said about where it leaves.
+            (None, Some(entrance)) if !entrance.conditioners.is_empty() => {
+                Some(conditioned(&plan, peer, &registry)?)
+            }
+            _ => None,
         };
         Ok(Side { interface: name.to_owned(), managed, delay: Delay::default() })
     };
     let setup = Setup {
-        left: side(&left)?,
-        right: side(&right)?,
+        left: side(&left, &right)?,
+        right: side(&right, &left)?,
         pool: PoolSize::default(),
         pace: Pace::default(),
         socket: Some(socket.to_owned()),
@@ -98,7 +104,20 @@ fn managed(plan: &weir_conf::Plan, name: &str, registry: &Registry) -> Result<Ma
     };
     let mut config = PortConfig::new(link, wire);
     config.ecn = built.ecn;
-    Ok(Managed { port: Port::new(config, built.tree, built.classifier), ecn: built.ecn })
+    let mut port = Port::new(config, built.tree, built.classifier);
+    port.set_conditioners(built.conditioners);
+    Ok(Managed { port, ecn: built.ecn })
+}
+
+/// An egress without a discipline, for what comes in by `entrance`.
+fn conditioned(plan: &weir_conf::Plan, entrance: &str, registry: &Registry) -> Result<Managed, Failure> {
+    let view = plan.interface(entrance).map_err(Failure::usage)?;
+    let link = view.link(MTU);
+    let plain = Node { discipline: "fifoq".into(), ..Node::default() };
+    let tree = registry.build(&plain, link).map_err(Failure::usage)?;
+    let mut port = Port::new(PortConfig::new(link, WireConfig::Open), tree, Classifier::empty());
+    port.set_conditioners(view.conditioners().map_err(Failure::usage)?);
+    Ok(Managed { port, ecn: true })
 }
 
 /// `weir stats`.
