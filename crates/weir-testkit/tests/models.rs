@@ -4,11 +4,12 @@ use weir_core::Random;
 use weir_core::classify::Classifier;
 use weir_core::packet::{FrameRef, Meta};
 use weir_core::port::{Event, Port, PortConfig, Refill, WireConfig};
-use weir_core::queue::{Curve, Link, Params, Value};
+use weir_core::queue::{Curve, Cx, Link, Next, Params, Value, Visit};
 use weir_core::sched::{Class, Node, Registry};
 use weir_core::units::{Duration, Fraction, Instant, Rate};
 use weir_testkit::model::{
-    DeficitRoundRobin, Gps, Job, PiecewiseCurve, Served, ShareClass, TokenBucket, deadlines, fluid_shares,
+    DeficitRoundRobin, Gps, Job, PiecewiseCurve, RedAverage, Served, ShareClass, TokenBucket, deadlines,
+    fluid_shares,
 };
 
 #[derive(Clone, Copy)]
@@ -137,6 +138,72 @@ fn the_meters_bucket_is_never_too_generous() {
             TokenBucket::new(bps, depth_bytes - 64).first_violation(&passed).is_some(),
             "{bps}: reversed"
         );
+    }
+}
+
+/// Reads one value of a discipline's statistics.
+struct Read(&'static str, Option<i64>);
+impl Visit for Read {
+    fn class(&mut self, _: &str, _: u32) {}
+    fn value(&mut self, name: &'static str, _: &'static str, value: i64) {
+        if name == self.0 {
+            self.1 = Some(value);
+        }
+    }
+}
+
+/// The largest difference between RED's average and the model's, in packets, over bursts, drains
+/// and pauses.
+fn average_error(weight: u64, model_weight: u64, seed: u64) -> f64 {
+    let link = Link::new(Rate::from_mbps(10), 0, 1_514);
+    let node = classless(
+        "red",
+        &[
+            ("weight", Value::Count(weight)),
+            ("qlimit", Value::Count(500)),
+            ("thmin", Value::Count(300)),
+            ("thmax", Value::Count(400)),
+        ],
+    );
+    let mut tree = Registry::builtin().build(&node, link).expect("a valid configuration").discipline;
+    let (mut cx, mut random) = (Cx::new(1_000, link, seed), Random::new(seed));
+    // 1000 bytes at 10 Mbit/s.
+    let mut model = RedAverage::new(1.0 / model_weight as f64, 800_000.0);
+    let mut worst: f64 = 0.0;
+    let mut filling = true;
+    for n in 0..30_000u32 {
+        let backlog = tree.backlog().packets;
+        filling = if filling { backlog < 150 } else { backlog == 0 };
+        cx.now += Duration::from_nanos(random.below(if backlog == 0 { 60_000_000 } else { 100_000 }));
+        if random.below(10) < if filling { 7 } else { 3 } {
+            let id = cx.packets.insert(Meta::new(500, cx.now, FrameRef(n))).expect("there is room");
+            let exact = model.arrive(cx.now.as_nanos(), backlog);
+            let _ = tree.enqueue(&mut cx, id);
+            let mut read = Read("average", None);
+            tree.visit_stats(&mut read);
+            let average = read.1.expect("RED shows its average") as f64 / 1_000.0;
+            worst = worst.max((average - exact).abs());
+        } else if let Next::Packet(id) = tree.dequeue(&mut cx) {
+            cx.packets.remove(id);
+            if tree.is_empty() {
+                model.emptied(cx.now.as_nanos());
+            }
+        }
+        assert!(cx.next_dropped().is_none(), "the average stays below the thresholds");
+    }
+    worst
+}
+
+/// A30: RED's fixed-point average is the exact one to the thousandth of a packet that it shows;
+/// not that of a neighbouring weight.
+#[test]
+fn a30_red_averages_as_floating_point_does() {
+    for weight in [16, 128, 512, 4_096] {
+        for seed in 0..3 {
+            let error = average_error(weight, weight, seed);
+            assert!(error < 0.0011, "weight 1/{weight}, seed {seed}: off by {error} packets");
+            assert!(average_error(weight, weight * 2, seed) > 0.5, "weight 1/{weight}: reversed");
+        }
     }
 }
 

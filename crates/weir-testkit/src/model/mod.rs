@@ -5,6 +5,7 @@ mod drr;
 mod gps;
 mod link_sharing;
 mod ratio;
+mod red;
 mod service_curve;
 mod token_bucket;
 
@@ -12,5 +13,6 @@ pub use drr::DeficitRoundRobin;
 pub use gps::{Gps, Job};
 pub use link_sharing::{ShareClass, fluid_shares};
 pub use ratio::Ratio;
+pub use red::RedAverage;
 pub use service_curve::{PiecewiseCurve, Served, deadlines};
 pub use token_bucket::TokenBucket;
