@@ -17,8 +17,9 @@
 //! is followed by a whole step at once, sampled or not, for equal rates are nobody's wish. What
 //! must be redistributed comes from all that have surplus, in proportion, not from the last class
 //! first. Factors are real numbers. A class whose oldest packet is overdue asks for the link (all
-//! such for equal parts); since no drop can mend that, its newest packet is looked at instead: it
-//! dies if all that the class may have would bring it late, too. If loss bounds give way
+//! such for equal parts), and least rates give way to it; since no drop can mend that, its newest
+//! packet is looked at instead: it dies if all that the class may have would bring it late, too.
+//! If loss bounds give way
 //! (`relax loss-first`), packets that are overdue when they could leave die, so that the bound
 //! holds for all that is sent. `exact-drops` chooses among the classes whose backlog asks for too
 //! much, since drops of others would not help. A class that is a discipline of its own cannot
@@ -324,6 +325,7 @@ impl Jobs {
                 if !self.settings.exact && !cx.adopting() {
                     died |= self.drop_what_is_short(cx, newcomer);
                 }
+                self.waive_floors(cx);
             }
         }
         for chain in 0..self.chains.len() {
@@ -392,6 +394,21 @@ impl Jobs {
             least[class] = ONE / u64::from(overdue.count_ones());
         }
         least
+    }
+    /// Where a delay bound cannot hold beside the least rates of others, and no more may die for
+    /// it, the least rates give way: an overdue class has the link. [QOSBOX section 2.4]
+    fn waive_floors(&mut self, cx: &Cx) {
+        let mut least = self.least_rates(cx);
+        let mut short = false;
+        for class in bits(self.bounded & self.backlogged) {
+            if self.classes[class].terms.delay_ns.is_none() {
+                least[class] = 0;
+            }
+            short |= self.rates[class] < least[class];
+        }
+        if short {
+            rates::redistribute(&mut self.rates, &least, self.backlogged);
+        }
     }
     /// The backlogged class of `among` that is most behind its rate.
     fn most_behind(&self, among: u16) -> usize {
