@@ -60,8 +60,11 @@ pub fn run(ids: &[String], all: bool, live: bool, no_bench: bool, json: bool) ->
         chosen = known.iter().filter(|(_, m)| !live || m.run.iter().any(|r| r.live.is_some())).collect();
     }
     chosen.retain(|(_, m)| !no_bench || m.bench.is_empty());
+    let memory = experiment::Memory::default();
     let runners = Runners {
-        simulate: &|scenario, seed| super::run::simulate_quietly(scenario, Some(seed)),
+        simulate: &|scenario, seed| {
+            memory.recall(scenario, seed, || super::run::simulate_quietly(scenario, Some(seed)))
+        },
         live: &|scenario| {
             super::run::lab_quietly(scenario).map_err(|f| match f.code {
                 3 => NotRun::Impossible(f.message),

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use weir_scenario::scenario::Expect;
 use weir_scenario::report::Check;
 
 /// `experiments/ID.toml`.
@@ -66,6 +67,9 @@ pub struct Run {
     /// A check that fails makes the verdict doubtful instead of failed.
     #[serde(default)]
     pub doubtful: bool,
+    /// What must come out besides what the scenario itself expects, so that figures can share one.
+    #[serde(default)]
+    pub expect: Vec<Expect>,
 }
 
 /// A statement about two measured values: left <= max(right * times, or_at_most), or with

@@ -5,8 +5,10 @@
 //! checked on the mean of several seeds; live on the median of several runs.
 
 mod manifest;
+mod memory;
 
-pub use manifest::Manifest;
+pub use manifest::{Manifest, Run};
+pub use memory::Memory;
 
 use serde::Serialize;
 use std::collections::HashMap;
@@ -112,7 +114,7 @@ pub fn run(dir: &Path, id: &str, manifest: &Manifest, live: bool, runners: &Runn
         let scenario = if live { part.live.as_ref() } else { part.scenario.as_ref() };
         let Some(scenario) = scenario else { continue };
         ran += 1;
-        let checks = match run_part(&dir.join(scenario), manifest, live, runners) {
+        let checks = match run_part(&dir.join(scenario), part, manifest, live, runners) {
             Ok(checks) => checks,
             Err(NotRun::Impossible(why)) => {
                 outcome.checks.push(note(&part.name, &why, true));
@@ -197,11 +199,22 @@ fn note(what: &str, why: &str, pass: bool) -> Check {
 
 fn run_part(
     path: &Path,
+    part: &Run,
     manifest: &Manifest,
     live: bool,
     runners: &Runners<'_>,
 ) -> Result<Vec<Check>, NotRun> {
-    let scenario = Scenario::read(path).map_err(|e| NotRun::Broke(e.to_string()))?;
+    let mut scenario = Scenario::read(path).map_err(|e| NotRun::Broke(e.to_string()))?;
+    if !part.expect.is_empty() {
+        scenario.expects.extend(part.expect.iter().cloned());
+        // Read once more, so that these expectations are judged as those of a file are.
+        let file = format!("{} with the expectations of its experiment", path.display());
+        let (folder, name) = (scenario.folder, scenario.name.clone());
+        scenario.folder = PathBuf::new();
+        scenario =
+            Scenario::from_toml(&file, &scenario.to_toml()).map_err(|e| NotRun::Broke(e.to_string()))?;
+        (scenario.folder, scenario.name) = (folder, name);
+    }
     if live {
         let mut runs = Vec::new();
         for _ in 0..manifest.live_runs.max(1) {
