@@ -93,11 +93,17 @@ fn pair(plan: &weir_conf::Plan) -> Result<(String, String), Failure> {
     Ok((left, right))
 }
 
+/// Bytes of the longest frame that an interface takes.
+fn longest_frame(name: &str) -> Result<u32, Failure> {
+    let interface = weir_io::sys::interface(name);
+    let mtu = interface.map_err(|e| Failure::failed(format!("interface {name}: {e}")))?.mtu;
+    Ok(mtu + LAYER_2)
+}
+
 fn managed(plan: &weir_conf::Plan, name: &str, registry: &Registry) -> Result<Managed, Failure> {
     let view = plan.interface(name).map_err(Failure::usage)?;
-    let mtu =
-        weir_io::sys::interface(name).map_err(|e| Failure::failed(format!("interface {name}: {e}")))?.mtu;
-    let (built, link) = super::conf::build(plan, name, registry, Some(view.link(mtu + LAYER_2)))?;
+    let link = view.link(longest_frame(name)?);
+    let (built, link) = super::conf::build(plan, name, registry, Some(link))?;
     let wire = match built.regulator {
         Some(regulator) => WireConfig::Regulator { depth_bytes: regulator.depth_bytes },
         None => WireConfig::Open,
@@ -112,7 +118,7 @@ fn managed(plan: &weir_conf::Plan, name: &str, registry: &Registry) -> Result<Ma
 /// An egress without a discipline, for what comes in by `entrance`.
 fn conditioned(plan: &weir_conf::Plan, entrance: &str, registry: &Registry) -> Result<Managed, Failure> {
     let view = plan.interface(entrance).map_err(Failure::usage)?;
-    let link = view.link(MTU);
+    let link = view.link(longest_frame(entrance)?);
     let plain = Node { discipline: "fifoq".into(), ..Node::default() };
     let tree = registry.build(&plain, link).map_err(Failure::usage)?;
     let mut port = Port::new(PortConfig::new(link, WireConfig::Open), tree, Classifier::empty());
