@@ -30,6 +30,7 @@
 mod class;
 mod estimator;
 mod link_sharing;
+mod options;
 mod wakes;
 mod wrr;
 
@@ -39,10 +40,9 @@ mod tests;
 use super::registry::{Alias, Builder, Classes, Entry, Node};
 use crate::aqm::CLASS_PARAMS;
 use crate::packet::PacketId;
-use crate::queue::ParamSpec as P;
 use crate::queue::{
-    Backlog, Broken, Child, Cx, Discipline, DropReason, Head, Kind, Link, Next, ParamError, ParamSpec,
-    Params, Routes, TimeUnit, Value, Verdict, Visit,
+    Backlog, Broken, Child, Cx, Discipline, DropReason, Head, Link, Next, ParamError, Params, Routes,
+    Verdict, Visit,
 };
 use crate::units::{Fine, Instant};
 use alloc::boxed::Box;
@@ -50,72 +50,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 use class::{Class, Count, Settings, check_tree, quanta};
 use estimator::Estimator;
-use link_sharing::{LinkSharing, NONE, Pick, Position, Rule};
+use link_sharing::{LinkSharing, NONE, Pick, Position};
+use options::{Options, PARAMS};
 use wakes::Wakes;
-
-const ADMISSION: &[&str] = &["guaranteed", "predictive", "cntlload", "cntldelay", "none"];
-
-const PARAMS: &[ParamSpec] = &[
-    P::discipline(
-        "efficient",
-        Kind::Flag,
-        "",
-        "Never idle: when every class is overlimit, the first that may borrow sends.",
-    ),
-    P::discipline(
-        "link-sharing",
-        Kind::Word(&["top-level", "formal", "ancestor-only"]),
-        "top-level",
-        "Which ancestors may lend (Floyd and Jacobson 1995, section III).",
-    ),
-    P::discipline(
-        "gain",
-        Kind::Count { min: 2, max: 1024 },
-        "32",
-        "Weight of the past in the estimator: a packet counts 1/gain; a power of two.",
-    ),
-    P::discipline(
-        "minidle",
-        Kind::Word(&["on", "off"]),
-        "on",
-        "Whether the debt of a class is bounded below.",
-    ),
-    P::discipline(
-        "completion",
-        Kind::Word(&["estimated", "callback"]),
-        "estimated",
-        "When a packet counts as sent: estimated from its size when it leaves, or when the link says so.",
-    ),
-    P::discipline("prr", Kind::Flag, "", "Packet by packet round robin instead of weighted round robin."),
-    P::class("priority", Kind::Count { min: 0, max: 7 }, "1", "Higher goes first."),
-    P::class("pbandwidth", Kind::Percent, "0", "Share of the interface's bandwidth, percent."),
-    P::class("exactbandwidth", Kind::Rate, "", "Share as a rate, bit/s."),
-    P::class("borrow", Kind::Flag, "", "May use what its parent has left over."),
-    P::class("default", Kind::Flag, "", "Takes what no filter matches."),
-    P::class("control", Kind::Flag, "", "Takes control traffic: ICMP, IGMP, RSVP."),
-    P::class("admission", Kind::Word(ADMISSION), "none", "Kept for RSVP; no effect of its own."),
-    P::class(
-        "maxdelay",
-        Kind::Time { bare: TimeUnit::Millis },
-        "0",
-        "Queue length as the time that it takes to drain, ms.",
-    ),
-    P::class(
-        "maxburst",
-        Kind::Count { min: 1, max: 10_000 },
-        "16",
-        "Packets that an idle class may send back to back (4 where a packet outlasts 10 ms).",
-    ),
-    P::class(
-        "minburst",
-        Kind::Count { min: 1, max: 10_000 },
-        "2",
-        "Packets that a class without borrowing sends back to back in steady state.",
-    ),
-    P::class("packetsize", Kind::Bytes { min: 1, max: 65_535 }, "MTU", "Average packet size, bytes."),
-    P::class("maxpacketsize", Kind::Bytes { min: 1, max: 65_535 }, "MTU", "Largest packet, bytes."),
-    P::class("qlimit", Kind::Count { min: 1, max: 1_000_000 }, "30", "Queue length, packets; 60 with RED."),
-];
 
 pub(super) const ENTRY: Entry = Entry {
     name: "cbq",
@@ -133,58 +70,6 @@ const AHEAD_PACKETS: u64 = 64;
 
 /// When a child is asked again that waits for another call only: not at any time that comes.
 const HELD_FOR_EVER: Instant = Instant::from_nanos(u64::MAX - 1);
-
-/// The parameters of the discipline itself.
-#[derive(Clone, Copy, Debug)]
-struct Options {
-    rule: Rule,
-    efficient: bool,
-    gain_log2: u32,
-    minidle: bool,
-    callback: bool,
-    prr: bool,
-}
-
-impl Options {
-    const DEFAULT: Options = Options {
-        rule: Rule::TopLevel,
-        efficient: false,
-        gain_log2: 5,
-        minidle: true,
-        callback: false,
-        prr: false,
-    };
-
-    /// With what `params` say; what they do not say stays.
-    fn read(mut self, params: &Params) -> Result<Self, ParamError> {
-        for (field, value) in params.iter() {
-            match (field, value) {
-                ("efficient", Value::Flag) => self.efficient = true,
-                ("efficient", Value::Count(n)) => self.efficient = *n > 0,
-                ("prr", Value::Flag) => self.prr = true,
-                ("prr", Value::Count(n)) => self.prr = *n > 0,
-                ("minidle", Value::Word(word)) => self.minidle = *word != "off",
-                ("completion", Value::Word(word)) => self.callback = *word == "callback",
-                ("link-sharing", Value::Word("formal")) => self.rule = Rule::Formal,
-                ("link-sharing", Value::Word("ancestor-only")) => self.rule = Rule::AncestorOnly,
-                ("link-sharing", Value::Word(_)) => self.rule = Rule::TopLevel,
-                ("gain", Value::Count(n)) if n.is_power_of_two() && (2..=1024).contains(n) => {
-                    self.gain_log2 = n.trailing_zeros();
-                }
-                ("gain", found) => {
-                    return Err(ParamError::new(
-                        "",
-                        "gain",
-                        found,
-                        "a power of two from 2 to 1024, as 16 or 32",
-                    ));
-                }
-                _ => {}
-            }
-        }
-        Ok(self)
-    }
-}
 
 fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
     let link = builder.link;
@@ -389,7 +274,9 @@ impl Cbq {
             let bytes = u64::from(len) + u64::from(cx.link.overhead);
             self.charge(class, bytes, start, on_link, cx.now);
         }
-        self.refresh(class, false, cx.now);
+        if self.children[class].is_empty() || self.held_count > 0 {
+            self.refresh(class, false, cx.now);
+        }
         let wakes_at = self.sharing.members[class].lender == NONE && self.sharing.is_queued(class);
         if wakes_at && self.classes[class].estimator.wake() > self.starts(cx.now) {
             self.classes[class].count.delays += 1;
@@ -435,7 +322,10 @@ impl Discipline for Cbq {
         let child = &mut self.children[class];
         let was_empty = child.is_empty();
         let verdict = child.enqueue(cx, id);
-        self.refresh(class, was_empty, cx.now);
+        // What took a packet and had some still has some.
+        if was_empty || verdict == Verdict::Dropped || self.held_count > 0 {
+            self.refresh(class, was_empty, cx.now);
+        }
         if verdict == Verdict::Dropped {
             self.classes[class].count.refused += 1;
         }

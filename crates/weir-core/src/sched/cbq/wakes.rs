@@ -72,7 +72,11 @@ impl Wakes {
     /// Takes out a class whose time has come.
     #[inline]
     pub fn take_due(&mut self, now: Instant) -> Option<usize> {
-        if self.least > now || self.least == Instant::NEVER {
+        if self.least > now { None } else { self.take_least() }
+    }
+
+    fn take_least(&mut self) -> Option<usize> {
+        if self.least == Instant::NEVER {
             return None;
         }
         let mut index = 0;
