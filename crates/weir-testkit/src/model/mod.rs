@@ -3,6 +3,7 @@
 
 mod drr;
 mod gps;
+mod jobs;
 mod link_sharing;
 mod ratio;
 mod red;
@@ -11,6 +12,7 @@ mod token_bucket;
 
 pub use drr::DeficitRoundRobin;
 pub use gps::{Gps, Job};
+pub use jobs::{JobsClass, JobsHarm, jobs_harm, jobs_rates};
 pub use link_sharing::{ShareClass, fluid_shares};
 pub use ratio::Ratio;
 pub use red::RedAverage;
