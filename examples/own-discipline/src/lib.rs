@@ -1,4 +1,4 @@
-//! Longest queue first: the class with the most bytes waiting sends.
+//! LQF: longest queue first, so the class with the most bytes waiting sends.
 //!
 //! Principle: whoever is furthest behind goes next, so no queue grows away from the others.
 //! Paper: McKeown, "Scheduling algorithms for input-queued cell switches", 1995 (LQF).
