@@ -73,10 +73,11 @@ fn page(entry: &Entry, manual: &File, old: &str) -> String {
             let none = if p.none { " or -1" } else { "" };
             let value = format!("{}{none}", p.kind).replace('|', "\\|");
             let default = if p.default.is_empty() { String::new() } else { format!("`{}`", p.default) };
-            let _ = writeln!(page, "| `{}` | {value} | {default} | {} |", p.name, escaped(p.help));
+            let _ =
+                writeln!(page, "| `{}` | {value} | {default} | {} |", p.name, escaped(p.help, &mut false));
         }
     }
-    let path = manual.path.rsplit_once('.').map_or("", |_| manual.path.as_str());
+    let path = &manual.path;
     let _ = write!(page, "\nSource: [`{path}`](../../../{path}).\n\n{MARK}\n");
     page.push_str(old.split_once(MARK).map_or("\n## Validation\n", |(_, below)| {
         below.trim_end_matches('\n').strip_prefix('\n').unwrap_or(below)
@@ -107,6 +108,7 @@ fn words(entry: &Entry) -> String {
         };
     }
     text.push_str(match entry.classes {
+        Classes::None if entry.params.is_empty() => ". It has neither classes nor parameters.\n",
         Classes::None => ". It has no classes: it takes every packet of its interface, or of the class whose queue it is.\n",
         Classes::Flat => ". Its classes stand side by side; their parent is `NULL`.\n",
         Classes::RootedTree => {
@@ -122,17 +124,20 @@ fn words(entry: &Entry) -> String {
 /// The head of a file as Markdown: `Cost: ...` at the start of a line begins a paragraph.
 fn markdown(manual: &str) -> String {
     let mut text = String::new();
-    let mut fenced = false;
+    let (mut fenced, mut code) = (false, false);
     for line in manual.lines() {
+        // Code in backquotes may reach over the end of a line, not of a paragraph.
+        let heading = heading(line);
+        code &= heading.is_none() && !line.is_empty();
         if line.starts_with("```") {
             fenced = !fenced;
             let _ = writeln!(text, "{line}");
         } else if fenced {
             let _ = writeln!(text, "{line}");
-        } else if let Some((heading, rest)) = heading(line) {
-            let _ = writeln!(text, "\n**{heading}.** {}", sentence_case(&escaped(rest)));
+        } else if let Some((heading, rest)) = heading {
+            let _ = writeln!(text, "\n**{heading}.** {}", sentence_case(&escaped(rest, &mut code)));
         } else {
-            let _ = writeln!(text, "{}", escaped(line));
+            let _ = writeln!(text, "{}", escaped(line, &mut code));
         }
     }
     // No two empty lines in a row.
@@ -157,14 +162,16 @@ fn heading(line: &str) -> Option<(&str, &str)> {
     Some((heading, rest[1..].trim_start()))
 }
 
-/// Text that Markdown shows as it stands; code in backquotes is left alone.
-fn escaped(text: &str) -> String {
+/// Text that Markdown shows as it stands; code in backquotes is left alone. `code` says whether
+/// the text begins inside of it, and then whether it ends there.
+fn escaped(text: &str, code: &mut bool) -> String {
     let mut out = String::new();
     for (i, part) in text.split('`').enumerate() {
         if i > 0 {
             out.push('`');
+            *code = !*code;
         }
-        if i % 2 == 1 {
+        if *code {
             out.push_str(part);
         } else {
             out.push_str(&part.replace('<', "&lt;").replace('*', "\\*").replace('|', "\\|"));
@@ -216,6 +223,8 @@ mod tests {
             markdown("Cost: a * b <= c.\nGuarantees (tests here): `a*b`.\nCosts nothing: no heading.\n");
         let expected = "\n**Cost.** A \\* b &lt;= c.\n\n**Guarantees (tests here).** `a*b`.\nCosts nothing: no heading.\n";
         assert_eq!(text, expected);
+        let spans = markdown("Cost: `<a\nb>` < c, `d\n\n*e.\n");
+        assert_eq!(spans, "\n**Cost.** `<a\nb>` &lt; c, `d\n\n\\*e.\n");
     }
 
     #[test]
