@@ -366,10 +366,13 @@ impl Jobs {
     }
     /// True if a bound asks for a higher rate than its class has: products only.
     fn is_somebody_short(&self, cx: &Cx) -> bool {
-        bits(self.bounded & self.backlogged).any(|class| {
-            let rate = self.rates[class];
-            let in_time = |left_ns| left_ns > 0 && rates::suffices(rate, self.drain(cx, class), left_ns);
-            rate < self.classes[class].terms.floor || !self.left_ns(cx, class).is_none_or(in_time)
+        bits(self.bounded & self.backlogged)
+            .any(|class| self.rates[class] < self.classes[class].terms.floor || self.is_late(cx, class))
+    }
+    /// True if class `index` has a delay bound and a rate too low for it, or is overdue.
+    fn is_late(&self, cx: &Cx, index: usize) -> bool {
+        self.left_ns(cx, index).is_some_and(|left_ns| {
+            left_ns == 0 || !rates::suffices(self.rates[index], self.drain(cx, index), left_ns)
         })
     }
     /// The least rate of class `index`; the whole link if it is overdue.
@@ -398,17 +401,16 @@ impl Jobs {
     /// Where a delay bound cannot hold beside the least rates of others, and no more may die for
     /// it, the least rates give way: an overdue class has the link. [QOSBOX section 2.4]
     fn waive_floors(&mut self, cx: &Cx) {
+        if !bits(self.bounded & self.backlogged).any(|class| self.is_late(cx, class)) {
+            return;
+        }
         let mut least = self.least_rates(cx);
-        let mut short = false;
         for class in bits(self.bounded & self.backlogged) {
             if self.classes[class].terms.delay_ns.is_none() {
                 least[class] = 0;
             }
-            short |= self.rates[class] < least[class];
         }
-        if short {
-            rates::redistribute(&mut self.rates, &least, self.backlogged);
-        }
+        rates::redistribute(&mut self.rates, &least, self.backlogged);
     }
     /// The backlogged class of `among` that is most behind its rate.
     fn most_behind(&self, among: u16) -> usize {

@@ -85,8 +85,12 @@ pub(super) fn suffices(rate: u64, drain: u128, left_ns: u64) -> bool {
 
 /// The least rate for which `suffices` holds: B / (d - D). [QOSBOX section 2.4]
 pub(super) fn least(drain: u128, left_ns: u64) -> u64 {
-    let rate = (drain << (SHARE_BITS - 32)).div_ceil(u128::from(left_ns.max(1)));
-    rate.min(u128::from(MOST)) as u64
+    let (work, left_ns) = (drain << (SHARE_BITS - 32), left_ns.max(1));
+    match u64::try_from(work) {
+        // A division of 64 bits is several times faster.
+        Ok(work) => work.div_ceil(left_ns).min(MOST),
+        Err(_) => work.div_ceil(u128::from(left_ns)).min(u128::from(MOST)) as u64,
+    }
 }
 
 /// Moves what classes have above their `least` rates to those that are below theirs: from all
@@ -156,7 +160,8 @@ impl Seen {
             }
             None => backlog,
         };
-        ((work * u128::from(self.weight)) >> 62) as u64
+        // Both below 2^64: one multiplication.
+        ((u128::from(work as u64) * u128::from(self.weight)) >> 62) as u64
     }
 }
 
@@ -197,7 +202,7 @@ impl Sharing {
         // whole / sum = rate * 2^8 / 2^62 / 2^shift. X in ns is sum / 2^16 * 2^40 / whole.
         let shift = 62 + self.shift + 40 - 16 - 8 - 32 - 4;
         // rate < 2^64, h < 2^48.
-        let steps = rate * u128::from(h_ns.min(1 << 47));
+        let steps = u128::from(rate as u64) * u128::from(h_ns.min(1 << 47));
         let steps = if shift >= 0 { steps >> shift.min(127) } else { steps };
         steps.min(1 << 32) as u64
     }
@@ -222,16 +227,17 @@ pub(super) fn steer(
     }
     let sharing = Sharing::new(whole, sum);
     let eta = match step {
-        Step::Whole => 1 << 32,
-        Step::After(h_ns) => sharing.step(h_ns),
+        Step::Whole => 1i64 << 32,
+        Step::After(h_ns) => sharing.step(h_ns) as i64,
     };
-    let (free, sharing) = hold_at_least(members, whole, sum, loads, least, sharing);
+    let targets = targets(members, whole, sum, loads, least, sharing);
     let (mut kept, mut heaviest) = (0, members.trailing_zeros() as usize);
     for class in bits(members) {
-        let target = if free >> class & 1 == 1 { sharing.of(loads[class]) } else { least[class] };
-        let change = i128::from(target) - i128::from(rates[class]);
-        // Shifting rounds down: the sum can only fall short, by a unit or two a class.
-        rates[class] = (i128::from(rates[class]) + ((change * i128::from(eta)) >> 32)) as u64;
+        // Shares are below 2^41. Shifting rounds down, so the sum can only fall short, by a unit
+        // or two a class.
+        let change = targets[class] as i64 - rates[class] as i64;
+        let change = (i128::from(change) * i128::from(eta)) >> 32;
+        rates[class] = (rates[class] as i64 + change as i64) as u64;
         kept += rates[class];
         if rates[class] > rates[heaviest] {
             heaviest = class;
@@ -240,21 +246,24 @@ pub(super) fn steer(
     rates[heaviest] += whole - kept;
 }
 
-/// Which members may share freely, and what: those whose part would be below their minimum are
-/// held there, which leaves less for the others, until nobody else is below.
-fn hold_at_least(
+/// The right rate of each member: its part by its load; but those whose part would be below their
+/// minimum have that, which leaves less for the others, until nobody else is below.
+fn targets(
     members: u16,
     mut whole: u64,
     mut sum: u64,
     loads: &[u64; CLASSES],
     least: &[u64; CLASSES],
     mut sharing: Sharing,
-) -> (u16, Sharing) {
+) -> [u64; CLASSES] {
+    let mut targets = [0; CLASSES];
     let mut free = members;
     loop {
         let mut held = 0u16;
         for class in bits(free) {
-            if sharing.of(loads[class]) < least[class] {
+            targets[class] = sharing.of(loads[class]);
+            if targets[class] < least[class] {
+                targets[class] = least[class];
                 held |= 1 << class;
                 whole -= least[class].min(whole);
                 sum -= loads[class];
@@ -262,7 +271,7 @@ fn hold_at_least(
         }
         free &= !held;
         if held == 0 || sum == 0 {
-            return (free, sharing);
+            return targets;
         }
         sharing = Sharing::new(whole, sum);
     }
