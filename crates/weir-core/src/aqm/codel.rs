@@ -6,8 +6,8 @@
 //! which makes the rate of a TCP fall linearly. Packets are judged as they leave, so the signal is
 //! as young as it can be.
 //! Paper: Nichols and Jacobson, "Controlling Queue Delay", ACM Queue 10(5), 2012; Nichols,
-//! Jacobson, McGregor and Iyengar, RFC 8289, 2018: section 5.4 is `Law::judge`, 5.5 `Law::standing`,
-//! 5.6 `interval_over_root`.
+//! Jacobson, McGregor and Iyengar, RFC 8289, 2018: of its section 5 the dequeue routine is
+//! `Law::judge`, and the helpers are `Law::standing` and `interval_over_root`.
 //! Where we differ, and why: the inverse root is exact to the nanosecond by an integer root, at
 //! each drop only, where kernels keep an approximation of 16 bits.
 //! Cost: a subtraction and two comparisons a packet, a root and a division a drop; 96 bytes a
@@ -41,7 +41,7 @@ pub(crate) struct Constants {
 }
 
 impl Constants {
-    /// 5 ms and 100 ms, [RFC 8289 sections 4.2 and 4.3].
+    /// 5 ms and 100 ms, as RFC 8289 has them.
     pub(crate) fn new(mtu: u32) -> Self {
         Constants {
             target: Duration::from_millis(5),
@@ -91,7 +91,7 @@ pub(crate) struct Law {
 }
 
 impl Law {
-    /// Whether the wait has been above target for an interval. [RFC 8289 section 5.5]
+    /// Whether the wait has been above target for an interval. [RFC 8289 section 5]
     fn standing(&mut self, constants: &Constants, now: Instant, waited: Duration, left: u64) -> bool {
         if waited < constants.target || left <= constants.mtu {
             self.above_until = None;
@@ -105,7 +105,7 @@ impl Law {
             }
         }
     }
-    /// A packet that came at `enqueued` leaves, and `left` bytes stay. [RFC 8289 section 5.4]
+    /// A packet that came at `enqueued` leaves, and `left` bytes stay. [RFC 8289 section 5]
     ///
     /// There the loop over packets is inside; here it is the caller's, which asks again for the
     /// next packet after a `Drop`.

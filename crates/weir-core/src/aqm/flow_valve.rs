@@ -5,7 +5,7 @@
 //! its packets are dropped until it has been silent, or lossless, for a second.
 //! Paper: Floyd and Fall, "Promoting the Use of End-to-End Congestion Control in the Internet",
 //! IEEE/ACM Transactions on Networking 7(4), 1999, section 3.1; the fair rate by Padhye, Firoiu,
-//! Towsley and Kurose, "Modeling TCP Throughput", SIGCOMM 1998, eq. 30, with a timeout of 4 RTT.
+//! Towsley and Kurose, "Modeling TCP Throughput", SIGCOMM 1998, with a timeout of 4 RTT.
 //! Where we differ, and why: the box holds 64 flows as in ALTQ; flows are told apart by the hashes
 //! of their addresses.
 //! Cost: a walk over the flows that lost packets in the last three seconds, 64 at most; 4 KB.

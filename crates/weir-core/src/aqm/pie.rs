@@ -73,7 +73,7 @@ impl Controller {
         let per = |ns: i64, gain: i64| (i128::from(ns) * i128::from(gain) / 1_000_000_000) as i64;
         let mut step = per(nanos(delay) - nanos(constants.target), ALPHA)
             + per(nanos(delay) - nanos(self.old_delay), BETA);
-        // Small probabilities move in small steps. [section 5.3]
+        // Small probabilities move in small steps.
         step /= match self.probability {
             p if p < ONE / 1_000_000 => 2048,
             p if p < ONE / 100_000 => 512,
@@ -83,6 +83,7 @@ impl Controller {
             p if p < ONE / 10 => 2,
             _ => 1,
         };
+        // [section 5.5]
         if self.probability >= ONE / 10 {
             step = step.min(ONE / 50);
         }

@@ -5,7 +5,7 @@
 //! "in profile" counts in-profile packets only, so nobody else's traffic makes it drop, while the
 //! state of "out" sees the whole queue and has the lowest thresholds.
 //! Paper: Clark and Fang, "Explicit Allocation of Best-Effort Packet Delivery Service", IEEE/ACM
-//! Transactions on Networking 6(4), 1998, section III; three precedences: RFC 2597.
+//! Transactions on Networking 6(4), 1998; three precedences: RFC 2597.
 //! Where we differ, and why: ECN marks (ALTQ read the flag and never marked); each precedence
 //! draws from a random stream of its own, so out-of-profile traffic cannot even change which
 //! in-profile packet is drawn; only AF code points carry a precedence, all others have that of

@@ -6,7 +6,7 @@
 //! that runs empty keeps nothing. When the buffer is full, the first packet of the longest queue
 //! dies: the hog pays, not the newcomer.
 //! Paper: Shreedhar and Varghese, "Efficient Fair Queuing using Deficit Round Robin", SIGCOMM
-//! 1995: section 3 is `dequeue`, and the buffer stealing of its section 3.1 is `Flows::enqueue`.
+//! 1995: its algorithm is `dequeue`, and its buffer stealing `Flows::enqueue`.
 //! Where we differ, and why: a quantum below the largest packet is allowed, for rounds in which
 //! nobody may send are passed at once (`skip_rounds`); the victim is the oldest packet, so that
 //! a sender learns of it soonest.

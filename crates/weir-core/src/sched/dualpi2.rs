@@ -244,7 +244,7 @@ impl DualPi2 {
         let row = cx.packets.get_mut(id);
         let squared = self.classic_probability();
         let coupled = (self.base * self.constants.coupling).min(ONE);
-        // Marks of all low-latency packets say no more: drops must. [RFC 9332 section 4.2.2]
+        // Marks of all low-latency packets say no more: drops must. [RFC 9332 appendix A.2]
         let overload = coupled >= ONE;
         let queue = if classic { &mut self.classic } else { &mut self.low };
         let mark = if classic {

@@ -7,7 +7,7 @@
 //! one that is told to slow down.
 //! Paper: Hoeiland-Joergensen, McKenney, Taht, Gettys and Dumazet, "The Flow Queue CoDel Packet
 //! Scheduler and Active Queue Management Algorithm", RFC 8290, 2018: section 4.1 is `enqueue`,
-//! 4.2 `dequeue`, 5.2 the choice of the longest queue. CoDel: see `codel`.
+//! with the longest queue paying, 4.2 `dequeue`. CoDel: see `codel`.
 //! Where we differ, and why: the hash is universal and keyed from the port's seed, so that nobody
 //! outside can aim at another's queue; when the buffer is full the oldest packets of the longest
 //! queue die one by one, not in batches of half a queue, since finding it is cheap here.

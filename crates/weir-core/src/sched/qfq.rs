@@ -7,15 +7,15 @@
 //! and the 25 groups are kept in four bit sets (eligible or not, ready or blocked by a group with
 //! an earlier finish), so that everything is a few bit operations, whatever the number of flows.
 //! Paper: Checconi, Rizzo and Valente, "QFQ: Efficient Packet Scheduling with Tight Guarantees",
-//! IEEE/ACM Transactions on Networking 21(3), 2013: section III-B is `Group`, III-C `state`, III-D
-//! `dequeue`, and its figure 4 the bit sets.
+//! IEEE/ACM Transactions on Networking 21(3), 2013. Its groups are `Group`, its four sets `sets`
+//! with `state`, its timestamps `activate`, and its dequeue `dequeue` with `move_on`.
 //! Where we differ, and why: flows are found by a hash, as in WFQ and DRR, with one limit of bytes
 //! and the longest queue paying; weights count while a queue is busy; a packet above `maxpacket` is
 //! charged in full only up to 30 of these, for no timestamp may leave its group's buckets; a queue
 //! that pushing out has emptied stays in its bucket until its turn.
 //! Cost: some 20 ns a packet; 112 bytes a queue, 7 KB for the groups.
 //! Guarantees: of backlogged flows each is at most 6 `maxpacket` and, by its share, two packets of
-//! the link behind its weight (the paper's theorem 2, with slots at most twice `maxpacket`:
+//! the link behind its weight (the paper's worst-case fair index, with slots at most twice `maxpacket`:
 //! `lags_behind_the_ideal_by_the_bound_at_most`, which DRR fails).
 //! Parameters: `nqueues` (1 to 65536, 1024), `qsize` (bytes, 256K: all queues together), `hash`
 //! (`full`, `dstaddr`, `srcaddr`, `srcport`), `maxpacket` (bytes, 64 to 65536, the MTU). At run
@@ -100,7 +100,7 @@ struct Class {
     busy: bool,
 }
 
-/// Which of the four sets a group is in. [section III-C]
+/// Which of the four sets a group is in.
 #[derive(Clone, Copy)]
 enum Set {
     EligibleReady = 0,
@@ -109,7 +109,7 @@ enum Set {
     IneligibleBlocked = 3,
 }
 
-/// Flows whose length / weight falls into one power of two. [section III-B]
+/// Flows whose length / weight falls into one power of two.
 struct Group {
     /// Start of the first slot, and its finish: two slots later.
     start: u64,
@@ -219,7 +219,7 @@ impl Qfq {
         self.sets[dst as usize] |= self.sets[src as usize] & mask;
         self.sets[src as usize] &= !mask;
     }
-    /// The set that a group belongs in, by its times. [section III-C]
+    /// The set that a group belongs in, by its times.
     fn state(&self, group: usize) -> Set {
         let eligible = !after(self.groups[group].start, self.time);
         let later = from(self.sets[Set::EligibleReady as usize], group as u32);
@@ -239,7 +239,7 @@ impl Qfq {
         self.per_byte = u64::from(ONE as u32 / weights.max(1));
     }
     /// A queue becomes busy: its start follows its last finish or the virtual time, not so late
-    /// that its group's order breaks. [section III-D, "timestamp computation"]
+    /// that its group's order breaks. [QFQ13, timestamp computation]
     fn activate(&mut self, index: usize) {
         let class = &mut self.classes[index];
         (class.share, class.busy) = (class.wanted, true);
@@ -287,7 +287,7 @@ impl Qfq {
         }
         self.groups[at].insert(&mut self.classes, index as u32);
     }
-    /// Groups before `at` that waited for its finish need not wait any more. [section III-D]
+    /// Groups before `at` that waited for its finish need not wait any more.
     fn unblock(&mut self, at: usize, old_finish: u64) {
         let later = from(self.sets[Set::EligibleReady as usize], at as u32 + 1);
         if later != 0 && !after(self.groups[later.trailing_zeros() as usize].finish, old_finish) {
@@ -298,7 +298,7 @@ impl Qfq {
         self.move_groups(mask, Set::IneligibleBlocked, Set::IneligibleReady);
     }
     /// Moves the groups whose start the virtual time has reached: those in whose slot number a
-    /// bit has changed. If nobody is eligible, time jumps. [section III-D]
+    /// bit has changed. If nobody is eligible, time jumps.
     fn make_eligible(&mut self, old_time: u64) {
         let waiting = self.sets[Set::IneligibleReady as usize] | self.sets[Set::IneligibleBlocked as usize];
         if waiting == 0 {
