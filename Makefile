@@ -6,7 +6,7 @@
 
 SHELL := /bin/sh
 export PATH := $(HOME)/.cargo/bin:$(PATH)
-WEIR := target/release/weir
+WEIR := $(or $(CARGO_TARGET_DIR),target)/release/weir
 
 .PHONY: demo test bench bench-live book build setup
 
