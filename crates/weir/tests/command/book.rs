@@ -79,6 +79,27 @@ fn tests_named_in_the_book_exist() {
     }
 }
 
+/// A key in brackets, such as `[HFSC97 section 4]`, stands in the bibliography.
+#[test]
+fn keys_in_the_code_are_in_the_bibliography() {
+    let bibliography = std::fs::read_to_string(source("book/src/bibliography.md")).unwrap();
+    let all = weir(&["disciplines", "-j"]).ok().json();
+    let mut keys = 0;
+    for discipline in all["disciplines"].as_array().unwrap() {
+        let manual = weir(&["disciplines", discipline["name"].as_str().unwrap()]).ok().out;
+        for bracket in manual.split('[').skip(1) {
+            let key = bracket.split([' ', ']', ',']).next().unwrap();
+            let letters = key.trim_end_matches(|c: char| c.is_ascii_digit());
+            let is_key = letters.len() >= 3 && letters.bytes().all(|b| b.is_ascii_uppercase());
+            if is_key && (key.len() == letters.len() + 2 || key == "QOSBOX") {
+                keys += 1;
+                assert!(bibliography.contains(&format!("**{key}**")), "no [{key}]");
+            }
+        }
+    }
+    assert!(keys >= 2, "{keys}");
+}
+
 #[test]
 fn links_lead_to_files() {
     let mut pages = files("book/src", "md");

@@ -2,7 +2,7 @@
 //! namespaces live as long as the process that holds each, a bounded time in any case.
 
 use crate::shape::{fits, of};
-use crate::support::{Folder, Run, WEIR, source, weir};
+use crate::support::{Folder, Run, WEIR, scenario, source, weir};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -67,11 +67,39 @@ fn arrived(host: &Held) -> u64 {
     values.split(' ').nth(at).unwrap().parse().unwrap()
 }
 
+/// True if namespaces can be made here; else says that `what` is left out.
+fn possible(what: &str) -> bool {
+    let root = Command::new("unshare").args(["--net", "true"]).status().is_ok_and(|s| s.success());
+    let possible = root && Command::new("ip").arg("-V").output().is_ok_and(|o| o.status.success());
+    if !possible {
+        eprintln!("SKIPPED: {what} needs root and iproute2");
+    }
+    possible
+}
+
+#[test]
+fn the_lab_runs_the_simulators_scenario_and_writes_the_same_report() {
+    if !possible("the test of `weir lab`") {
+        return;
+    }
+    let folder = Folder::new();
+    let toml = folder.write("s.toml", scenario("50%"));
+    let lab = weir(&["lab", "-j", &toml, "--out", &folder.path("lab")]);
+    assert!(lab.code == 0 || lab.code == 1, "on a busy machine an expectation may be missed: {lab:?}");
+    let report = lab.json();
+    let page = std::fs::read_to_string(source("book/src/json.md")).unwrap();
+    fits(&of(&page, "weir sim -j"), &report, "").unwrap();
+    assert_eq!(report["meta"]["kind"], "lab");
+    assert!(report["flows"][0]["delivered_bytes"].as_u64().unwrap() > 100_000, "{}", report["flows"][0]);
+    weir(&["sim", &toml, "--out", &folder.path("sim")]).ok();
+    let (a, b) = (folder.path("sim/report.json"), folder.path("lab/report.json"));
+    let compared = weir(&["compare", "-j", &a, &b]).ok().json();
+    assert_eq!(compared["names"], serde_json::json!(["sim", "lab"]));
+}
+
 #[test]
 fn a_box_passes_traffic_counts_it_and_leaves_nothing_behind() {
-    let root = Command::new("unshare").args(["--net", "true"]).status().is_ok_and(|s| s.success());
-    if !root || !Command::new("ip").arg("-V").output().is_ok_and(|o| o.status.success()) {
-        eprintln!("SKIPPED: the live test of `weir up` needs root and iproute2");
+    if !possible("the test of `weir up`") {
         return;
     }
     let (a, b, box_) = (namespace(), namespace(), namespace());

@@ -114,6 +114,54 @@ fn a_capture_is_classified_by_its_headers() {
 }
 
 #[test]
+fn a_compressed_trace_is_the_same_trace() {
+    let folder = Folder::new();
+    let conf = folder.write("a.altq", TWO_CLASSES);
+    let plain = folder.write("four.csv", FOUR);
+    let expected = weir(&["replay", &conf, "em0", &plain]).ok().out;
+    let done = std::process::Command::new("gzip").args(["-k", &plain]).status().unwrap();
+    assert!(done.success());
+    let packed = folder.path("four.csv.gz");
+    assert_eq!(weir(&["replay", &conf, "em0", &packed]).ok().out, expected);
+    // Cut short, it is damaged, and says so.
+    let bytes = std::fs::read(&packed).unwrap();
+    let short = folder.write("short.csv.gz", &bytes[..bytes.len() - 12]);
+    weir(&["replay", "-j", &conf, "em0", &short]).fails(2, &[&short]);
+}
+
+#[test]
+fn conditioners_act_before_the_classes() {
+    let folder = Folder::new();
+    let conf = "\
+interface em0 bandwidth 1M priq
+class priq em0 gold NULL priority 1
+class priq em0 rest NULL default
+filter em0 gold 0 0 0 0 0 dscp AF11
+conditioner em0 profile <tbmeter 8K 1500 <mark AF11><drop>>
+filter em0 profile 10.0.0.2 80 0 0 6
+";
+    let conf = folder.write("a.altq", conf);
+    // A bucket of 1500 bytes: the first packet of 1000 is in profile, the second is not; a second
+    // later 1000 bytes are there again.
+    let frames = [
+        (0, pcap::frame(6, 1234, 80, 0, 1000)),
+        (1_000, pcap::frame(6, 1234, 80, 0, 1000)),
+        (2_000, pcap::frame(6, 1234, 81, 0, 500)),
+        (1_100_000, pcap::frame(6, 1234, 80, 0, 1000)),
+    ];
+    let trace = folder.write("c.pcap", pcap::file(&frames, 65_535));
+    let run = weir(&["replay", &conf, "em0", &trace]).ok();
+    let kinds: Vec<(char, &str, usize)> =
+        conserved(&run.out, 4).into_iter().map(|(kind, _, class, index)| (kind, class, index)).collect();
+    assert_eq!(kinds[1..], [('D', "gold", 0), ('D', "rest", 2), ('D', "gold", 3)], "{}", run.out);
+    assert_eq!((kinds[0].0, kinds[0].2), ('X', 1), "{}", run.out);
+    assert!(run.out.contains(",policed\n"), "{}", run.out);
+    // A profile of the whole link polices nothing.
+    let wide = folder.write("wide.altq", folder.read("a.altq").replace("8K 1500", "1M 15000"));
+    assert!(!weir(&["replay", &wide, "em0", &trace]).ok().out.contains("policed"));
+}
+
+#[test]
 fn a_damaged_trace_is_refused_at_its_line() {
     let folder = Folder::new();
     let conf = folder.write("a.altq", TWO_CLASSES);

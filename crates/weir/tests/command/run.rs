@@ -63,6 +63,8 @@ fn two_reports_side_by_side() {
     let (a, b) = (folder.path("a/report.json"), folder.path("b/report.json"));
     let table = weir(&["compare", &a, &b]).ok();
     assert!(table.out.contains("voice") && table.out.contains("call"), "{}", table.out);
+    weir(&["compare", &a, &b, "--out", &folder.path("both")]).ok();
+    assert!(folder.read("both/rate.svg").contains("dashes"), "both runs in one plot");
     let rows = |a: &str, b: &str| weir(&["compare", "-j", a, b]).ok().json()["rows"].clone();
     let equal = rows(&a, &a);
     assert!(equal.as_array().unwrap().iter().all(|r| r["a"] == r["b"]), "a run beside itself");
