@@ -4,8 +4,8 @@
 //! each of whose results stands another action, down to `pass`, `drop` (a policer) or `mark` (a
 //! marker). A packet that no filter matches passes. What passes goes on to the filters of the
 //! classes with the code point that it has now, so a marked packet is classified by its mark.
-//! Paper: Cho, "Managing Traffic with ALTQ", USENIX 1999, section 4 (CDNR); the words and the place
-//! at the edge: RFC 2475, section 2.3; edge conditioners of two-bit diff-serv: RFC 2638.
+//! Paper: the words and the place at the edge, RFC 2475, section 2.3; the grammar, ALTQ's CDNR
+//! (altq.conf(5)); the edge of two-bit diff-serv, RFC 2638, section 3.
 //! Where we differ, and why: a mark is written where the packet leaves, with the IPv4 checksum brought
 //! along (ALTQ wrote the byte and left the checksum); rates have 64 bits; filters that name a
 //! conditioner and filters that name a class are two lists, so neither hides the other.
@@ -14,10 +14,12 @@
 //! Guarantees: `colours_are_those_of_the_marks`, `a_shared_meter_is_one`, `every_packet_is_counted_once`,
 //! `refuses_what_cannot_be`; with a port, `policed_packets_are_in_the_ledger` and
 //! `a_mark_decides_the_class`.
-//! Parameters: `conditioner IF NAME <action>`, where an action is `<pass>`, `<drop>`, `<mark DS>`,
-//! `<conditioner NAME>`, `<tbmeter RATE DEPTH <in><out>>`, `<srtcm CIR CBS EBS <g><y><r> [coloraware]>`,
-//! `<trtcm CIR CBS PIR PBS <g><y><r> [coloraware]>`, `<trtcm4115 CIR CBS EIR EBS <g><y><r>
-//! [coloraware]>`, `<tswtcm CIR PIR WINDOW <g><y><r>>`: rates in bit/s, depths in bytes.
+//! Parameters: those of `conditioner IF NAME <action>`, where an action is one of
+//! `<pass>`, `<drop>`, `<mark DS>`, `<conditioner NAME>`, `<tbmeter RATE DEPTH <in><out>>`,
+//! `<srtcm CIR CBS EBS <green><yellow><red> [coloraware]>`,
+//! `<trtcm CIR CBS PIR PBS <green><yellow><red> [coloraware]>`,
+//! `<trtcm4115 CIR CBS EIR EBS <green><yellow><red> [coloraware]>`,
+//! `<tswtcm CIR PIR WINDOW <green><yellow><red>>`; rates in bit/s, depths in bytes.
 
 use super::{SingleRate, TimeWindow, TokenBucket, TwoRate};
 use crate::Random;
