@@ -100,6 +100,27 @@ fn keys_in_the_code_are_in_the_bibliography() {
     assert!(keys >= 2, "{keys}");
 }
 
+/// Configurations that the pages show can be copied.
+#[test]
+fn configurations_in_the_book_are_usable() {
+    let folder = Folder::new();
+    let mut shown = 0;
+    for page in ["README.md", "book/src/introduction.md", "book/src/altq-conf.md", "book/src/live.md"] {
+        let text = std::fs::read_to_string(source(page)).unwrap();
+        for block in text.split("```").skip(1).step_by(2) {
+            let conf = block.trim_start_matches('\n');
+            let first = conf.lines().find(|line| !line.starts_with('#')).unwrap_or("");
+            if first.starts_with("interface ") && !first.starts_with("interface IF") {
+                shown += 1;
+                let run = weir(&["check", &folder.write("shown.altq", conf)]);
+                assert_eq!(run.code, 0, "{page}: {conf}\n{}", run.out);
+                assert!(!run.out.contains("warning"), "{page}: {conf}\n{}", run.out);
+            }
+        }
+    }
+    assert!(shown >= 6, "{shown}");
+}
+
 #[test]
 fn links_lead_to_files() {
     let mut pages = files("book/src", "md");
