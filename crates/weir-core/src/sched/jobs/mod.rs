@@ -324,6 +324,11 @@ impl Jobs {
                 rates::redistribute(&mut self.rates, &least, self.backlogged);
                 if !self.settings.exact && !cx.adopting() {
                     died |= self.drop_what_is_short(cx, newcomer);
+                    // Whoever lost a packet may need less than it was given, and others still more.
+                    if self.is_somebody_short(cx) {
+                        least = self.least_rates(cx);
+                        rates::redistribute(&mut self.rates, &least, self.backlogged);
+                    }
                 }
                 self.waive_floors(cx);
             }
