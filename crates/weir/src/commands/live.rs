@@ -49,6 +49,11 @@ pub fn up(conf: &Path, socket: &Path) -> Done {
         socket: Some(socket.to_owned()),
         observers: [None, None],
     };
+    // Before the box is up, so that a signal never finds it without an end in order.
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone()).map_err(Failure::failed)?;
+    }
     let box_ = bring_up(setup).map_err(|e| match e.kind() {
         std::io::ErrorKind::PermissionDenied => Failure::impossible(e),
         _ => Failure::failed(e),
@@ -57,10 +62,6 @@ pub fn up(conf: &Path, socket: &Path) -> Done {
         "weir: bridging {left} and {right}; `weir stats --socket {}` shows counters; end with ^C",
         socket.display()
     );
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone()).map_err(Failure::failed)?;
-    }
     while !stop.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(100));
         if box_.has_ended() {
