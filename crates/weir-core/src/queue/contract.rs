@@ -12,6 +12,8 @@
 //!    again before t it repeats t; asked at or after t it answers `Packet`, or has dropped at
 //!    least one packet. `At(Instant::NEVER)` where only another call can help. `Idle` if and
 //!    only if the backlog is 0 *after* the call. Any other call may move t either way.
+//!    For a parent this means: t is not before its child's own time (`Child::head` tells it), and
+//!    t is remembered until another call, for a child that is asked twice may drop in between.
 //! 3. *Order.* Packets of one flow in one leaf leave in the order in which they came.
 //! 4. *Time* never runs backwards between calls, but it may stand still or jump.
 //! 5. *Adoption.* While `cx.adopting()`, enqueue accepts every packet: a swap loses nothing.
