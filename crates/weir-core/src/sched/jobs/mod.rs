@@ -24,8 +24,9 @@
 //! holds for all that is sent. `exact-drops` chooses among the classes whose backlog asks for too
 //! much, since drops of others would not help. A class that is a discipline of its own cannot
 //! lose packets from its queue: its arriving packet dies instead.
-//! Cost: linear in the classes (at most 16); no division for a packet that changes no promise; 300
-//! bytes a class.
+//! Cost: linear in the classes (at most 16). A departure divides nothing; an arrival divides once
+//! for each chain, if it is one that adjusts the rates, and once more for each class whose bound
+//! asks for another rate. 300 bytes a class.
 //! Guarantees (tests of this folder): `j05_loss_bounds_hold_while_others_can_lose`;
 //! `j06_least_rates_hold_in_every_half_second`; `j07_delays_come_to_their_ratios`;
 //! `j08_losses_come_to_their_ratios`; `j11_exactly_the_chosen_bound_gives_way`;
@@ -33,6 +34,7 @@
 //! `j24_rates_and_losses_are_exact_from_9600_to_400g`.
 
 mod class;
+mod config;
 mod drops;
 mod loss;
 mod rates;
@@ -40,105 +42,29 @@ mod rates;
 mod tests;
 mod weights;
 
-use super::registry::{Builder, Classes, Entry, Node};
+use super::registry::{Classes, Entry};
 use crate::packet::PacketId;
-use crate::queue::ParamSpec as P;
 use crate::queue::{
-    Backlog, Broken, Child, Cx, Deeper, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params,
-    Routes, TimeUnit, Verdict, Visit,
+    Backlog, Broken, Child, Cx, Deeper, Discipline, DropReason, Next, ParamError, Params, Routes, Verdict,
+    Visit,
 };
 use crate::units::Instant;
-use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
-use class::{Class, State, Terms, Totals};
+use class::{Class, State};
+use config::Settings;
 use loss::Account;
 use rates::{ONE, Seen, Step, bits};
 use weights::CLASSES;
-
-const fn count(min: u64, max: u64) -> Kind {
-    Kind::Count { min, max }
-}
-
-const PARAMS: &[ParamSpec] = &[
-    P::discipline(
-        "qlimit",
-        count(1, 1_000_000),
-        "200",
-        "Packets in the shared buffer, or in each separate one.",
-    ),
-    P::discipline("separate", Kind::Flag, "", "A buffer for each class instead of one for all."),
-    P::discipline(
-        "relax",
-        Kind::Word(&["delay-first", "loss-first"]),
-        "delay-first",
-        "Which bounds give way when not all can hold.",
-    ),
-    P::discipline("sample", count(1, 1_000_000), "1", "Arrivals between two adjustments of the rates."),
-    P::discipline(
-        "interval",
-        Kind::Time { bare: TimeUnit::Micros },
-        "0",
-        "Length of the intervals over which loss is counted, us; 0 for busy periods.",
-    ),
-    P::discipline(
-        "exact-drops",
-        Kind::Flag,
-        "",
-        "Drop by proportional loss until the bounds fit, before rates are moved, instead of after.",
-    ),
-    P::discipline("drop-head", Kind::Flag, "", "The oldest packet of the chosen class dies, not the newest."),
-    P::class("priority", count(0, 15), "0", "Index of the class; no order of service."),
-    P::class("default", Kind::Flag, "", "Takes what no filter matches."),
-    P::class("adc", Kind::Time { bare: TimeUnit::Micros }, "-1", "Delay bound, us.").or_none(),
-    P::class("alc", Kind::Fraction, "-1", "Loss bound, 0 to 1.").or_none(),
-    P::class("arc", Kind::Rate, "-1", "Least rate, bit/s on the wire.").or_none(),
-    P::class("rdc", Kind::Real, "-1", "Delay of the next class divided by this one's.").or_none(),
-    P::class("rlc", Kind::Real, "-1", "Loss of the next class divided by this one's.").or_none(),
-    P::class("cleardscp", Kind::Flag, "", "Set the DSCP of departing packets to 0."),
-];
 
 pub(super) const ENTRY: Entry = Entry {
     name: "jobs",
     aliases: &[],
     source: include_str!("mod.rs"),
-    params: &[PARAMS],
+    params: &[config::PARAMS],
     classes: Classes::Flat,
-    build: Some(build),
+    build: Some(config::build),
 };
-
-/// What the discipline itself is told.
-#[derive(Clone, Copy)]
-struct Settings {
-    limit: u64,
-    separate: bool,
-    loss_first: bool,
-    sample: u64,
-    /// 0: loss is counted over busy periods.
-    interval_ns: u64,
-    exact: bool,
-    drop_head: bool,
-}
-
-impl Settings {
-    fn with(mut self, params: &Params) -> Result<Settings, ParamError> {
-        for (name, value) in [("qlimit", &mut self.limit), ("sample", &mut self.sample)] {
-            match params.count(name) {
-                Some(n) if !(1..=1_000_000).contains(&n) => {
-                    return Err(ParamError::new("", name, n, "1 to 1000000"));
-                }
-                Some(n) => *value = n,
-                None => {}
-            }
-        }
-        self.separate |= params.has("separate");
-        self.exact |= params.has("exact-drops");
-        self.drop_head |= params.has("drop-head");
-        self.loss_first = params.word("relax").map_or(self.loss_first, |word| word == "loss-first");
-        self.interval_ns = params.time("interval").map_or(self.interval_ns, |time| time.as_nanos());
-        Ok(self)
-    }
-}
 
 struct Jobs {
     settings: Settings,
@@ -163,78 +89,6 @@ struct Jobs {
     /// Index of the class for each child of `routes`, which are in the order of the file.
     class_of: Vec<usize>,
     routes: Routes,
-}
-
-fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
-    let none = Settings {
-        limit: 200,
-        separate: false,
-        loss_first: false,
-        sample: 1,
-        interval_ns: 0,
-        exact: false,
-        drop_head: false,
-    };
-    let settings = none.with(&node.params)?;
-    let (mut classes, mut ranges) = (Vec::<Class>::new(), Vec::new());
-    for (index, class) in node.classes.iter().enumerate() {
-        if class.parent.is_some() {
-            return Err(ParamError::new(&class.name, "parent", "a class", "NULL: jobs has no tree"));
-        }
-        let priority = class.params.count("priority").unwrap_or(0);
-        check_priority(&classes, &class.name, priority)?;
-        let terms = Terms::default().with(&class.name, &class.params, &builder.link)?;
-        let first = builder.next_leaf();
-        let queue = builder.child(node, index, builder.link.rate, u32::MAX)?;
-        ranges.push(first..builder.next_leaf());
-        classes.push(Class {
-            name: class.name.clone(),
-            priority,
-            terms,
-            in_delay_chain: weights::Link::default(),
-            in_loss_chain: weights::Link::default(),
-            totals: Totals::default(),
-            queue,
-        });
-    }
-    let mut order: Vec<u64> = classes.iter().map(|class| class.priority).collect();
-    order.sort_unstable();
-    let rank = |class: &Class| order.iter().position(|p| *p == class.priority).unwrap_or(0);
-    let class_of = classes.iter().map(rank).collect();
-    classes.sort_by_key(|class| class.priority);
-    let mut jobs = Jobs {
-        settings,
-        classes,
-        states: [State::default(); CLASSES],
-        rates: [0; CLASSES],
-        backlogged: 0,
-        rated: 0,
-        bounded: 0,
-        chains: Vec::new(),
-        packets: 0,
-        until_sample: 0,
-        adjusted_ns: 0,
-        accounting_since_ns: 0,
-        class_of,
-        routes: Routes::new(&ranges),
-    };
-    jobs.index();
-    Ok(Box::new(jobs))
-}
-
-fn check_priority(classes: &[Class], name: &str, priority: u64) -> Result<(), ParamError> {
-    if priority >= CLASSES as u64 {
-        return Err(ParamError::new(name, "priority", priority, "0 to 15"));
-    }
-    match classes.iter().find(|class| class.priority == priority) {
-        Some(other) => Err(ParamError::new(
-            name,
-            "priority",
-            priority,
-            format!("one of 0 to 15 that is free: class {} has this one", other.name),
-        )),
-        None => Ok(()),
-    }
 }
 
 impl Jobs {
@@ -550,7 +404,7 @@ impl Discipline for Jobs {
     }
     fn reconfigure(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
         if class.is_empty() {
-            let own = |name: &str| PARAMS.iter().any(|p| p.name == name);
+            let own = |name: &str| config::PARAMS.iter().any(|p| p.name == name);
             if let Some((name, value)) = params.iter().find(|(name, _)| !own(name)) {
                 return Err(ParamError::new("", name, value, "a parameter of jobs"));
             }
@@ -571,7 +425,7 @@ impl Discipline for Jobs {
             let fix = format!("{}, as it is: change the file and reload it", self.classes[index].priority);
             return Err(ParamError::new(class, "priority", priority, fix));
         }
-        let own = |name: &str| PARAMS.iter().any(|p| p.name == name);
+        let own = |name: &str| config::PARAMS.iter().any(|p| p.name == name);
         let mut others = Params::new();
         params.iter().filter(|(name, _)| !own(name)).for_each(|(name, v)| others.set(name, v.clone()));
         if others.iter().next().is_some() {

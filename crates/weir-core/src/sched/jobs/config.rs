@@ -1,0 +1,162 @@
+//! From a configuration to the discipline.
+
+use super::Jobs;
+use super::class::{Class, State, Terms, Totals};
+use super::weights::{self, CLASSES};
+use crate::queue::ParamSpec as P;
+use crate::queue::{Discipline, Kind, ParamError, ParamSpec, Params, Routes, TimeUnit};
+use crate::sched::registry::{Builder, Node};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::vec::Vec;
+
+const fn count(min: u64, max: u64) -> Kind {
+    Kind::Count { min, max }
+}
+
+pub(super) const PARAMS: &[ParamSpec] = &[
+    P::discipline(
+        "qlimit",
+        count(1, 1_000_000),
+        "200",
+        "Packets in the shared buffer, or in each separate one.",
+    ),
+    P::discipline("separate", Kind::Flag, "", "A buffer for each class instead of one for all."),
+    P::discipline(
+        "relax",
+        Kind::Word(&["delay-first", "loss-first"]),
+        "delay-first",
+        "Which bounds give way when not all can hold.",
+    ),
+    P::discipline("sample", count(1, 1_000_000), "1", "Arrivals between two adjustments of the rates."),
+    P::discipline(
+        "interval",
+        Kind::Time { bare: TimeUnit::Micros },
+        "0",
+        "Length of the intervals over which loss is counted, us; 0 for busy periods.",
+    ),
+    P::discipline(
+        "exact-drops",
+        Kind::Flag,
+        "",
+        "Drop by proportional loss until the bounds fit, before rates are moved, instead of after.",
+    ),
+    P::discipline("drop-head", Kind::Flag, "", "The oldest packet of the chosen class dies, not the newest."),
+    P::class("priority", count(0, 15), "0", "Index of the class; no order of service."),
+    P::class("default", Kind::Flag, "", "Takes what no filter matches."),
+    P::class("adc", Kind::Time { bare: TimeUnit::Micros }, "-1", "Delay bound, us.").or_none(),
+    P::class("alc", Kind::Fraction, "-1", "Loss bound, 0 to 1.").or_none(),
+    P::class("arc", Kind::Rate, "-1", "Least rate, bit/s on the wire.").or_none(),
+    P::class("rdc", Kind::Real, "-1", "Delay of the next class divided by this one's.").or_none(),
+    P::class("rlc", Kind::Real, "-1", "Loss of the next class divided by this one's.").or_none(),
+    P::class("cleardscp", Kind::Flag, "", "Set the DSCP of departing packets to 0."),
+];
+
+/// What the discipline itself is told.
+#[derive(Clone, Copy)]
+pub(super) struct Settings {
+    pub limit: u64,
+    pub separate: bool,
+    pub loss_first: bool,
+    pub sample: u64,
+    /// 0: loss is counted over busy periods.
+    pub interval_ns: u64,
+    pub exact: bool,
+    pub drop_head: bool,
+}
+
+impl Settings {
+    /// These settings with what `params` change.
+    ///
+    /// # Errors
+    /// A number out of range.
+    pub fn with(mut self, params: &Params) -> Result<Settings, ParamError> {
+        for (name, value) in [("qlimit", &mut self.limit), ("sample", &mut self.sample)] {
+            match params.count(name) {
+                Some(n) if !(1..=1_000_000).contains(&n) => {
+                    return Err(ParamError::new("", name, n, "1 to 1000000"));
+                }
+                Some(n) => *value = n,
+                None => {}
+            }
+        }
+        self.separate |= params.has("separate");
+        self.exact |= params.has("exact-drops");
+        self.drop_head |= params.has("drop-head");
+        self.loss_first = params.word("relax").map_or(self.loss_first, |word| word == "loss-first");
+        self.interval_ns = params.time("interval").map_or(self.interval_ns, |time| time.as_nanos());
+        Ok(self)
+    }
+}
+
+pub(super) fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
+    let none = Settings {
+        limit: 200,
+        separate: false,
+        loss_first: false,
+        sample: 1,
+        interval_ns: 0,
+        exact: false,
+        drop_head: false,
+    };
+    let settings = none.with(&node.params)?;
+    let (mut classes, mut ranges) = (Vec::<Class>::new(), Vec::new());
+    for (index, class) in node.classes.iter().enumerate() {
+        if class.parent.is_some() {
+            return Err(ParamError::new(&class.name, "parent", "a class", "NULL: jobs has no tree"));
+        }
+        let priority = class.params.count("priority").unwrap_or(0);
+        check_priority(&classes, &class.name, priority)?;
+        let terms = Terms::default().with(&class.name, &class.params, &builder.link)?;
+        let first = builder.next_leaf();
+        let queue = builder.child(node, index, builder.link.rate, u32::MAX)?;
+        ranges.push(first..builder.next_leaf());
+        classes.push(Class {
+            name: class.name.clone(),
+            priority,
+            terms,
+            in_delay_chain: weights::Link::default(),
+            in_loss_chain: weights::Link::default(),
+            totals: Totals::default(),
+            queue,
+        });
+    }
+    let mut order: Vec<u64> = classes.iter().map(|class| class.priority).collect();
+    order.sort_unstable();
+    let rank = |class: &Class| order.iter().position(|p| *p == class.priority).unwrap_or(0);
+    let class_of = classes.iter().map(rank).collect();
+    classes.sort_by_key(|class| class.priority);
+    let mut jobs = Jobs {
+        settings,
+        classes,
+        states: [State::default(); CLASSES],
+        rates: [0; CLASSES],
+        backlogged: 0,
+        rated: 0,
+        bounded: 0,
+        chains: Vec::new(),
+        packets: 0,
+        until_sample: 0,
+        adjusted_ns: 0,
+        accounting_since_ns: 0,
+        class_of,
+        routes: Routes::new(&ranges),
+    };
+    jobs.index();
+    Ok(Box::new(jobs))
+}
+
+fn check_priority(classes: &[Class], name: &str, priority: u64) -> Result<(), ParamError> {
+    if priority >= CLASSES as u64 {
+        return Err(ParamError::new(name, "priority", priority, "0 to 15"));
+    }
+    match classes.iter().find(|class| class.priority == priority) {
+        Some(other) => Err(ParamError::new(
+            name,
+            "priority",
+            priority,
+            format!("one of 0 to 15 that is free: class {} has this one", other.name),
+        )),
+        None => Ok(()),
+    }
+}
