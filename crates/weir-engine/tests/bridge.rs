@@ -306,6 +306,56 @@ fn marks_and_code_points_are_written_with_a_right_checksum() {
     assert_eq!(sent[2], arp);
 }
 
+/// The same packet over IPv6, with ECT(0).
+fn frame_v6(number: u32, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0u8; len];
+    bytes[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x86, 0xdd]);
+    // Version 6, traffic class 0x02, flow label 0x12345.
+    bytes[14..18].copy_from_slice(&[0x60, 0x21, 0x23, 0x45]);
+    bytes[18..20].copy_from_slice(&((len - 54) as u16).to_be_bytes());
+    bytes[20..22].copy_from_slice(&[17, 64]);
+    (bytes[22], bytes[37], bytes[38], bytes[53]) = (0xfd, 1, 0xfd, 2);
+    bytes[54..58].copy_from_slice(&[0x4e, 0x20, 0x13, 0x89]);
+    bytes[len - 4..].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+/// Conditioners in both families: what keeps its profile is marked on the wire, its ECN bits, its
+/// flow label and all else unchanged; what does not, never leaves, and its frames come back.
+#[test]
+fn a_conditioner_marks_and_polices_on_the_wire() {
+    let text = "interface in0\nconditioner in0 c <tbmeter 8K 400 <mark EF><drop>>\n\
+                filter in0 c 0 0 0 0 udp\nfilter6 in0 c 0 0 0 0 udp\n";
+    let plan = weir_conf::read("altq.conf", text, &weir_core::sched::Registry::builtin()).plan.unwrap();
+    let mut forth = managed(fifo(100)).unwrap();
+    forth.port.set_conditioners(plan.interface("in0").unwrap().conditioners().unwrap());
+    let forth = Direction::new(0, Some(forth), SIZE, Delay::constant(Duration::ZERO));
+    let back = Direction::new(1, None, SIZE, Delay::constant(Duration::ZERO));
+    let mut bridge = Bridge::new(Memory::new(), Memory::new(), [forth, back]);
+    let came: Vec<_> =
+        (0..12).map(|n| if n % 2 == 0 { frame(n, 100, 0x01) } else { frame_v6(n, 100) }).collect();
+    bridge.interfaces().0.arriving = came.clone().into();
+    run(&mut bridge, ms(0), ms(10));
+    let sent = bridge.interfaces().1.sent.clone();
+    assert_eq!(sent.iter().map(|bytes| number(bytes)).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    for (n, bytes) in sent.iter().enumerate() {
+        let mut expected = came[n].clone();
+        if n % 2 == 0 {
+            assert_eq!(checksum(&bytes[14..34]), 0, "the header sums to all ones");
+            expected[15] = 46 << 2 | 1;
+            expected[24..26].copy_from_slice(&bytes[24..26]);
+        } else {
+            expected[14..16].copy_from_slice(&[0x6b, 0xa1]);
+        }
+        assert_eq!(*bytes, expected, "packet {n}");
+    }
+    let port = egresses(&mut bridge, &["l".into(), "r".into()])[0].port.clone().unwrap();
+    assert_eq!(port.total.dropped_packets["policed"], 8);
+    let meter = port.classes.iter().find(|class| class.name == "c tbmeter").unwrap();
+    assert_eq!((meter.values["in"], meter.values["out"]), (4, 8));
+    assert_eq!(bridge.directions()[0].frames_available(), 512, "policed frames come back");
+}
+
 #[test]
 fn a_broken_discipline_becomes_a_fifo_and_loses_nothing() {
     let mut bridge = bridge(
