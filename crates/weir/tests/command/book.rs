@@ -79,6 +79,43 @@ fn tests_named_in_the_book_exist() {
     }
 }
 
+/// So are the experiments.
+#[test]
+fn experiments_named_in_the_book_exist() {
+    let list = weir(&["experiment", "list", "-j"]).ok().json();
+    let ids: Vec<&str> =
+        list["experiments"].as_array().unwrap().iter().map(|e| e["id"].as_str().unwrap()).collect();
+    let families: std::collections::BTreeSet<&str> =
+        ids.iter().map(|id| id.split('-').next().unwrap()).collect();
+    let mut named = 0;
+    for page in files("book/src/disciplines", "md") {
+        let text = std::fs::read_to_string(&page).unwrap();
+        let text = text.split("\n## Validation\n").last().unwrap();
+        for word in text.split('`').skip(1).step_by(2).filter(|word| word.contains('-')) {
+            if families.contains(word.split('-').next().unwrap()) || word.ends_with("-ns2") {
+                named += 1;
+                assert!(ids.contains(&word), "{}: no experiment `{word}`", page.display());
+            }
+        }
+    }
+    assert!(named > 10, "{named}");
+}
+
+/// Every key of an experiment's file is on its page, and no other is read.
+#[test]
+fn an_experiments_keys_are_on_their_page() {
+    let page = std::fs::read_to_string(source("book/src/experiments.md")).unwrap();
+    let manifest = std::fs::read_to_string(source("crates/weir/src/experiment/manifest.rs")).unwrap();
+    let mut keys = 0;
+    for line in manifest.lines().filter(|line| line.starts_with("    pub ") && line.ends_with(',')) {
+        let key = line.trim_start_matches("    pub ").split(':').next().unwrap();
+        keys += 1;
+        let shown = ["`", "[["].iter().any(|open| page.contains(&format!("{open}{key}")));
+        assert!(shown, "experiments.md does not mention `{key}`");
+    }
+    assert!(keys > 15, "{keys}");
+}
+
 /// A key in brackets, such as `[HFSC97 section 4]`, stands in the bibliography.
 #[test]
 fn keys_in_the_code_are_in_the_bibliography() {
