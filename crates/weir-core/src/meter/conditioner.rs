@@ -338,6 +338,11 @@ impl Conditioners {
         Judgement { passes, dscp, colour }
     }
 
+    /// The conditioner that filters take packets with that key to.
+    pub fn which(&self, key: &Key) -> Option<&str> {
+        let found = self.classifier.classify(key)?;
+        self.named.get(found.class as usize).map(|named| named.name.as_str())
+    }
     /// The names, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.named.iter().map(|n| n.name.as_str())

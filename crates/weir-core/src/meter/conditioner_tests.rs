@@ -53,7 +53,8 @@ fn passes_marks_drops() {
     let none = Conditioners::new(Classifier::empty(), &[("c".into(), Action::Drop)]);
     let mut none = none.unwrap();
     assert!(none.judge(Instant::ZERO, 100, &key(tos), &mut random).passes, "what no filter matches passes");
-    assert_eq!(none.unmatched(), 1);
+    assert_eq!((none.unmatched(), none.which(&key(tos))), (1, None));
+    assert_eq!(only(Action::Pass).which(&key(tos)), Some("c"));
 }
 
 /// A two-rate meter that sees colours reads them from the code points that its own marks write,

@@ -148,6 +148,7 @@ pub fn explain(conf: &Path, interface: &str, packet: &str, json: bool) -> Done {
     let found = explain::explain(&built.classifier, &key, NEAR);
     let leaf = found.matched.map_or(built.default_leaf, |m| m.class);
     let class = built.tree.leaves[leaf as usize].name.clone();
+    let conditioner = built.conditioners.as_ref().and_then(|c| c.which(&key));
     let show = |id: FilterId| {
         let BuiltFilter { filter, automatic } = &built.filters[id.index()];
         if *automatic {
@@ -179,10 +180,15 @@ pub fn explain(conf: &Path, interface: &str, packet: &str, json: bool) -> Done {
             .collect();
         let unreachable: Vec<_> =
             unreachable.iter().map(|(f, by)| json!({"filter": f, "shadowed_by": by})).collect();
-        return print_json(&json!({"packet": key.to_string(), "class": class, "filter": matched,
-            "default": matched.is_none(), "close": close, "unreachable": unreachable, "altq": altq}));
+        return print_json(
+            &json!({"packet": key.to_string(), "conditioner": conditioner, "class": class, "filter": matched,
+            "default": matched.is_none(), "close": close, "unreachable": unreachable, "altq": altq}),
+        );
     }
     out!("packet  {key}");
+    if let Some(name) = conditioner {
+        out!("first   conditioner {name}; what follows is for a packet that it passes without a mark");
+    }
     match &matched {
         Some(filter) => out!("class   {class}\nfilter  {filter}"),
         None => out!("class   {class} (the default: no filter matches)"),
