@@ -53,6 +53,8 @@ pub enum ReplayError {
     Trace(TraceError),
     /// The output could not be written.
     Output(io::Error),
+    /// Time ended before these packets left.
+    Endless(u64),
     /// A class of the trace is not in the configuration.
     Class {
         /// Index of the packet.
@@ -69,6 +71,10 @@ impl std::fmt::Display for ReplayError {
         match self {
             ReplayError::Trace(e) => write!(f, "{e}"),
             ReplayError::Output(e) => write!(f, "output: {e}"),
+            ReplayError::Endless(packets) => write!(
+                f,
+                "{packets} packets had not left after 584 years, where time ends: their arrivals are too late, or their queue never sends"
+            ),
             ReplayError::Class { packet, found, classes } => write!(
                 f,
                 "packet {packet}: no class `{found}` in the configuration; expected one of {classes}, or a number from 1"
@@ -222,8 +228,12 @@ pub fn replay(trace: &mut Trace, port: &mut Port, out: impl Write) -> Result<Sum
         port.advance(recorder.now, &mut |event| recorder.record(event));
     }
     recorder.out.flush().map_err(ReplayError::Output)?;
-    match recorder.error {
-        Some(e) => Err(ReplayError::Output(e)),
-        None => Ok(recorder.summary),
+    if let Some(e) = recorder.error {
+        return Err(ReplayError::Output(e));
+    }
+    let summary = recorder.summary;
+    match summary.packets - summary.sent - summary.dropped {
+        0 => Ok(summary),
+        left => Err(ReplayError::Endless(left)),
     }
 }

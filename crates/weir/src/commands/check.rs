@@ -59,8 +59,7 @@ fn located(d: &weir_conf::Diagnostic) -> Finding {
 }
 
 fn configuration(path: &Path, registry: &Registry) -> Result<(Vec<Finding>, Vec<String>), Failure> {
-    let text =
-        std::fs::read_to_string(path).map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
+    let text = super::text_of(path)?;
     Ok(judge(&path.display().to_string(), &text, registry))
 }
 

@@ -16,6 +16,8 @@ use weir_io::trace::Trace;
 
 /// Packets that a replay may hold: the queue limits of the configuration count, not this.
 const CAPACITY: u32 = 1 << 20;
+/// Below this a byte lasts more than a second, and soon longer than a `PerByte` can say.
+const LEAST_WIRE: Rate = Rate::from_bps(8);
 /// Filters that come close, shown at most.
 const NEAR: usize = 8;
 /// Largest frame that a link is built for where nothing says so.
@@ -23,8 +25,7 @@ const MTU: u32 = 1514;
 
 /// Reads a configuration; warnings go to standard error.
 pub fn read(path: &Path, registry: &Registry) -> Result<Plan, Failure> {
-    let text =
-        std::fs::read_to_string(path).map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
+    let text = super::text_of(path)?;
     let outcome = weir_conf::read(&path.display().to_string(), &text, registry);
     for diagnostic in &outcome.diagnostics {
         eprintln!("{diagnostic}");
@@ -66,15 +67,13 @@ pub fn replay(
     let in_trace = |e: &dyn std::fmt::Display| Failure::usage(format!("{}: {e}", trace.display()));
     let mut packets = Trace::open(trace).map_err(|e| in_trace(&e))?;
     let given = match rate {
-        Some(text) => match weir_scenario::BitRate::parse(text).map_err(Failure::usage)?.as_bps() {
-            0 => {
-                return Err(Failure::usage("--rate 0: no packet would ever leave; write a rate such as 10M"));
-            }
-            bps => Some(bps),
-        },
+        Some(text) => Some(weir_scenario::BitRate::parse(text).map_err(Failure::usage)?.as_bps()),
         None => packets.rate().map(Rate::as_bps),
     };
     let wire = given.map_or_else(|| view.rate(), Rate::from_bps);
+    if wire < LEAST_WIRE {
+        return Err(Failure::usage(format!("a wire of {wire} bit/s: expected {LEAST_WIRE} bit/s or more")));
+    }
     if wire != view.rate() {
         eprintln!(
             "weir: the wire of the replay has {wire} bit/s, the interface's bandwidth is {}: shares in percent are of the latter",

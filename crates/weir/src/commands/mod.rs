@@ -33,6 +33,16 @@ impl Failure {
     }
 }
 
+/// The text of a person's file.
+pub fn text_of(path: &std::path::Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::InvalidData => {
+            Failure::usage(format!("{}: not text in UTF-8: a configuration is plain text", path.display()))
+        }
+        _ => Failure::usage(format!("{}: {e}", path.display())),
+    })
+}
+
 /// The result of a command.
 pub type Done = Result<(), Failure>;
 

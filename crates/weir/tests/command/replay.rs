@@ -191,6 +191,23 @@ fn a_damaged_trace_is_refused_at_its_line() {
     weir(&["replay", &conf, "em0", &trace]).fails(2, &["byte", &trace]);
 }
 
+/// No packet disappears where time ends; it is said instead.
+#[test]
+fn packets_that_never_leave_are_an_error() {
+    let folder = Folder::new();
+    let conf = folder.write("a.altq", TWO_CLASSES);
+    let late = folder.write("late.csv", format!("rate 1000000\n0,voice,100\n{},voice,100\n", u64::MAX));
+    let run = weir(&["replay", "-j", &conf, "em0", &late]);
+    assert!(run.code == 2 && run.out.is_empty() && run.err.contains("1 packets had not left"), "{run:?}");
+    // A class that may not borrow and has no share never sends.
+    let never = "interface em0 bandwidth 1M cbq\nclass cbq em0 top NULL pbandwidth 100\n\
+                 class cbq em0 def top pbandwidth 90 default\nclass cbq em0 none top pbandwidth 0\n";
+    let never = folder.write("never.altq", never);
+    let trace = folder.write("n.csv", "rate 1000000\n0,def,100\n0,none,100\n0,none,100\n");
+    let run = weir(&["replay", "-j", &never, "em0", &trace]);
+    assert!(run.code == 2 && run.err.contains("had not left"), "{run:?}");
+}
+
 #[test]
 fn a_million_packets_are_conserved() {
     const PACKETS: usize = 1_000_000;

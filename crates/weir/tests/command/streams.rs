@@ -63,7 +63,8 @@ fn mistakes_of_the_command_line_say_what_would_be_right() {
     weir(&["replay", &conf, "em7", &trace]).fails(2, &["no interface `em7`", "did you mean `em0`?"]);
     weir(&["explain", &conf, "em7", "udp 10.0.0.1:1 > 10.0.0.2:2"]).fails(2, &["did you mean `em0`?"]);
     weir(&["replay", &conf, "em0", &trace, "--rate", "10Mbps"]).fails(2, &["two ways", "10mbit"]);
-    weir(&["replay", &conf, "em0", &trace, "--rate", "0"]).fails(2, &["no packet would ever leave"]);
+    weir(&["replay", &conf, "em0", &trace, "--rate", "0"])
+        .fails(2, &["a wire of 0 bit/s", "8 bit/s or more"]);
     weir(&["replay", &conf, "em0", &trace, "--rate", "fast"]).fails(2, &["fast"]);
     weir(&["explain", &conf, "em0", "carrier pigeon"]).fails(2, &["carrier", "begin with tcp, udp"]);
     weir(&["explain", &conf, "em0", "udp 10.0.0.1:99999 > 10.0.0.2:2"]).fails(2, &["99999"]);
@@ -86,6 +87,19 @@ fn a_configuration_that_cannot_be_used_is_shown_where_it_is_used() {
     weir(&["replay", &bad, "em0", &trace]).fails(2, &words);
     weir(&["explain", &bad, "em0", "udp 10.0.0.1:1 > 10.0.0.2:2"]).fails(2, &words);
     weir(&["up", &bad]).fails(2, &words);
+}
+
+#[test]
+fn what_is_no_text_is_refused_as_such() {
+    let folder = Folder::new();
+    let binary = folder.write("bin.altq", b"\xff\xfe\x00bad");
+    for arguments in [
+        &["check", &binary][..],
+        &["up", &binary],
+        &["explain", &binary, "em0", "udp 10.0.0.1:1 > 10.0.0.2:2"],
+    ] {
+        weir(arguments).fails(2, &[&binary, "not text in UTF-8"]);
+    }
 }
 
 #[test]
