@@ -29,9 +29,16 @@ impl Drop for Held {
     }
 }
 
+/// A command that dies with the test's thread, also when the test is killed.
+fn mortal(program: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", program]);
+    command
+}
+
 /// A network namespace, held by a process that sleeps.
 fn namespace() -> Held {
-    let child = Command::new("unshare").args(["--net", "sleep", "120"]).stdin(Stdio::null()).spawn().unwrap();
+    let child = mortal("unshare").args(["--net", "sleep", "120"]).stdin(Stdio::null()).spawn().unwrap();
     let held = Held(child);
     let ours = std::fs::read_link("/proc/self/ns/net").unwrap();
     wait("a namespace", || {
@@ -69,10 +76,10 @@ fn arrived(host: &Held) -> u64 {
 
 /// True if namespaces can be made here; else says that `what` is left out.
 fn possible(what: &str) -> bool {
-    let root = Command::new("unshare").args(["--net", "true"]).status().is_ok_and(|s| s.success());
+    let root = mortal("unshare").args(["--net", "true"]).status().is_ok_and(|s| s.success());
     let possible = root && Command::new("ip").arg("-V").output().is_ok_and(|o| o.status.success());
     if !possible {
-        eprintln!("SKIPPED: {what} needs root and iproute2");
+        eprintln!("SKIPPED: {what} needs root, iproute2 and util-linux");
     }
     possible
 }
@@ -116,7 +123,7 @@ fn a_box_passes_traffic_counts_it_and_leaves_nothing_behind() {
     }
     let folder = Folder::new();
     let (conf, socket) = (folder.write("a.altq", CONF), folder.path("weir.sock"));
-    let child = Command::new("nsenter")
+    let child = mortal("nsenter")
         .args(["-t", &box_.pid(), "-n", WEIR, "up", &conf, "--socket", &socket])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
