@@ -1,9 +1,9 @@
 //! HFSC: guarantees of rate and delay apart from each other, and fair sharing of the rest by a tree.
 //!
-//! Principle: a class has up to three curves of bytes over time. The *real-time* curve is owed: as
-//! soon as a packet is *eligible* (serving it later could make some deadline fail) the packet of
-//! the earliest *deadline* goes. While none is eligible, the *link-share* curves divide the link:
-//! level by level down the tree the child of the least *virtual time* goes. The *upper-limit*
+//! Principle: a class has up to three curves of bytes over time. The real-time curve is owed: as
+//! soon as a packet is eligible (serving it later could make some deadline fail) the packet of
+//! the earliest deadline goes. While none is eligible, the link-share curves divide the link:
+//! level by level down the tree the child of the least virtual time goes. The upper-limit
 //! curve says how much a class may have at most. A curve that is steep at first buys low delay
 //! for a small rate.
 //! Paper: Stoica, Zhang and Ng, "A hierarchical fair service curve algorithm for link-sharing,
