@@ -166,8 +166,9 @@ fn links_lead_to_files() {
     let mut links = 0;
     for page in pages {
         let text = std::fs::read_to_string(&page).unwrap();
-        for rest in text.split("](").skip(1) {
-            let target = rest.split(')').next().unwrap();
+        let links_of_page = text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap());
+        let included = text.split("{{#include ").skip(1).map(|rest| rest.split('}').next().unwrap());
+        for target in links_of_page.chain(included) {
             let file = target.split('#').next().unwrap();
             if target.contains("://") || file.is_empty() || file.contains(char::is_whitespace) {
                 continue;

@@ -107,3 +107,14 @@ fn benches() {
     // What has no queue has no enqueue.
     assert!(classify["enqueue_ns"].is_null() && classify["total_ns"].is_number(), "{classify}");
 }
+
+#[test]
+fn simulator_benches() {
+    let value = documented("weir bench sim -j", &["bench", "sim", "sim-dumbbell-10", "-j"]);
+    let bench = &value["benches"][0];
+    assert_eq!(bench["name"], "sim-dumbbell-10");
+    let rate = bench["deliveries"].as_f64().unwrap() / bench["cpu_seconds"].as_f64().unwrap();
+    assert!((bench["deliveries_per_cpu_second"].as_f64().unwrap() / rate - 1.0).abs() < 1e-6, "{bench}");
+    assert!(bench["deliveries"].as_u64().unwrap() > 1_000_000, "{bench}");
+    assert!(bench["peak_rss_bytes"].as_u64().unwrap() > 1_000_000, "{bench}");
+}
