@@ -497,8 +497,8 @@ impl Discipline for Hfsc {
             let waiting = self.waiting.least().map_or(Instant::NEVER, as_instant);
             return Next::At(waiting.min(self.share.next_fit()));
         };
-        let next = self.classes[class].queue.as_mut().map_or(Next::Idle, |queue| queue.take(cx));
-        let Next::Packet(id) = next else {
+        let shown = self.classes[class].queue.as_mut().and_then(|queue| queue.take_shown(cx));
+        let Some(id) = shown else {
             cx.broken("hfsc", "an active class has no packet");
             return Next::Idle;
         };
