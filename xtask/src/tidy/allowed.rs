@@ -7,10 +7,6 @@ pub const LONG_FILES: &[(&str, &str)] = &[
         "the paper's figure 4 in one place; rates, losses, drops and weights stand apart",
     ),
     (
-        "crates/weir-core/src/sched/hfsc/mod.rs",
-        "declaration, tree and walk of one discipline; curves and trees stand apart",
-    ),
-    (
         "crates/weir-scenario/src/scenario.rs",
         "one type a table of the scenario, in the order of the book's page",
     ),

@@ -5,6 +5,7 @@ use crate::Random;
 use crate::packet::{FrameRef, Meta};
 use crate::queue::{Link, Value};
 use crate::sched::{Node, Registry};
+use crate::units::Duration;
 use alloc::string::ToString;
 use std::vec;
 
