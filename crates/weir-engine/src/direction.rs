@@ -1,7 +1,7 @@
 //! One direction of the bridge: frames from one interface, through a port, to the other.
 
 use std::collections::{BTreeMap, VecDeque};
-use weir_core::packet::{FrameRef, Key, dissect, set_tos};
+use weir_core::packet::{FragmentCache, FrameRef, Key, dissect, set_tos};
 use weir_core::port::{Event, Port};
 use weir_core::units::{Duration, Instant};
 use weir_io::{BATCH, Io, Pool, PoolSize};
@@ -114,6 +114,8 @@ pub struct Direction {
     observer: Option<Box<dyn Observe>>,
     /// Frames whose ECN or DSCP was written on the way out.
     rewritten: u64,
+    /// Ports of first fragments, for the later ones.
+    fragments: FragmentCache,
 }
 
 /// How soon a device that takes no more frames is asked again.
@@ -135,6 +137,7 @@ impl Direction {
             fresh: Vec::with_capacity(BATCH),
             observer: None,
             rewritten: 0,
+            fragments: FragmentCache::new(),
         }
     }
 
@@ -191,7 +194,8 @@ impl Direction {
             self.line.push(now, book.delay, frame);
             return;
         };
-        let read = dissect(self.pool.head(frame));
+        let mut read = dissect(self.pool.head(frame));
+        self.fragments.fill(&mut read);
         (book.l3_offset, book.tos) = (read.l3_offset as u16, read.key.tos);
         if !self.delay.parts.is_empty() {
             book.delay = self.delay.of(&read.key);

@@ -126,6 +126,36 @@ fn frames_cross_unchanged_and_in_order_at_the_rate_of_the_link() {
     }
 }
 
+/// A later fragment has no ports; it goes where its first fragment went. Reversed: one whose first
+/// fragment never came goes to the default class.
+#[test]
+fn fragments_follow_their_first() {
+    let text = "interface em0 bandwidth 10M priq\n\
+                class priq em0 video NULL priority 1\n\
+                class priq em0 other NULL priority 0 default\n\
+                filter em0 video 0 5001 0 0 17\n";
+    let registry = weir_core::sched::Registry::builtin();
+    let plan = weir_conf::read("test", text, &registry).into_result().unwrap();
+    let view = plan.interface("em0").unwrap();
+    let built = view.build(&registry, view.link(1514)).unwrap();
+    let config = PortConfig::new(view.link(1514), WireConfig::Link { ring: 1, refill: Refill::Packet });
+    let port = Port::new(config, built.tree, built.classifier);
+    let forth = Direction::new(0, Some(Managed { port, ecn: true }), SIZE, Delay::default());
+    let back = Direction::new(1, None, SIZE, Delay::default());
+    let mut bridge = Bridge::new(Memory::new(), Memory::new(), [forth, back]);
+    let fragment = |id: u8, offset: u8, more: bool| {
+        let mut bytes = frame(u32::from(id), 200, 0);
+        (bytes[19], bytes[20], bytes[21]) = (id, if more { 0x20 } else { 0 }, offset);
+        bytes
+    };
+    bridge.interfaces().0.arriving =
+        [fragment(1, 0, true), fragment(1, 20, true), fragment(1, 40, false), fragment(2, 20, false)].into();
+    run(&mut bridge, ms(0), ms(10));
+    let port = bridge.directions()[0].port().unwrap();
+    assert_eq!(port.account(0).unwrap().sent_packets, 3, "video");
+    assert_eq!(port.account(1).unwrap().sent_packets, 1, "other");
+}
+
 #[test]
 fn the_delay_stands_behind_the_wire_and_costs_no_rate() {
     let mut bridge = bridge(fifo(100), Duration::from_millis(20));

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, Write};
-use weir_core::packet::{FrameRef, Meta, dissect};
+use weir_core::packet::{FragmentCache, FrameRef, Meta, dissect};
 use weir_core::port::{Event, Port};
 use weir_core::units::Instant;
 use weir_io::trace::{Content, Trace, TraceError};
@@ -181,6 +181,7 @@ impl<W: Write> Recorder<W> {
 /// A damaged trace, a class that the configuration does not have, a full disk.
 pub fn replay(trace: &mut Trace, port: &mut Port, out: impl Write) -> Result<Summary, ReplayError> {
     let mut labels = Labels::new(port);
+    let mut fragments = FragmentCache::new();
     let mut recorder =
         Recorder { out, label_of: Vec::new(), summary: Summary::default(), error: None, now: Instant::ZERO };
     while let Some(record) = trace.next()? {
@@ -207,8 +208,9 @@ pub fn replay(trace: &mut Trace, port: &mut Port, out: impl Write) -> Result<Sum
                 label
             }
             Content::Frame(bytes) => {
-                let key = dissect(bytes).key;
-                meta = port.condition(record.at, meta.len, meta.frame, &key);
+                let mut read = dissect(bytes);
+                fragments.fill(&mut read);
+                meta = port.condition(record.at, meta.len, meta.frame, &read.key);
                 labels.of_leaf(port, meta.leaf)
             }
         };
