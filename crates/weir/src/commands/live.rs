@@ -56,6 +56,7 @@ pub fn up(conf: &Path, socket: &Path) -> Done {
     }
     let box_ = bring_up(setup).map_err(|e| match e.kind() {
         std::io::ErrorKind::PermissionDenied => Failure::impossible(e),
+        std::io::ErrorKind::NotFound => Failure::usage(e),
         _ => Failure::failed(e),
     })?;
     eprintln!(
@@ -97,7 +98,7 @@ fn pair(plan: &weir_conf::Plan) -> Result<(String, String), Failure> {
 /// Bytes of the longest frame that an interface takes.
 fn longest_frame(name: &str) -> Result<u32, Failure> {
     let interface = weir_io::sys::interface(name);
-    let mtu = interface.map_err(|e| Failure::failed(format!("interface {name}: {e}")))?.mtu;
+    let mtu = interface.map_err(|e| Failure::usage(format!("interface {name}: {e}")))?.mtu;
     Ok(mtu + LAYER_2)
 }
 
