@@ -12,6 +12,7 @@ use std::ops::Deref;
 use weir_core::classify::Classifier;
 use weir_core::meter::{self, Conditioners};
 use weir_core::packet::Dscp;
+use weir_core::port::{PortPlan, WireConfig};
 use weir_core::queue::{Link, ParamError, Params, Value};
 use weir_core::sched::{Class, Node, Registry, Tree};
 use weir_core::units::Rate;
@@ -54,6 +55,24 @@ pub struct Built {
     pub ecn: bool,
     /// What may not be as its writer thinks.
     pub warnings: Vec<Diagnostic>,
+}
+
+impl Built {
+    /// What is exchanged in a live port on `link`: all that the configuration says, the regulator
+    /// included.
+    pub fn port_plan(self, link: Link) -> PortPlan {
+        let wire = match self.regulator {
+            Some(Regulator { depth_bytes, .. }) => WireConfig::Regulator { depth_bytes },
+            None => WireConfig::Open,
+        };
+        PortPlan {
+            tree: self.tree,
+            classifier: self.classifier,
+            conditioners: self.conditioners,
+            ecn: self.ecn,
+            regulated: Some((link, wire)),
+        }
+    }
 }
 
 /// A filter in a classifier.

@@ -10,10 +10,8 @@ use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use weir_core::classify::Classifier;
-use weir_core::port::{Account, Port};
+use weir_core::port::{Account, Port, PortPlan};
 use weir_core::queue::{DropReason, Visit};
-use weir_core::sched::Tree;
 use weir_core::units::{Duration, Instant};
 use weir_io::Io;
 
@@ -218,7 +216,7 @@ pub fn egresses<L: Io, R: Io>(bridge: &mut Bridge<L, R>, names: &[String; 2]) ->
 /// What the worker can be asked.
 pub(crate) enum Request {
     Snapshot(Sender<Snapshot>),
-    Swap { direction: usize, tree: Tree, classifier: Box<Classifier>, done: Sender<bool> },
+    Swap { direction: usize, plan: Box<PortPlan>, done: Sender<bool> },
     Stop,
 }
 
@@ -281,11 +279,11 @@ impl Control {
         Ok(snapshot)
     }
 
-    /// Gives the port of a direction (0: the egress on the right) another tree; its queued
-    /// packets stay. False if that direction has no port.
-    pub fn swap(&self, direction: usize, tree: Tree, classifier: Classifier) -> io::Result<bool> {
+    /// Gives the port of a direction (0: the egress on the right) another configuration, whole;
+    /// its queued packets stay. False if that direction has no port.
+    pub fn swap(&self, direction: usize, plan: PortPlan) -> io::Result<bool> {
         let (done, answer) = channel();
-        self.ask(Request::Swap { direction, tree, classifier: Box::new(classifier), done })?;
+        self.ask(Request::Swap { direction, plan: Box::new(plan), done })?;
         Self::await_answer(&answer)
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use weir_core::packet::{FragmentCache, FrameRef, Key, dissect, set_tos};
-use weir_core::port::{Event, Port};
+use weir_core::port::{Event, Port, PortPlan};
 use weir_core::units::{Duration, Instant};
 use weir_io::{BATCH, Io, Pool, PoolSize};
 
@@ -41,6 +41,8 @@ struct Book {
     order: u64,
     l3_offset: u16,
     tos: u8,
+    /// Whether its ECN bits are the port's to write: as when it came, whatever a swap says since.
+    ecn: bool,
     place: Place,
     delay: Duration,
 }
@@ -124,7 +126,14 @@ const FULL_DEVICE: Duration = Duration::from_micros(50);
 impl Direction {
     /// A direction with its own frames. `delay` is the propagation delay behind the wire.
     pub fn new(index: usize, managed: Option<Managed>, size: PoolSize, delay: Delay) -> Self {
-        let book = Book { order: 0, l3_offset: 0, tos: 0, place: Place::Elsewhere, delay: Duration::ZERO };
+        let book = Book {
+            order: 0,
+            l3_offset: 0,
+            tos: 0,
+            ecn: false,
+            place: Place::Elsewhere,
+            delay: Duration::ZERO,
+        };
         Direction {
             index,
             managed,
@@ -174,6 +183,7 @@ impl Direction {
                 order: self.order,
                 l3_offset: 0,
                 tos: 0,
+                ecn: false,
                 place: Place::Port,
                 delay: self.delay.otherwise,
             };
@@ -196,7 +206,7 @@ impl Direction {
         };
         let mut read = dissect(self.pool.head(frame));
         self.fragments.fill(&mut read);
-        (book.l3_offset, book.tos) = (read.l3_offset as u16, read.key.tos);
+        (book.l3_offset, book.tos, book.ecn) = (read.l3_offset as u16, read.key.tos, *ecn);
         if !self.delay.parts.is_empty() {
             book.delay = self.delay.of(&read.key);
         }
@@ -211,7 +221,6 @@ impl Direction {
             books: &mut self.books,
             line: &mut self.line,
             observer: self.observer.as_deref_mut(),
-            ecn: *ecn,
             rewritten: &mut self.rewritten,
         };
         let _ = port.offer(now, meta, &mut |event| desk.handle(event));
@@ -224,14 +233,13 @@ impl Direction {
 
     /// Calls `act` with the port and with what handles its events.
     fn with_port(&mut self, act: impl FnOnce(&mut Port, &mut Desk<'_>)) {
-        let Some(Managed { port, ecn }) = &mut self.managed else { return };
+        let Some(Managed { port, .. }) = &mut self.managed else { return };
         let mut desk = Desk {
             index: self.index,
             pool: &mut self.pool,
             books: &mut self.books,
             line: &mut self.line,
             observer: self.observer.as_deref_mut(),
-            ecn: *ecn,
             rewritten: &mut self.rewritten,
         };
         act(port, &mut desk);
@@ -268,16 +276,13 @@ impl Direction {
         self.port().map_or(Instant::NEVER, Port::next_event).min(line)
     }
 
-    /// Replaces the tree of the managed port, losing nothing; false if there is no port.
-    pub fn swap(
-        &mut self,
-        now: Instant,
-        tree: weir_core::sched::Tree,
-        classifier: weir_core::classify::Classifier,
-    ) -> bool {
-        let managed = self.managed.is_some();
-        self.with_port(|port, desk| port.swap(now, tree, classifier, &mut |event| desk.handle(event)));
-        managed
+    /// Replaces all that the managed port's configuration says, losing nothing; false if there is
+    /// no port.
+    pub fn swap(&mut self, now: Instant, plan: PortPlan) -> bool {
+        let Some(managed) = &mut self.managed else { return false };
+        managed.ecn = plan.ecn;
+        self.with_port(|port, desk| port.swap(now, plan, &mut |event| desk.handle(event)));
+        true
     }
 
     /// After a panic: gives up the port, whose state cannot be trusted, and forwards plainly from
@@ -307,7 +312,6 @@ struct Desk<'a> {
     books: &'a mut [Book],
     line: &'a mut Line,
     observer: Option<&'a mut (dyn Observe + 'static)>,
-    ecn: bool,
     rewritten: &'a mut u64,
 }
 
@@ -322,7 +326,7 @@ impl Desk<'_> {
         match event {
             Event::Taken(_) => {}
             Event::Sent(meta, at) => {
-                let ecn = if self.ecn { meta.ecn & 3 } else { book.tos & 3 };
+                let ecn = if book.ecn { meta.ecn & 3 } else { book.tos & 3 };
                 let tos = meta.dscp << 2 | ecn;
                 if tos != book.tos && set_tos(self.pool.head_mut(frame), usize::from(book.l3_offset), tos) {
                     *self.rewritten += 1;

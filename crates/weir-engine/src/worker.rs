@@ -141,11 +141,11 @@ impl<L: Io, R: Io> Run<L, R> {
                     let snapshot = self.snapshot();
                     let _ = to.send(snapshot);
                 }
-                Request::Swap { direction, tree, classifier, done } => {
+                Request::Swap { direction, plan, done } => {
                     let now = sys::now();
                     let swap = |bridge: &mut Bridge<L, R>| {
                         let direction = bridge.directions_mut().get_mut(direction);
-                        direction.is_some_and(|d| d.swap(now, tree, *classifier))
+                        direction.is_some_and(|d| d.swap(now, *plan))
                     };
                     let _ = done.send(self.guarded(now, swap).unwrap_or(false));
                 }

@@ -3,9 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
+mod frames;
+
+use frames::{checksum, frame, number};
 use weir_core::classify::Classifier;
 use weir_core::packet::PacketId;
-use weir_core::port::{Port, PortConfig, Refill, WireConfig};
+use weir_core::port::{Port, PortConfig, PortPlan, Refill, WireConfig};
 use weir_core::queue::{
     Backlog, Broken, Cx, Discipline, DropReason, Leaf, Link, Next, ParamError, Params, Verdict, Visit,
 };
@@ -19,52 +22,6 @@ use weir_io::{Io, PoolSize};
 
 const SIZE: PoolSize = PoolSize { frames: 512, tails: 4 };
 const MBPS: u64 = 10;
-
-/// A UDP packet over IPv4 in a frame of `len` bytes, with a number in its last four.
-fn frame(number: u32, len: usize, tos: u8) -> Vec<u8> {
-    let mut bytes = vec![0u8; len];
-    bytes[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
-    let total = (len - 14) as u16;
-    bytes[14..34].copy_from_slice(&[
-        0x45,
-        tos,
-        (total >> 8) as u8,
-        total as u8,
-        0,
-        0,
-        0,
-        0,
-        64,
-        17,
-        0,
-        0,
-        10,
-        0,
-        0,
-        1,
-        10,
-        0,
-        0,
-        2,
-    ]);
-    let sum = checksum(&bytes[14..34]);
-    bytes[24..26].copy_from_slice(&sum.to_be_bytes());
-    bytes[34..38].copy_from_slice(&[0x4e, 0x20, 0x13, 0x89]);
-    bytes[len - 4..].copy_from_slice(&number.to_be_bytes());
-    bytes
-}
-
-fn checksum(header: &[u8]) -> u16 {
-    let mut sum: u32 = header.chunks(2).map(|b| u32::from(u16::from_be_bytes([b[0], b[1]]))).sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
-}
-
-fn number(bytes: &[u8]) -> u32 {
-    u32::from_be_bytes(bytes[bytes.len() - 4..].try_into().unwrap())
-}
 
 fn tree(discipline: Box<dyn Discipline>) -> Tree {
     let leaves = vec![LeafInfo { name: "all".into(), terminal: true }];
@@ -431,8 +388,8 @@ fn a_swap_under_load_loses_nothing_and_a_missing_port_says_so() {
     let mut bridge = bridge(fifo(500), Duration::ZERO);
     bridge.interfaces().0.arriving = (0..100).map(|n| frame(n, 1250, 0)).collect();
     run(&mut bridge, ms(0), ms(10));
-    assert!(bridge.directions_mut()[0].swap(ms(10), fifo(5), Classifier::empty()));
-    assert!(!bridge.directions_mut()[1].swap(ms(10), fifo(5), Classifier::empty()));
+    assert!(bridge.directions_mut()[0].swap(ms(10), PortPlan::new(fifo(5), Classifier::empty())));
+    assert!(!bridge.directions_mut()[1].swap(ms(10), PortPlan::new(fifo(5), Classifier::empty())));
     run(&mut bridge, ms(11), ms(200));
     let numbers: Vec<_> = bridge.interfaces().1.sent.iter().map(|b| number(b)).collect();
     assert_eq!(numbers, (0..100).collect::<Vec<_>>(), "adoption ignores the new limit");
@@ -444,9 +401,9 @@ fn a_worker_answers_swaps_and_stops_while_it_works() {
     bridge.interfaces().0.arriving = (0..30).map(|n| frame(n, 125, 0)).collect();
     let worker = Worker::start(bridge, ["left".into(), "right".into()], Pace::default()).unwrap();
     let control = worker.control();
-    assert!(control.swap(0, fifo(50), Classifier::empty()).unwrap());
-    assert!(!control.swap(1, fifo(50), Classifier::empty()).unwrap());
-    assert!(!control.swap(7, fifo(50), Classifier::empty()).unwrap());
+    assert!(control.swap(0, PortPlan::new(fifo(50), Classifier::empty())).unwrap());
+    assert!(!control.swap(1, PortPlan::new(fifo(50), Classifier::empty())).unwrap());
+    assert!(!control.swap(7, PortPlan::new(fifo(50), Classifier::empty())).unwrap());
     let folder = std::env::temp_dir().join(format!("weir-engine-test-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let socket = folder.join("stats");
@@ -465,5 +422,5 @@ fn a_worker_answers_swaps_and_stops_while_it_works() {
     std::fs::remove_dir(&folder).unwrap();
     let last = worker.stop().unwrap();
     assert!(last.cpu_ns > 0 && last.uptime_ns > 30_000_000);
-    assert!(control.swap(0, fifo(5), Classifier::empty()).is_err(), "nobody answers any more");
+    assert!(control.swap(0, PortPlan::new(fifo(5), Classifier::empty())).is_err(), "nobody answers any more");
 }

@@ -68,6 +68,15 @@ impl TokenBucket {
         }
         conforms
     }
+    /// Another rate and depth from `now` on, with the tokens that are there, at most the new depth.
+    pub fn reshape(&mut self, now: Instant, rate: Rate, depth_bytes: u64) {
+        let old = self.inflow(now);
+        let full = old + self.depth;
+        let empty_at = self.empty_at.max(old);
+        let (tokens, debt) = (full.saturating_sub(empty_at), empty_at.saturating_sub(full));
+        (self.rate_bps, self.depth) = (rate.as_bps().min(MOST_BPS), cost_of(depth_bytes));
+        self.empty_at = self.inflow(now) + self.depth.saturating_sub(tokens) + debt;
+    }
     /// Takes what flows over at `now`: what came in since the bucket was full.
     pub(super) fn overflow(&mut self, now: Instant) -> u128 {
         let inflow = self.inflow(now);
@@ -164,6 +173,41 @@ mod tests {
                 assert!(excess(&passed, bps, depth - 1_514) > 0, "seed {seed}, {bps}: depth");
                 assert!(excess(&passed, bps / 2, depth) > 0, "seed {seed}, {bps}: rate");
             }
+        }
+    }
+
+    /// A bucket that is exchanged all the time keeps the bound of the one that allows most; one
+    /// that is made anew each time breaks it.
+    #[test]
+    fn reshaping_lends_nothing() {
+        for seed in 0..4 {
+            let mut random = Random::new(seed);
+            let bps = RATES[random.below(RATES.len() as u64) as usize];
+            let (mut kept, mut anew) = (TokenBucket::new(Rate::from_bps(bps), 20_000), Vec::new());
+            let (mut passed, mut fresh) = (Vec::new(), kept.clone());
+            for (at, len) in arrivals(bps, &mut random) {
+                let now = Instant::from_nanos(at);
+                if random.below(4) == 0 {
+                    let (rate, depth) =
+                        (Rate::from_bps(bps / (1 + random.below(3))), 1_514 + random.below(18_486));
+                    kept.reshape(now, rate, depth);
+                    fresh = TokenBucket::new(rate, depth);
+                    assert!(kept.bytes(now) <= depth);
+                    let tokens = kept.bytes(now);
+                    kept.reshape(now, rate, depth);
+                    assert_eq!(kept.bytes(now), tokens, "seed {seed}: the same again changes nothing");
+                }
+                if kept.ready_at(now, len.into()) == now {
+                    kept.pay(now, len.into());
+                    passed.push((at, u64::from(len)));
+                }
+                if fresh.take(now, len) {
+                    anew.push((at, u64::from(len)));
+                }
+            }
+            assert!(passed.len() > 50, "seed {seed}");
+            assert!(excess(&passed, bps, 20_000) <= 0, "seed {seed}, {bps} bit/s");
+            assert!(excess(&anew, bps, 20_000) > 0, "seed {seed}, {bps} bit/s: reversed");
         }
     }
 

@@ -68,6 +68,29 @@ impl PortConfig {
     }
 }
 
+/// What a configuration puts into a port. It is exchanged as a whole, so that nothing of an older
+/// configuration stays.
+pub struct PortPlan {
+    /// The disciplines.
+    pub tree: Tree,
+    /// The filters, whose classes are the tree's leaves.
+    pub classifier: Classifier,
+    /// What is done with packets before; `None` where there are none.
+    pub conditioners: Option<Conditioners>,
+    /// Whether the two ECN bits mean congestion, as in `PortConfig`.
+    pub ecn: bool,
+    /// Another link, and the regulator on it (`WireConfig::Open` for none). `None` keeps both. An
+    /// emulated link is the host's and not the configuration's: it stays in any case.
+    pub regulated: Option<(Link, WireConfig)>,
+}
+
+impl PortPlan {
+    /// A tree and its filters, without conditioners, on the link that is there.
+    pub fn new(tree: Tree, classifier: Classifier) -> Self {
+        PortPlan { tree, classifier, conditioners: None, ecn: true, regulated: None }
+    }
+}
+
 /// What a port tells its host.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
@@ -225,16 +248,12 @@ impl Port {
         }
     }
 
-    /// Replaces tree and classifier, and hands every queued packet to the class of the same name,
-    /// or to the default class where there is none. Nothing is lost.
-    pub fn swap(
-        &mut self,
-        now: Instant,
-        tree: Tree,
-        classifier: Classifier,
-        host: &mut impl FnMut(Event<'_>),
-    ) {
+    /// Replaces all that a configuration says, and hands every queued packet to the class of the
+    /// same name, or to the default class where there is none. Nothing is lost. New conditioners
+    /// start with full buckets; what waits in the port was conditioned when it came.
+    pub fn swap(&mut self, now: Instant, plan: PortPlan, host: &mut impl FnMut(Event<'_>)) {
         self.run(now, false, host);
+        let PortPlan { tree, classifier, conditioners, ecn, regulated } = plan;
         let default = tree.default_leaf.unwrap_or(0);
         let heir: Vec<(u32, bool)> = self
             .leaves
@@ -268,7 +287,12 @@ impl Port {
         self.ledger.inherit(&heir, tree.leaves.len(), &moved);
         self.leaves = tree.leaves;
         self.default_leaf = default;
-        self.classifier = classifier;
+        (self.classifier, self.conditioners, self.ecn) = (classifier, conditioners, ecn);
+        if let Some((link, config)) = regulated
+            && self.wire.regulate(self.cx.now, config, &link)
+        {
+            self.cx.link = link;
+        }
         self.broken = None;
         self.adopt(Child::inner(tree.discipline), queued, host);
     }

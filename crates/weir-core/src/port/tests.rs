@@ -266,7 +266,7 @@ fn a13_a_swap_loses_nothing() {
         port.offer(at(0), meta, &mut seen.host());
     }
     // b becomes the first class, a is gone: its packets go to the default, which is the first leaf.
-    port.swap(at(100), two_classes(["b", "c"]), Classifier::empty(), &mut seen.host());
+    port.swap(at(100), PortPlan::new(two_classes(["b", "c"]), Classifier::empty()), &mut seen.host());
     port.check().unwrap();
     assert_eq!(port.backlog().packets, 6);
     drain(&mut port, &mut seen);
@@ -294,7 +294,7 @@ fn a02_a_broken_discipline_becomes_a_fifo() {
     let frames: Vec<u32> = seen.sent.iter().map(|s| s.0).collect();
     assert_eq!(frames, [0, 1, 2, 3, 4, 5, 6, 7]);
     // And a configuration can be attached again.
-    port.swap(at(20_000), two_classes(["a", "b"]), Classifier::empty(), &mut seen.host());
+    port.swap(at(20_000), PortPlan::new(two_classes(["a", "b"]), Classifier::empty()), &mut seen.host());
     assert_eq!(port.is_broken(), None);
 }
 

@@ -124,4 +124,16 @@ impl Wire {
             WireConfig::Open => Wire::Open,
         }
     }
+    /// Another regulator, or none, from `now` on; false on an emulated link, which stays. What is
+    /// in the bucket stays in it: exchanging it often lends nothing.
+    pub(super) fn regulate(&mut self, now: Instant, config: WireConfig, link: &Link) -> bool {
+        match (&mut *self, config) {
+            (Wire::Device(_), _) | (_, WireConfig::Link { .. }) => return false,
+            (Wire::Bucket(bucket), WireConfig::Regulator { depth_bytes }) => {
+                bucket.reshape(now, link.rate, depth_bytes);
+            }
+            (_, config) => *self = Wire::new(config, link),
+        }
+        true
+    }
 }

@@ -9,7 +9,7 @@ use crate::generate::{Below, Generator};
 use weir_core::Random;
 use weir_core::classify::Classifier;
 use weir_core::packet::{FrameRef, Meta};
-use weir_core::port::{Event, Port, PortConfig, Refill, WireConfig};
+use weir_core::port::{Event, Port, PortConfig, PortPlan, Refill, WireConfig};
 use weir_core::queue::{DropReason, Link, ParamError, Verdict};
 use weir_core::sched::{Node, Registry, Tree};
 use weir_core::units::{Duration, Instant};
@@ -224,7 +224,8 @@ impl<'a> Bay<'a> {
         let full = self.port.in_ring() >= self.ring;
         let (waiting, dropped) = (self.port.backlog(), self.host.dropped);
         self.host.in_order_from = None;
-        self.port.swap(self.now, tree, Classifier::empty(), &mut |event| self.host.hear(event));
+        self.port
+            .swap(self.now, PortPlan::new(tree, Classifier::empty()), &mut |event| self.host.hear(event));
         self.summary.swaps += 1;
         if full && self.port.is_broken().is_none() {
             let still = self.port.in_ring() >= self.ring;

@@ -1,0 +1,304 @@
+//! Hot swap of a live port: all of the old configuration goes, and no packet with it.
+
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
+
+mod frames;
+
+use frames::{checksum, frame, number};
+use std::sync::{Arc, Mutex};
+use weir_core::classify::Classifier;
+use weir_core::packet::Key;
+use weir_core::port::{Event, Port, PortConfig, PortPlan, Refill, WireConfig};
+use weir_core::queue::Link;
+use weir_core::sched::Registry;
+use weir_core::units::{Instant, Rate};
+use weir_engine::control::egresses;
+use weir_engine::{Bridge, Delay, Direction, Managed, Observe, Pace, Worker};
+use weir_io::PoolSize;
+use weir_io::memory::Memory;
+
+const SIZE: PoolSize = PoolSize { frames: 512, tails: 4 };
+
+/// The plan of a file's only interface, for its link as it says.
+fn plan(text: &str) -> PortPlan {
+    let registry = Registry::builtin();
+    let plan = weir_conf::read("altq.conf", text, &registry).into_result().unwrap();
+    let view = plan.interface("").unwrap();
+    let link = view.link(1514);
+    view.build(&registry, link).unwrap().port_plan(link)
+}
+
+/// A managed port that begins with `first`, on its own regulator or on an emulated link.
+fn managed(first: PortPlan, wire: Option<WireConfig>) -> Managed {
+    let (link, regulator) = first.regulated.unwrap();
+    let mut config = PortConfig::new(link, wire.unwrap_or(regulator));
+    config.ecn = first.ecn;
+    let mut port = Port::new(config, first.tree, first.classifier);
+    port.set_conditioners(first.conditioners);
+    Managed { port, ecn: first.ecn }
+}
+
+fn bridge(forth: Managed) -> Bridge<Memory, Memory> {
+    let forth = Direction::new(0, Some(forth), SIZE, Delay::default());
+    let back = Direction::new(1, None, SIZE, Delay::default());
+    Bridge::new(Memory::new(), Memory::new(), [forth, back])
+}
+
+/// Steps at every event up to `until`.
+fn run(bridge: &mut Bridge<Memory, Memory>, from: u64, until: u64) {
+    let (mut now, until) = (Instant::from_micros(from), Instant::from_micros(until));
+    loop {
+        let step = bridge.step(now);
+        match step.more {
+            true => continue,
+            false if step.next > until => return,
+            false => now = step.next.max(now),
+        }
+    }
+}
+
+/// Sends `count` frames with that TOS byte, and says which bytes they left with.
+fn tos_after(bridge: &mut Bridge<Memory, Memory>, at_us: u64, count: u32, tos: u8) -> Vec<u8> {
+    bridge.interfaces().0.arriving = (0..count).map(|n| frame(n, 100, tos)).collect();
+    run(bridge, at_us, at_us + 50_000);
+    let sent = std::mem::take(&mut bridge.interfaces().1.sent);
+    assert!(sent.iter().all(|bytes| checksum(&bytes[14..34]) == 0), "a header's sum is wrong");
+    sent.iter().map(|bytes| bytes[15]).collect()
+}
+
+const PLAIN: &str = "interface in0 bandwidth 10M fifoq\n";
+const POLICED: &str = "interface in0 bandwidth 10M fifoq\n\
+    conditioner in0 c <tbmeter 8K 400 <mark EF><drop>>\nfilter in0 c 0 0 0 0 udp\n";
+const MARKED: &str = "interface in0 bandwidth 10M fifoq\n\
+    conditioner in0 other <mark AF11>\nfilter in0 other 0 0 0 0 udp\n";
+
+#[test]
+fn a_swap_leaves_nothing_of_the_old_conditioners() {
+    let wire = WireConfig::Link { ring: 1, refill: Refill::Packet };
+    let mut bridge = bridge(managed(plan(POLICED), Some(wire)));
+    let names = ["l".to_string(), "r".to_string()];
+    let mut now = 0;
+    let mut step = |bridge: &mut Bridge<Memory, Memory>, swap: Option<&str>| {
+        now += 100_000;
+        if let Some(text) = swap {
+            assert!(bridge.directions_mut()[0].swap(Instant::from_micros(now), plan(text)));
+        }
+        let left = tos_after(bridge, now, 20, 0x02);
+        let port = egresses(bridge, &names)[0].port.clone().unwrap();
+        let meters = port.classes.iter().filter(|c| c.books.is_none()).map(|c| c.name.clone());
+        let policed = port.total.dropped_packets.get("policed").copied().unwrap_or(0);
+        (left, policed, meters.collect::<Vec<_>>())
+    };
+    // Four are within the old profile, sixteen are not.
+    let (left, policed, meters) = step(&mut bridge, None);
+    assert_eq!((left, policed), (vec![46 << 2 | 2; 4], 16));
+    assert_eq!(meters, ["c", "c tbmeter"]);
+    let (left, policed, meters) = step(&mut bridge, Some(PLAIN));
+    assert_eq!((left, policed), (vec![2; 20], 16), "neither marks nor drops any more");
+    assert!(meters.is_empty(), "{meters:?}");
+    let (left, policed, meters) = step(&mut bridge, Some(MARKED));
+    assert_eq!((left, policed), (vec![10 << 2 | 2; 20], 16));
+    assert_eq!(meters, ["other"]);
+    // And the first again, with a full bucket.
+    let (left, policed, _) = step(&mut bridge, Some(POLICED));
+    assert_eq!((left, policed), (vec![46 << 2 | 2; 4], 32));
+}
+
+/// Frames that wait across a swap keep the mark that they came with, and nobody's ECN bits change.
+#[test]
+fn what_waits_across_a_swap_keeps_its_marks() {
+    const TOS_AS_CLASS: &str = "interface in0 bandwidth 10M priq\n\
+        class priq in0 a NULL priority 1\nclass priq in0 b NULL priority 0 default\n\
+        filter in0 a 0 0 0 0 0 tos 1\n";
+    assert!(!plan(TOS_AS_CLASS).ecn, "the filter asks for an ECN bit");
+    for (old, new) in [(TOS_AS_CLASS, PLAIN), (PLAIN, TOS_AS_CLASS), (MARKED, TOS_AS_CLASS)] {
+        let wire = WireConfig::Link { ring: 1, refill: Refill::Packet };
+        let mut bridge = bridge(managed(plan(old), Some(wire)));
+        bridge.interfaces().0.arriving = (0..30).map(|n| frame(n, 1000, 1)).collect();
+        run(&mut bridge, 0, 5_000);
+        let swapped = Instant::from_micros(5_000);
+        assert!(bridge.directions_mut()[0].swap(swapped, plan(new)));
+        assert!(bridge.directions()[0].port().unwrap().backlog().packets > 20);
+        run(&mut bridge, 5_000, 60_000);
+        let sent = &bridge.interfaces().1.sent;
+        let expected = if old == MARKED { 10 << 2 | 1 } else { 1 };
+        assert_eq!(sent.iter().map(|b| b[15]).collect::<Vec<_>>(), vec![expected; 30], "{old} -> {new}");
+    }
+}
+
+/// The regulator of the new file counts from the swap on, and swapping lends no tokens.
+#[test]
+fn a_swap_brings_its_own_rate() {
+    let text =
+        |rate: u32| format!("interface in0 bandwidth {rate}M tbrsize 3000 overhead 0 fifoq qlimit 500\n");
+    let mut bridge = bridge(managed(plan(&text(10)), None));
+    let names = ["l".to_string(), "r".to_string()];
+    let sent = |bridge: &mut Bridge<Memory, Memory>, from_us: u64, swap_to: u32, swaps: u64| {
+        run(bridge, from_us - 500_000, from_us);
+        bridge.interfaces().1.sent.clear();
+        bridge.interfaces().0.arriving = (0..400).map(|n| frame(n, 1000, 0)).collect();
+        for n in 0..swaps {
+            let at = from_us + n * 100_000 / swaps;
+            assert!(bridge.directions_mut()[0].swap(Instant::from_micros(at), plan(&text(swap_to))));
+            run(bridge, at, at + 100_000 / swaps - 1);
+        }
+        let port = egresses(bridge, &names)[0].port.clone().unwrap();
+        assert_eq!(port.rate_bps, u64::from(swap_to) * 1_000_000);
+        bridge.interfaces().1.sent.len()
+    };
+    // 0.1 s of 10 and of 20 Mbit/s are 125 and 250 packets of 1000 bytes; the bucket holds three.
+    let (once, often) = (sent(&mut bridge, 1_000_000, 10, 1), sent(&mut bridge, 2_000_000, 10, 100));
+    assert!((125..=128).contains(&once) && (124..=128).contains(&often), "{once} {often}");
+    let faster = sent(&mut bridge, 3_000_000, 20, 100);
+    assert!((249..=253).contains(&faster), "{faster}");
+}
+
+/// What left in which order, flow by flow, and what died.
+#[derive(Default)]
+struct Watch(Arc<Mutex<Seen>>);
+#[derive(Default)]
+struct Seen {
+    last: std::collections::BTreeMap<u16, u32>,
+    sent: u64,
+    dropped: u64,
+    overtaken: u64,
+}
+impl Observe for Watch {
+    fn arrived(&mut self, _: usize, _: Instant, _: &Key, _: u32, _: u32) {}
+    fn told(&mut self, index: usize, event: &Event<'_>, _: u8) {
+        let mut seen = self.0.lock().unwrap();
+        match event {
+            Event::Sent(meta, _) if index == 0 => {
+                let last = seen.last.insert(meta.dst_port, meta.order);
+                seen.overtaken += u64::from(last.is_some_and(|last| last > meta.order));
+                seen.sent += 1;
+            }
+            Event::Dropped(..) => seen.dropped += 1,
+            _ => {}
+        }
+    }
+}
+
+/// Four flows to ports 1 to 4; `class_of` says in which class each is.
+fn file(discipline: &str, [a, b, c, d]: [&str; 4]) -> String {
+    let (line, classes) = match discipline {
+        "priq" => ("priq", ["NULL priority 0 default", "NULL priority 1", "NULL priority 2"]),
+        "inner" => ("priq", ["NULL priority 0 default", "NULL priority 1 drr", "NULL priority 2 fqcodel"]),
+        "hfsc" => ("hfsc", ["root pshare 20 default", "root bandwidth 20M", "root pshare 30 fifoq"]),
+        _ => ("cbq", ["NULL pbandwidth 100", "low pbandwidth 30 borrow default", "low pbandwidth 40 borrow"]),
+    };
+    let mut text = format!("interface in0 bandwidth 100M {line}\n");
+    for (name, rest) in ["low", "mid", "high"].iter().zip(classes) {
+        let limit = if rest.ends_with("codel") || rest.ends_with("drr") { "" } else { "qlimit 600" };
+        text += &format!("class {line} in0 {name} {rest} {limit}\n");
+    }
+    for (port, class) in [(1, a), (2, b), (3, c), (4, d)] {
+        text += &format!("filter in0 {class} 0 {port} 0 0 17\n");
+    }
+    text
+}
+
+const FRAMES: u32 = 20_000;
+
+/// Runs a thousand swaps through the files in turn while frames pass; what was seen.
+fn swaps_under_load(files: &[String]) -> Seen {
+    let link = Link::new(Rate::from_mbps(100), 0, 1514);
+    let first = plan(&files[0]);
+    let config = PortConfig::new(link, WireConfig::Link { ring: 4, refill: Refill::Packet });
+    let mut port = Port::new(config, first.tree, first.classifier);
+    port.set_conditioners(first.conditioners);
+    let mut forth = Direction::new(0, Some(Managed { port, ecn: true }), SIZE, Delay::default());
+    let watch = Watch::default();
+    let seen = watch.0.clone();
+    forth.observe(Box::new(watch));
+    let back = Direction::new(1, None, SIZE, Delay::default());
+    let mut bridge = Bridge::new(Memory::new(), Memory::new(), [forth, back]);
+    let (mut fed, mut now_us) = (0, 0);
+    for swap in 0..1_000 {
+        // 20 frames of 125 bytes take 200 us: a backlog of some 400 frames is kept up.
+        let backlog = bridge.directions()[0].port().unwrap().backlog().packets as u32;
+        let batch = if backlog < 400 { 40 } else { 20 };
+        for _ in 0..batch.min(FRAMES - fed) {
+            let mut bytes = frame(fed, 125, 0);
+            (bytes[36], bytes[37]) = (0, 1 + (fed % 4) as u8);
+            bridge.interfaces().0.arriving.push_back(bytes);
+            fed += 1;
+        }
+        run(&mut bridge, now_us, now_us + 200);
+        now_us += 200;
+        let next = plan(&files[(swap + 1) % files.len()]);
+        assert!(bridge.directions_mut()[0].swap(Instant::from_micros(now_us), next));
+        bridge.directions()[0].port().unwrap().check().unwrap();
+    }
+    while fed < FRAMES {
+        bridge.interfaces().0.arriving.push_back(frame(fed, 125, 0));
+        fed += 1;
+    }
+    run(&mut bridge, now_us, now_us + 3_000_000);
+    let sent = std::mem::take(&mut bridge.interfaces().1.sent);
+    let mut numbers: Vec<u32> = sent.iter().map(|b| number(b)).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let lost_early = egresses(&mut bridge, &["l".into(), "r".into()])[0].nobuf_packets;
+    let mut seen = std::mem::take(&mut *seen.lock().unwrap());
+    seen.dropped += lost_early;
+    assert_eq!(numbers.len() as u64, seen.sent, "each left once");
+    seen
+}
+
+#[test]
+fn a_thousand_swaps_under_load_lose_and_reorder_nothing() {
+    let classes = ["low", "mid", "high", "mid"];
+    let files: Vec<String> =
+        ["priq", "hfsc", "inner", "cbq"].iter().map(|name| file(name, classes)).collect();
+    let seen = swaps_under_load(&files);
+    assert_eq!((seen.sent + seen.dropped, seen.overtaken), (FRAMES.into(), 0));
+    assert_eq!(seen.dropped, 0);
+}
+
+/// Reversed: where a swap changes the class of a flow that waits, its packets do overtake.
+#[test]
+fn a_swap_that_changes_classes_is_seen_to_reorder() {
+    let files = [file("priq", ["low", "mid", "high", "mid"]), file("priq", ["high", "low", "low", "mid"])];
+    let seen = swaps_under_load(&files);
+    assert!(seen.overtaken > 100, "{}", seen.overtaken);
+}
+
+/// The same by way of a worker that runs: every request is answered while frames pass.
+#[test]
+fn a_worker_takes_a_thousand_swaps_while_it_works() {
+    let link = Link::new(Rate::from_mbps(100), 0, 1514);
+    let config = PortConfig::new(link, WireConfig::Link { ring: 4, refill: Refill::Packet });
+    let texts = [POLICED, PLAIN];
+    let first = plan(texts[1]);
+    let port = Port::new(config, first.tree, Classifier::empty());
+    let mut forth = Direction::new(0, Some(Managed { port, ecn: true }), SIZE, Delay::default());
+    let watch = Watch::default();
+    let seen = watch.0.clone();
+    forth.observe(Box::new(watch));
+    let back = Direction::new(1, None, SIZE, Delay::default());
+    let mut bridge = Bridge::new(Memory::new(), Memory::new(), [forth, back]);
+    // No conditioner takes TCP, so none of these may die.
+    bridge.interfaces().0.arriving = (0..40)
+        .map(|n| {
+            let mut bytes = frame(n, 125, 0);
+            bytes[23] = 6;
+            bytes
+        })
+        .collect();
+    let worker = Worker::start(bridge, ["left".into(), "right".into()], Pace::default()).unwrap();
+    let control = worker.control();
+    for n in 0..1_000 {
+        assert!(control.swap(0, plan(texts[n % 2])).unwrap());
+    }
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+    while seen.lock().unwrap().sent < 40 && std::time::Instant::now() < deadline {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let last = worker.stop().unwrap();
+    assert_eq!(last.failed, None);
+    let seen = seen.lock().unwrap();
+    assert_eq!((seen.sent, seen.dropped, seen.overtaken), (40, 0, 0));
+    let port = last.egresses[0].port.as_ref().unwrap();
+    assert!(port.classes.iter().all(|c| c.books.is_some()), "the last file has no conditioners");
+}
