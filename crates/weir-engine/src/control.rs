@@ -88,12 +88,14 @@ pub struct PortState {
     pub reassigned_packets: u64,
     /// All classes together.
     pub total: Books,
-    /// The classes in the order of the configuration; then the conditioners and their meters,
-    /// which have no account.
+    /// The classes in the order of the configuration.
     pub classes: Vec<ClassState>,
+    /// The conditioners in front of them, each followed by its meters. They have no account.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditioners: Vec<ClassState>,
 }
 
-/// A class of a port.
+/// A class of a port, a conditioner, or a meter.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct ClassState {
     /// Its name.
@@ -168,10 +170,9 @@ pub fn port_state(port: &Port) -> PortState {
             None => classes.push(ClassState { name: info.name.clone(), books, values: BTreeMap::new() }),
         }
     }
-    if let Some(conditioners) = port.conditioners() {
-        let mut values = Values::default();
-        conditioners.visit_stats(&mut values);
-        classes.extend(values.0);
+    let mut conditioners = Values::default();
+    if let Some(all) = port.conditioners() {
+        all.visit_stats(&mut conditioners);
     }
     let backlog = port.backlog();
     PortState {
@@ -185,6 +186,7 @@ pub fn port_state(port: &Port) -> PortState {
         reassigned_packets: port.reassigned(),
         total: Books::from(&port.total()),
         classes,
+        conditioners: conditioners.0,
     }
 }
 

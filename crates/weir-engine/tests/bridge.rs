@@ -338,8 +338,10 @@ fn a_conditioner_marks_and_polices_on_the_wire() {
     }
     let port = egresses(&mut bridge, &["l".into(), "r".into()])[0].port.clone().unwrap();
     assert_eq!(port.total.dropped_packets["policed"], 8);
-    let meter = port.classes.iter().find(|class| class.name == "c tbmeter").unwrap();
-    assert_eq!((meter.values["in"], meter.values["out"]), (4, 8));
+    let [edge, meter] = &port.conditioners[..] else { panic!("{:?}", port.conditioners) };
+    assert_eq!((edge.name.as_str(), meter.name.as_str()), ("c", "c tbmeter"));
+    assert_eq!((meter.values["in"], meter.values["out"], meter.values["out_bytes"]), (4, 8, 800));
+    assert_eq!((edge.values["bytes"], edge.values["marked_bytes"], edge.values["dropped"]), (1200, 400, 8));
     assert_eq!(bridge.directions()[0].frames_available(), 512, "policed frames come back");
 }
 

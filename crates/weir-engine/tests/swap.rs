@@ -85,7 +85,7 @@ fn a_swap_leaves_nothing_of_the_old_conditioners() {
         }
         let left = tos_after(bridge, now, 20, 0x02);
         let port = egresses(bridge, &names)[0].port.clone().unwrap();
-        let meters = port.classes.iter().filter(|c| c.books.is_none()).map(|c| c.name.clone());
+        let meters = port.conditioners.iter().map(|c| c.name.clone());
         let policed = port.total.dropped_packets.get("policed").copied().unwrap_or(0);
         (left, policed, meters.collect::<Vec<_>>())
     };
@@ -300,5 +300,5 @@ fn a_worker_takes_a_thousand_swaps_while_it_works() {
     let seen = seen.lock().unwrap();
     assert_eq!((seen.sent, seen.dropped, seen.overtaken), (40, 0, 0));
     let port = last.egresses[0].port.as_ref().unwrap();
-    assert!(port.classes.iter().all(|c| c.books.is_some()), "the last file has no conditioners");
+    assert!(port.conditioners.is_empty(), "the last file has none");
 }

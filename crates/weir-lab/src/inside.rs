@@ -10,11 +10,12 @@ use weir_core::packet::{Family, Key};
 use weir_core::port::{Event, Port, PortConfig, Refill, WireConfig};
 use weir_core::queue::Link;
 use weir_core::units::{Duration, Instant};
-use weir_engine::control::Snapshot;
+use weir_engine::control::{ClassState, Snapshot};
 use weir_engine::up::{Setup, Side, Up, up};
 use weir_engine::{Delay, Managed, Observe, Pace};
 use weir_io::PoolSize;
 use weir_scenario::lab::{Egress, LabLayout, lab_layout};
+use weir_scenario::report::ConditionerReport;
 use weir_scenario::scenario::{Link as ScenarioLink, RunKind};
 use weir_scenario::{Recorder, Report, Scenario, scenario};
 
@@ -260,6 +261,10 @@ impl Running {
             let Some(state) = &egress.port else { continue };
             books.recorder.link(known.direction).refills = state.refills;
             let Some(port) = known.port else { continue };
+            let report = |e: &ClassState| {
+                ConditionerReport::of(&e.name, e.values.iter().map(|(n, v)| (n.as_str(), *v)))
+            };
+            books.recorder.conditioners(port, state.conditioners.iter().map(report).collect());
             for state in &state.classes {
                 let Some(class) = known.leaves.iter().position(|l| *l == state.name) else { continue };
                 for (name, value) in &state.values {

@@ -14,6 +14,12 @@ pub fn mean(runs: &[Report]) -> Option<Report> {
             let all: Vec<&ClassReport> = runs.iter().map(|run| &run.ports[p].classes[c]).collect();
             *class = mean_class(&all);
         }
+        for (c, conditioner) in port.conditioners.iter_mut().enumerate() {
+            for (name, count) in &mut conditioner.counts {
+                let of = |run: &Report| run.ports[p].conditioners[c].counts[name];
+                *count = mean_count(runs.iter().map(of));
+            }
+        }
     }
     for (l, link) in result.links.iter_mut().enumerate() {
         let all: Vec<&LinkReport> = runs.iter().map(|run| &run.links[l]).collect();

@@ -5,7 +5,8 @@
 use crate::histogram::Histogram;
 use crate::measure::{Measure, Statistic};
 use crate::report::{
-    ClassReport, Count, Delay, FlowReport, LinkReport, Meta, PortReport, Report, Series, VERSION,
+    ClassReport, ConditionerReport, Count, Delay, FlowReport, LinkReport, Meta, PortReport, Report, Series,
+    VERSION,
 };
 use crate::scenario::{ProbeWhat, RunKind, Scenario};
 use std::collections::BTreeMap;
@@ -139,6 +140,7 @@ impl Recorder {
             rate_bps: link.map_or(0, |link| link.rate.as_bps()),
             overhead_bytes: link.map_or(0, |link| link.overhead.as_bytes()),
             classes: classes.iter().map(class).collect(),
+            conditioners: Vec::new(),
         });
         self.ports.push(classes.iter().map(|_| Class::default()).collect());
         self.ports.len() - 1
@@ -247,6 +249,11 @@ impl Recorder {
     /// A number that the discipline itself keeps.
     pub fn statistic(&mut self, port: usize, class: usize, name: &str, value: f64) {
         self.report.ports[port].classes[class].statistics.insert(name.to_string(), value);
+    }
+
+    /// What the conditioners of a port did, in their order.
+    pub fn conditioners(&mut self, port: usize, conditioners: Vec<ConditionerReport>) {
+        self.report.ports[port].conditioners = conditioners;
     }
 
     /// A frame's last bit left a link's direction (see `direction`).

@@ -90,6 +90,37 @@ pub struct PortReport {
     pub overhead_bytes: u64,
     /// Its classes, leaves in the order of the configuration.
     pub classes: Vec<ClassReport>,
+    /// The conditioners in front of them, each followed by its meters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditioners: Vec<ConditionerReport>,
+}
+
+/// A conditioner or one of its meters.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ConditionerReport {
+    /// The name of the conditioner; of a meter that and its kind: `profile tbmeter`.
+    pub name: String,
+    /// Of a conditioner what came by its filters (`offered`), and what its own actions `passed`,
+    /// `marked` and `dropped`; of a meter its results, `in` and `out`, or `green`, `yellow`, `red`.
+    pub counts: BTreeMap<String, Count>,
+}
+
+impl ConditionerReport {
+    /// From the values that a port shows of it: `packets` and `bytes` are what came, `x` and
+    /// `x_bytes` what ended in x.
+    pub fn of<'a>(name: &str, values: impl Iterator<Item = (&'a str, i64)>) -> Self {
+        let mut counts: BTreeMap<String, Count> = BTreeMap::new();
+        for (value, amount) in values {
+            let amount = u64::try_from(amount).unwrap_or(0);
+            match (value, value.strip_suffix("_bytes")) {
+                ("packets", _) => counts.entry("offered".into()).or_default().packets = amount,
+                ("bytes", _) => counts.entry("offered".into()).or_default().bytes = amount,
+                (_, Some(of)) => counts.entry(of.into()).or_default().bytes = amount,
+                (of, None) => counts.entry(of.into()).or_default().packets = amount,
+            }
+        }
+        ConditionerReport { name: name.to_string(), counts }
+    }
 }
 
 /// A class of a managed port.
@@ -297,6 +328,10 @@ impl Report {
 }
 
 impl PortReport {
+    /// The conditioner or meter called `name`.
+    pub fn conditioner(&self, name: &str) -> Option<&ConditionerReport> {
+        self.conditioners.iter().find(|conditioner| conditioner.name == name)
+    }
     /// The class called `name`.
     pub fn class(&self, name: &str) -> Option<&ClassReport> {
         self.classes.iter().find(|class| class.name == name)

@@ -2,6 +2,7 @@
 
 use crate::{Error, Options, run};
 use weir_scenario::Scenario;
+use weir_scenario::report::Count;
 
 const CONF: &str = "interface em0 bandwidth 10M priq\\nclass priq em0 hi NULL priority 1\\n\
                     class priq em0 lo NULL priority 0 default\\nfilter em0 hi 0 5002 0 0 17\\n";
@@ -91,7 +92,18 @@ fn a_mark_is_carried_to_the_next_box() {
     let gone = all.sent.packets + policed.packets + all.left.packets;
     assert_eq!(all.offered.packets, gone);
     assert!((policed.bytes as f64 * 2.0 - 2e6).abs() < 2e4, "{}", policed.bytes);
+    // The report says of each conditioner and meter what it did, the next port has none.
+    let [premium, meter] = &report.ports[0].conditioners[..] else { panic!("{:?}", report.ports[0]) };
+    assert_eq!((premium.name.as_str(), meter.name.as_str()), ("premium", "premium tbmeter"));
+    assert_eq!((premium.counts["dropped"], meter.counts["out"]), (*policed, *policed));
+    assert_eq!((premium.counts["marked"], premium.counts["passed"]), (meter.counts["in"], Count::default()));
+    let mut ended = premium.counts["marked"];
+    ended.merge(*policed);
+    assert_eq!(premium.counts["offered"], ended);
+    assert_eq!(ended.packets, report.flows[0].sent.packets, "flow p, and no packet of flow q");
+    assert!(report.ports[1].conditioners.is_empty());
     // Reversed: without the edge everything is best effort.
     let report = run("interface em0 bandwidth 100M fifoq\\n");
+    assert!(report.ports[0].conditioners.is_empty());
     assert_eq!(report.ports[1].class("hi").unwrap().sent.packets, 0);
 }

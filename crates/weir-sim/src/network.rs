@@ -10,7 +10,7 @@ use weir_core::queue::Visit;
 use weir_core::sched::LeafInfo;
 use weir_core::units::{Duration, Instant};
 use weir_scenario::Recorder;
-use weir_scenario::report::Count;
+use weir_scenario::report::{ConditionerReport, Count};
 
 /// The end of a route.
 pub const END: u32 = u32::MAX;
@@ -271,6 +271,11 @@ impl Network<'_> {
                 let (recorder, leaves) = (&mut self.recorder, managed.port.leaves());
                 let class = (leaves.len() == 1).then_some(0);
                 managed.port.visit_stats(&mut IntoReport { recorder, port, leaves, class });
+                if let Some(conditioners) = managed.port.conditioners() {
+                    let mut elements = Elements::default();
+                    conditioners.visit_stats(&mut elements);
+                    self.recorder.conditioners(port, elements.reports());
+                }
             }
         }
     }
@@ -318,6 +323,28 @@ impl Visit for IntoReport<'_> {
         if let Some(class) = self.class {
             self.recorder.statistic(self.port, class, name, value as f64);
         }
+    }
+}
+
+/// What conditioners and meters say of themselves.
+#[derive(Default)]
+struct Elements(Vec<(String, Vec<(&'static str, i64)>)>);
+
+impl Visit for Elements {
+    fn class(&mut self, name: &str, _depth: u32) {
+        self.0.push((name.to_string(), Vec::new()));
+    }
+    fn value(&mut self, name: &'static str, _unit: &'static str, value: i64) {
+        if let Some((_, values)) = self.0.last_mut() {
+            values.push((name, value));
+        }
+    }
+}
+
+impl Elements {
+    fn reports(self) -> Vec<ConditionerReport> {
+        let report = |(name, values): &(String, Vec<_>)| ConditionerReport::of(name, values.iter().copied());
+        self.0.iter().map(report).collect()
     }
 }
 

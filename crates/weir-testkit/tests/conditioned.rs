@@ -61,6 +61,8 @@ struct Sums {
     meters: bool,
     packets: i64,
     ended: i64,
+    bytes: i64,
+    ended_bytes: i64,
 }
 impl Visit for Sums {
     fn class(&mut self, _class: &str, depth: u32) {
@@ -70,6 +72,8 @@ impl Visit for Sums {
         match name {
             _ if self.meters => {}
             "packets" => self.packets += value,
+            "bytes" => self.bytes += value,
+            _ if name.ends_with("_bytes") => self.ended_bytes += value,
             _ => self.ended += value,
         }
     }
@@ -102,7 +106,7 @@ fn run(registry: &Registry, name: &str, seed: u64) -> u64 {
     let packet_ns = link.time_for(800).ceil().as_nanos();
     let (mut now, mut fates) = (Instant::ZERO, vec![0u8; CALLS as usize]);
     let mut closed: Option<(Sums, u64)> = None;
-    let (mut policed, mut conditioned, mut offered) = (0u64, 0i64, 0u64);
+    let (mut policed, mut offered, mut conditioned, mut conditioned_bytes) = (0u64, 0u64, 0i64, 0i64);
     for call in 0..CALLS {
         now += Duration::from_nanos(random.below(2 * packet_ns));
         let mut hear = |event: Event<'_>| match event {
@@ -141,6 +145,7 @@ fn run(registry: &Registry, name: &str, seed: u64) -> u64 {
                 }
                 offered += 1;
                 conditioned += i64::from(dst_port > 0);
+                conditioned_bytes += if dst_port > 0 { i64::from(len) } else { 0 };
             }
         }
         if let Err(broken) = port.check() {
@@ -159,6 +164,7 @@ fn run(registry: &Registry, name: &str, seed: u64) -> u64 {
     let all = port.conditioners().expect("they were set");
     all.visit_stats(&mut sums);
     assert_eq!((sums.packets, sums.ended), (conditioned, conditioned), "{told}");
+    assert_eq!((sums.bytes, sums.ended_bytes), (conditioned_bytes, conditioned_bytes), "{told}");
     assert_eq!(unmatched + all.unmatched(), offered - conditioned as u64, "{told}");
     policed
 }

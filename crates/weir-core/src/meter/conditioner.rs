@@ -154,6 +154,28 @@ impl Device {
     }
 }
 
+/// Packets and their bytes.
+#[derive(Clone, Copy, Default, Debug)]
+struct Tally {
+    packets: u64,
+    bytes: u64,
+}
+
+impl Tally {
+    fn count(&mut self, len: u32) {
+        self.packets += 1;
+        self.bytes += u64::from(len);
+    }
+    fn add(&mut self, other: Tally) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
+    fn show(self, visit: &mut dyn Visit, packets: &'static str, bytes: &'static str) {
+        visit.value(packets, "packets", self.packets as i64);
+        visit.value(bytes, "bytes", self.bytes as i64);
+    }
+}
+
 /// A node of all the trees; what it leads to stands before it.
 #[derive(Clone, Debug)]
 enum Node {
@@ -162,10 +184,10 @@ enum Node {
     Mark(u8),
     Meter {
         device: Device,
-        /// By colour: where to go on, the code point that stands for the colour, packets.
+        /// By colour: where to go on, the code point that stands for the colour, what came out.
         next: [u32; 3],
         dscp: [u8; 3],
-        packets: [u64; 3],
+        results: [Tally; 3],
         two_results: bool,
     },
 }
@@ -176,8 +198,8 @@ struct Named {
     entry: u32,
     /// Its nodes: up to here, from where the one before ends.
     end: u32,
-    /// Packets that filters brought.
-    packets: u64,
+    /// What filters brought.
+    came: Tally,
 }
 
 /// The conditioners of an interface, and the filters that lead to them.
@@ -185,8 +207,8 @@ pub struct Conditioners {
     classifier: Classifier,
     named: Vec<Named>,
     nodes: Vec<Node>,
-    /// How often each node was the last.
-    ended: Vec<u64>,
+    /// The packets for which each node was the last.
+    ended: Vec<Tally>,
     /// What nested meters are called, by node; empty for the others.
     labels: Vec<String>,
     unmatched: u64,
@@ -230,9 +252,9 @@ impl Conditioners {
             let mut meters = 0;
             let entry = made.lay(name, action, 0, &mut meters)?;
             let end = made.nodes.len() as u32;
-            made.named.push(Named { name: name.clone(), entry, end, packets: 0 });
+            made.named.push(Named { name: name.clone(), entry, end, came: Tally::default() });
         }
-        made.ended = alloc::vec![0; made.nodes.len()];
+        made.ended = alloc::vec![Tally::default(); made.nodes.len()];
         Ok(made)
     }
 
@@ -286,7 +308,8 @@ impl Conditioners {
                     }
                 }
                 let device = Device::new(meter);
-                (Node::Meter { device, next, dscp, packets: [0; 3], two_results: results == 2 }, label)
+                let two_results = results == 2;
+                (Node::Meter { device, next, dscp, results: Default::default(), two_results }, label)
             }
         };
         self.nodes.push(node);
@@ -305,7 +328,7 @@ impl Conditioners {
             self.unmatched += 1;
             return Judgement { passes: true, dscp, colour };
         };
-        named.packets += 1;
+        named.came.count(len);
         let mut at = named.entry as usize;
         // The code point that the packet would have if it were marked by its colour: what the next
         // meter sees, as in ALTQ. Only `mark` writes one.
@@ -319,14 +342,14 @@ impl Conditioners {
                     dscp = *mark;
                     break true;
                 }
-                Node::Meter { device, next, dscp, packets, two_results } => {
+                Node::Meter { device, next, dscp, results, two_results } => {
                     let before = match seen {
                         s if s == dscp[1] && s != dscp[0] => Colour::Yellow,
                         s if s == dscp[2] && s != dscp[0] => Colour::Red,
                         _ => Colour::Green,
                     };
                     colour = device.meter(self.now, len, before, random);
-                    packets[colour as usize] += 1;
+                    results[colour as usize].count(len);
                     if !*two_results {
                         seen = dscp[colour as usize];
                     }
@@ -334,7 +357,7 @@ impl Conditioners {
                 }
             }
         };
-        self.ended[at] += 1;
+        self.ended[at].count(len);
         Judgement { passes, dscp, colour }
     }
 
@@ -355,32 +378,32 @@ impl Conditioners {
     pub fn visit_stats(&self, visit: &mut dyn Visit) {
         let mut start = 0;
         for named in &self.named {
-            let (mut passed, mut marked, mut dropped) = (0, 0, 0);
+            let [mut passed, mut marked, mut dropped] = [Tally::default(); 3];
             let nodes = start..named.end as usize;
             for (node, count) in self.nodes[nodes.clone()].iter().zip(&self.ended[nodes.clone()]) {
                 match node {
-                    Node::Pass => passed += count,
-                    Node::Mark(_) => marked += count,
-                    Node::Drop => dropped += count,
+                    Node::Pass => passed.add(*count),
+                    Node::Mark(_) => marked.add(*count),
+                    Node::Drop => dropped.add(*count),
                     Node::Meter { .. } => {}
                 }
             }
             visit.class(&named.name, 0);
-            for (name, count) in
-                [("packets", named.packets), ("passed", passed), ("marked", marked), ("dropped", dropped)]
-            {
-                visit.value(name, "packets", count as i64);
-            }
+            named.came.show(visit, "packets", "bytes");
+            passed.show(visit, "passed", "passed_bytes");
+            marked.show(visit, "marked", "marked_bytes");
+            dropped.show(visit, "dropped", "dropped_bytes");
             // Children stand before their meter: from the last to the first is the order of the file.
             for at in nodes.clone().rev() {
-                if let Node::Meter { packets, two_results, .. } = &self.nodes[at] {
+                if let Node::Meter { results: [green, yellow, red], two_results, .. } = &self.nodes[at] {
                     visit.class(&self.labels[at], 1);
-                    let names: &[(&'static str, usize)] = match two_results {
-                        true => &[("in", 0), ("out", 2)],
-                        false => &[("green", 0), ("yellow", 1), ("red", 2)],
-                    };
-                    for &(name, colour) in names {
-                        visit.value(name, "packets", packets[colour] as i64);
+                    if *two_results {
+                        green.show(visit, "in", "in_bytes");
+                        red.show(visit, "out", "out_bytes");
+                    } else {
+                        green.show(visit, "green", "green_bytes");
+                        yellow.show(visit, "yellow", "yellow_bytes");
+                        red.show(visit, "red", "red_bytes");
                     }
                 }
             }

@@ -146,24 +146,33 @@ fn every_packet_is_counted_once() {
     let seed = 9;
     let mut random = Random::new(seed);
     let mut now = 0;
-    let (mut passed, mut marked, mut dropped) = (0, 0, 0);
+    // What passed, what was marked, what was dropped: packets, then bytes.
+    let mut ended = [[0i64; 2]; 3];
     for _ in 0..5_000 {
         now += random.below(20_000_000);
-        match c.judge(Instant::from_nanos(now), 64 + random.below(1_000) as u32, &key(0), &mut random) {
-            Judgement { passes: false, .. } => dropped += 1,
-            Judgement { dscp: 0, .. } => passed += 1,
-            _ => marked += 1,
-        }
+        let len = 64 + random.below(1_000) as u32;
+        let end = match c.judge(Instant::from_nanos(now), len, &key(0), &mut random) {
+            Judgement { passes: false, .. } => 2,
+            Judgement { dscp: 0, .. } => 0,
+            _ => 1,
+        };
+        ended[end][0] += 1;
+        ended[end][1] += i64::from(len);
     }
     let mut seen = Seen::default();
     c.visit_stats(&mut seen);
     let names: Vec<&str> = seen.0.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["c", "c tbmeter", "c srtcm 2"]);
-    let values = |n: usize| seen.0[n].1.iter().map(|v| v.1).collect::<Vec<i64>>();
-    assert_eq!(values(0), [5_000, passed, marked, dropped], "seed {seed}");
-    assert!(passed > 50 && marked > 50 && dropped > 50, "{:?}", values(0));
-    assert_eq!(values(1), [passed, 5_000 - passed]);
-    assert_eq!(values(2).iter().sum::<i64>(), 5_000 - passed);
+    let values =
+        |n: usize| -> Vec<[i64; 2]> { seen.0[n].1.chunks(2).map(|pair| [pair[0].1, pair[1].1]).collect() };
+    let sum = |of: &[[i64; 2]]| of.iter().fold([0; 2], |sum, v| [sum[0] + v[0], sum[1] + v[1]]);
+    let [passed, marked, dropped] = ended;
+    let all = sum(&ended);
+    assert_eq!(all[0], 5_000);
+    assert_eq!(values(0), [all, passed, marked, dropped], "seed {seed}");
+    assert!(ended.iter().all(|end| end[0] > 50), "{ended:?}");
+    assert_eq!(values(1), [passed, sum(&[marked, dropped])]);
+    assert_eq!(sum(&values(2)), sum(&[marked, dropped]));
     assert_eq!(values(2)[2], dropped);
 }
 

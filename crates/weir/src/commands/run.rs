@@ -6,6 +6,7 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use weir_scenario::expect::show;
 use weir_scenario::measure::Unit;
+use weir_scenario::report::PortReport;
 use weir_scenario::{Report, Scenario, Time, plot};
 
 fn read(path: &Path) -> Result<Scenario, Failure> {
@@ -144,6 +145,7 @@ fn print_report(report: &Report) {
             ]);
         }
         print_table(rows, 1);
+        print_conditioners(port);
     }
     if !report.flows.is_empty() {
         out!("");
@@ -171,6 +173,24 @@ fn print_report(report: &Report) {
         }
         print_table(rows, 3);
     }
+}
+
+/// The order in which a reader expects what a conditioner or a meter counts.
+const RESULTS: [&str; 9] = ["offered", "passed", "marked", "dropped", "in", "out", "green", "yellow", "red"];
+
+fn print_conditioners(port: &PortReport) {
+    if port.conditioners.is_empty() {
+        return;
+    }
+    let mut rows = table(&["CONDITIONER, METER", "RESULT", "PACKETS", "BYTES"]);
+    for conditioner in &port.conditioners {
+        let counts = RESULTS.iter().filter_map(|r| conditioner.counts.get(*r).map(|count| (r, count)));
+        for (row, (result, count)) in counts.enumerate() {
+            let name = if row == 0 { conditioner.name.clone() } else { String::new() };
+            rows.add_row(vec![name, result.to_string(), count.packets.to_string(), count.bytes.to_string()]);
+        }
+    }
+    print_table(rows, 2);
 }
 
 /// A progress bar on standard error, if that is a terminal.

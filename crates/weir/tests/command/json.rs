@@ -52,6 +52,23 @@ fn reports() {
     assert!(!comparison["rows"].as_array().unwrap().is_empty());
 }
 
+/// Conditioners are in the report and in the table of it.
+#[test]
+fn reports_with_conditioners() {
+    let edge = source("examples/two-bit.toml");
+    let report = documented("weir sim -j", &["sim", "-j", &edge]);
+    let ports = report["ports"].as_array().unwrap();
+    let all: Vec<&Value> = ports.iter().filter_map(|p| p["conditioners"].as_array()).flatten().collect();
+    assert!(!all.is_empty(), "two-bit.toml has an edge");
+    let offered = |c: &Value| c["counts"]["offered"]["bytes"].as_u64();
+    assert!(all.iter().any(|c| offered(c).is_some_and(|bytes| bytes > 0)));
+    let text = weir(&["sim", &edge]).ok().out;
+    assert!(text.contains("CONDITIONER, METER"), "{text}");
+    for element in all {
+        assert!(text.contains(element["name"].as_str().unwrap()), "{element}: {text}");
+    }
+}
+
 #[test]
 fn replay() {
     let folder = Folder::new();
