@@ -14,6 +14,7 @@ mod qfq;
 mod registry;
 #[cfg(test)]
 pub(crate) mod testing;
+mod tournament;
 mod wfq;
 
 pub use cbq::Cbq;

@@ -11,35 +11,35 @@ use crate::units::{Fine, PerByte, Rate};
 /// A curve's slopes, prepared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Slopes {
-    pub(super) curve: Curve,
     cost1: PerByte,
     cost2: PerByte,
-    /// Length of the first piece, raw time.
-    dx: u128,
+    /// Length of the first piece, ns.
+    dx_ns: u64,
     /// Bytes of the first piece.
     dy: u64,
+    /// The second slope is at least the first: a guarantee that grows with time.
+    is_convex: bool,
+    /// A curve of rate 0.
+    pub(super) owes_nothing: bool,
+    m1: Rate,
+    m2: Rate,
 }
 
 impl Slopes {
     pub(super) fn of(curve: Curve) -> Self {
         let linear = curve.d.is_zero() || curve.m1 == curve.m2;
-        let d_ns = if linear { 0 } else { curve.d.as_nanos() };
+        let dx_ns = if linear { 0 } else { curve.d.as_nanos() };
         let m1 = if linear { curve.m2 } else { curve.m1 };
         Slopes {
-            curve,
             cost1: PerByte::of(m1),
             cost2: PerByte::of(curve.m2),
-            dx: Fine::from_nanos(d_ns).raw(),
-            dy: m1.bytes_in(d_ns),
+            dx_ns,
+            dy: m1.bytes_in(dx_ns),
+            is_convex: m1 <= curve.m2,
+            owes_nothing: curve.m2.is_zero() && m1.is_zero(),
+            m1,
+            m2: curve.m2,
         }
-    }
-    /// The second slope is at least the first: a guarantee that grows with time.
-    pub(super) fn is_convex(&self) -> bool {
-        self.dx == 0 || self.curve.m1 <= self.curve.m2
-    }
-    /// A curve of rate 0.
-    pub(super) fn owes_nothing(&self) -> bool {
-        self.curve.m2.is_zero() && (self.dx == 0 || self.curve.m1.is_zero())
     }
     /// Time that `bytes` take at the long-term rate.
     pub(super) fn time_for(&self, bytes: u64) -> u128 {
@@ -47,48 +47,52 @@ impl Slopes {
     }
 }
 
-/// A curve that starts somewhere: through (x, y), dx long with slope m1, then with m2. The slopes
+/// A curve that starts somewhere: through (x, y) with slope m1, from (x2, y2) on with m2. The slopes
 /// are handed to each question, since a class has them once and two curves may run by them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Runtime {
     x: u128,
+    x2: u128,
     y: u64,
-    dy: u64,
-    dx: u128,
+    y2: u64,
 }
 
 impl Runtime {
+    /// Of a class without this curve.
+    pub(super) const NOTHING: Runtime = Runtime { x: 0, x2: 0, y: 0, y2: 0 };
+    #[inline]
     pub(super) fn new(slopes: &Slopes, x: u128, y: u64) -> Self {
-        Runtime { x, y, dx: slopes.dx, dy: slopes.dy }
+        let dx = Fine::from_nanos(slopes.dx_ns).raw();
+        Runtime { x, y, x2: x.saturating_add(dx), y2: y.saturating_add(slopes.dy) }
     }
     /// When the curve reaches `y` bytes: the inverse, at a flat piece its right end.
+    #[inline]
     pub(super) fn time_at(&self, slopes: &Slopes, y: u64) -> u128 {
-        if y < self.y {
-            return self.x;
+        if y >= self.y2 {
+            return self.x2.saturating_add(slopes.cost2.time_for(y - self.y2).raw());
         }
-        let bytes = y - self.y;
-        let (start, cost, bytes) = if bytes > self.dy || (self.dy == 0 && self.dx > 0) {
-            (self.x.saturating_add(self.dx), slopes.cost2, bytes - self.dy)
-        } else {
-            (self.x, slopes.cost1, bytes)
-        };
-        start.saturating_add(cost.time_for(bytes).raw())
+        self.x.saturating_add(slopes.cost1.time_for(y.saturating_sub(self.y)).raw())
     }
     /// The same for the eligible curve: a convex one has only its second slope there, for it must
     /// begin early to be done in time [HFSC97 equation 7].
+    #[inline]
     pub(super) fn eligible_at(&self, slopes: &Slopes, y: u64) -> u128 {
-        if !slopes.is_convex() {
+        if !slopes.is_convex {
             return self.time_at(slopes, y);
         }
         self.x.saturating_add(slopes.cost2.time_for(y.saturating_sub(self.y)).raw())
     }
+    /// Moves the whole curve on by `dx`.
+    pub(super) fn delay(&mut self, dx: u128) {
+        self.x = self.x.saturating_add(dx);
+        self.x2 = self.x2.saturating_add(dx);
+    }
     /// Bytes owed at time `x`, rounded down. Divides; asked only where two curves cross.
     fn bytes_at(&self, slopes: &Slopes, x: u128) -> u64 {
-        let after = x.saturating_sub(self.x);
-        let (base, rate, after) = if after <= self.dx && self.dx > 0 {
-            (self.y, slopes.curve.m1, after)
+        let (base, rate, after) = if x < self.x2 {
+            (self.y, slopes.m1, x.saturating_sub(self.x))
         } else {
-            (self.y + self.dy, slopes.curve.m2, after - self.dx.min(after))
+            (self.y2, slopes.m2, x - self.x2)
         };
         let bytes = (after >> 32).saturating_mul(u128::from(rate.as_bps())) / 8_000_000_000;
         base.saturating_add(bytes.min(u128::from(u64::MAX)) as u64)
@@ -96,29 +100,32 @@ impl Runtime {
     /// The lesser of this curve and `slopes` started at (x, y), from x on [HFSC97 section 5.2].
     ///
     /// "This curve at x is below y" is asked as "it reaches y after x".
+    #[inline]
     pub(super) fn min_with(&mut self, slopes: &Slopes, x: u128, y: u64) {
-        if slopes.is_convex() {
-            if self.time_at(slopes, y) <= x {
+        let reached_at = self.time_at(slopes, y);
+        if slopes.is_convex {
+            if reached_at <= x {
                 *self = Runtime::new(slopes, x, y);
             }
-            return;
+        } else if reached_at < x {
+            // Otherwise it is below already, and steeper never.
+            self.min_with_concave(slopes, x, y);
         }
-        if self.time_at(slopes, y) >= x {
-            return; // Below already, and steeper never.
-        }
-        if self.time_at(slopes, y + slopes.dy) <= x + slopes.dx {
-            *self = Runtime::new(slopes, x, y);
+    }
+    fn min_with_concave(&mut self, slopes: &Slopes, x: u128, y: u64) {
+        let new = Runtime::new(slopes, x, y);
+        if self.time_at(slopes, new.y2) <= new.x2 {
+            *self = new;
             return;
         }
         // The new first piece is below until it meets the old curve's second: what is ahead at
         // x shrinks at the rate m1 - m2.
         let ahead = self.bytes_at(slopes, x).saturating_sub(y);
-        let gap = Rate::from_bps(slopes.curve.m1.as_bps() - slopes.curve.m2.as_bps());
-        let mut dx = gap.time_for(ahead).raw();
+        let gap = Rate::from_bps(slopes.m1.as_bps() - slopes.m2.as_bps());
         // If the old first piece goes on after x, they meet that much later.
-        dx += (self.x + self.dx).saturating_sub(x);
-        let dy = slopes.curve.m1.bytes_in((dx >> 32).min(u128::from(u64::MAX)) as u64);
-        *self = Runtime { x, y, dx, dy };
+        let dx = gap.time_for(ahead).raw() + self.x2.saturating_sub(x);
+        let dy = slopes.m1.bytes_in((dx >> 32).min(u128::from(u64::MAX)) as u64);
+        *self = Runtime { x, y, x2: x.saturating_add(dx), y2: y.saturating_add(dy) };
     }
 }
 

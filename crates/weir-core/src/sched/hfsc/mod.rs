@@ -25,10 +25,10 @@ mod options;
 mod share;
 #[cfg(test)]
 mod tests;
-mod tournament;
 
 use super::registry;
 use super::registry::{Builder, Classes, Entry};
+use super::tournament::Tournament;
 use crate::aqm::{CLASS_PARAMS, QLIMIT_50};
 use crate::packet::PacketId;
 use crate::queue::{
@@ -43,7 +43,6 @@ use curve::{Runtime, Slopes};
 use options::PARAMS;
 pub use options::{Curves, guarantee};
 use share::{Limit, ShareTree, as_instant};
-use tournament::Tournament;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "hfsc",
@@ -60,29 +59,50 @@ struct Owed {
     curve: Runtime,
     /// Bytes served by this criterion.
     served: u64,
+    /// Of the packet that is shown.
+    deadline: Instant,
 }
 
-/// A class.
+/// Where a class with a real-time curve stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Not in the trees.
+    Out,
+    /// Not yet eligible.
+    Waiting,
+    /// Eligible.
+    Ready,
+}
+
+/// A class, as every packet needs it.
 struct Class {
+    /// Its queue; none for a class with children.
+    queue: Option<Child>,
+    /// It has packets: it is in the trees.
+    active: bool,
+    /// Its queue is a discipline of its own, and has to be asked again.
+    stirred: bool,
+    place: Place,
+    /// Bytes of the packet that its queue has shown.
+    shown: Option<u32>,
+    /// Its queue gives nothing before that time, as it said when it was asked last.
+    ready_at: Instant,
+    owed: Option<Owed>,
+    sent_packets: u64,
+    sent_bytes: u64,
+}
+
+/// What a class was configured as.
+struct Spec {
     name: String,
     curves: Curves,
     depth: u32,
-    /// Its queue; none for a class with children.
-    queue: Option<Child>,
-    owed: Option<Owed>,
-    /// It has packets: it is in the trees.
-    active: bool,
-    /// Its queue gives nothing before that time, as it said when it was asked last.
-    ready_at: Instant,
-    /// Its queue is a discipline of its own, and has to be asked again.
-    stirred: bool,
-    sent_packets: u64,
-    sent_bytes: u64,
 }
 
 struct Hfsc {
     /// Class i is node i + 1 of `share`.
     classes: Vec<Class>,
+    specs: Vec<Spec>,
     share: ShareTree,
     /// Leaf classes with real-time curves that are active: not yet eligible, by eligible time ...
     waiting: Tournament,
@@ -93,13 +113,12 @@ struct Hfsc {
     stirred: Vec<u32>,
     /// Active classes.
     busy: u32,
+    /// The class of each leaf.
     routes: Routes,
-    /// Class of each route.
-    leaf_class: Vec<usize>,
 }
 
 fn build(node: &registry::Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
-    let (mut classes, mut ranges, mut leaf_class) = (Vec::<Class>::new(), Vec::new(), Vec::new());
+    let (mut classes, mut specs, mut ranges) = (Vec::new(), Vec::<Spec>::new(), Vec::new());
     let link = builder.link;
     for (index, class) in node.classes.iter().enumerate() {
         let curves = Curves::of(&class.name, &class.params, Curves::default(), link.rate)?;
@@ -112,43 +131,40 @@ fn build(node: &registry::Node, builder: &mut Builder<'_>) -> Result<Box<dyn Dis
                 "a link-share curve: the class has children",
             ));
         }
-        let depth = class.parent.map_or(1, |parent| classes[parent].depth + 1);
+        let first = builder.next_leaf();
         let queue = if inner {
             None
         } else {
             let rate = curves.real_time.or(curves.link_share).map_or(link.rate, |c| c.m2);
-            let first = builder.next_leaf();
-            let queue = builder.child(node, index, rate, 50)?;
-            ranges.push(first..builder.next_leaf());
-            leaf_class.push(index);
-            Some(queue)
+            Some(builder.child(node, index, rate, 50)?)
         };
-        let name = class.name.clone();
-        let new = Class {
-            name,
-            curves,
-            depth,
+        // Empty for a class without a queue, so that a route is a class.
+        ranges.push(first..builder.next_leaf());
+        let depth = class.parent.map_or(1, |parent| specs[parent].depth + 1);
+        specs.push(Spec { name: class.name.clone(), curves, depth });
+        classes.push(Class {
             queue,
-            owed: None,
             active: false,
-            ready_at: Instant::ZERO,
             stirred: false,
+            place: Place::Out,
+            shown: None,
+            ready_at: Instant::ZERO,
+            owed: None,
             sent_packets: 0,
             sent_bytes: 0,
-        };
-        classes.push(new);
+        });
     }
     let parents: Vec<usize> = node.classes.iter().map(|c| c.parent.map_or(share::ROOT, |p| p + 1)).collect();
     let n = classes.len();
     let mut hfsc = Hfsc {
         classes,
+        specs,
         share: ShareTree::new(&parents),
         waiting: Tournament::new(n),
         ready: Tournament::new(n),
         stirred: Vec::with_capacity(n),
         busy: 0,
         routes: Routes::new(&ranges),
-        leaf_class,
     };
     for class in 0..n {
         hfsc.install(class, Instant::ZERO, link.mtu);
@@ -159,7 +175,7 @@ fn build(node: &registry::Node, builder: &mut Builder<'_>) -> Result<Box<dyn Dis
 impl Hfsc {
     /// Puts a class's curves to work, from `now` on.
     fn install(&mut self, class: usize, now: Instant, mtu: u32) {
-        let curves = self.classes[class].curves;
+        let curves = self.specs[class].curves;
         let limit = curves.upper_limit.map(|c| Limit::new(Slopes::of(c), mtu));
         // A weight of 0 counts as the least there is: such a class has what nobody else wants.
         let least = Rate::from_bps(2);
@@ -171,7 +187,7 @@ impl Hfsc {
         c.owed = curves.real_time.filter(|_| c.queue.is_some()).map(|curve| {
             let slopes = Slopes::of(curve);
             let curve = Runtime::new(&slopes, Fine::from(now).raw(), served);
-            Owed { slopes, curve, served }
+            Owed { slopes, curve, served, deadline: Instant::NEVER }
         });
     }
 
@@ -202,54 +218,73 @@ impl Hfsc {
         if let Some(owed) = &mut c.owed {
             owed.curve.min_with(&owed.slopes, Fine::from(now).raw(), owed.served);
         }
-        if c.curves.link_share.is_some() {
+        if self.share.takes_part(class + 1) {
             self.share.activate(class + 1, now);
         }
         self.learn(class, head, now);
     }
 
     /// What an active class would send, as its queue says now.
+    #[inline]
     fn learn(&mut self, class: usize, head: Head, now: Instant) {
         let c = &mut self.classes[class];
-        let (ready_at, len) = match head {
+        let (ready_at, shown) = match head {
             Head::Packet { len } => (Instant::ZERO, Some(len)),
             Head::At(at) => (at, None),
             Head::Idle => return self.leave(class, now),
         };
-        c.ready_at = ready_at;
-        if c.curves.link_share.is_some() {
+        c.shown = shown;
+        if c.ready_at != ready_at {
+            c.ready_at = ready_at;
             self.share.set_queue_fit(class + 1, ready_at, now);
         }
-        self.owe(class, len, now);
+        self.owe(class, now);
     }
 
-    /// Eligible time and deadline of the packet of `len` bytes at the head of a class. One whose
-    /// length is not known yet waits, at least until its queue may be asked.
-    fn owe(&mut self, class: usize, len: Option<u32>, now: Instant) {
-        let c = &self.classes[class];
-        let Some(owed) = &c.owed else { return };
-        let eligible = match owed.slopes.owes_nothing() {
+    /// Eligible time and deadline of what a class has shown. A packet whose length is not known
+    /// yet waits, at least until its queue may be asked.
+    #[inline]
+    fn owe(&mut self, class: usize, now: Instant) {
+        let c = &mut self.classes[class];
+        let Some(owed) = &mut c.owed else { return };
+        let eligible = match owed.slopes.owes_nothing {
             true => Instant::NEVER,
             false => Fine::from_raw(owed.curve.eligible_at(&owed.slopes, owed.served)).ceil(),
         };
+        let from = eligible.max(c.ready_at);
+        if let Some(len) = c.shown {
+            let deadline = owed.curve.time_at(&owed.slopes, owed.served + u64::from(len));
+            owed.deadline = Fine::from_raw(deadline).ceil();
+        }
+        if from <= now && c.shown.is_some() {
+            let deadline = owed.deadline;
+            self.set_place(class, Place::Ready, deadline);
+        } else {
+            self.set_place(class, Place::Waiting, from);
+        }
+    }
+
+    /// Puts a class into one of the trees, or into none.
+    #[inline]
+    fn set_place(&mut self, class: usize, to: Place, key: Instant) {
         let slot = class as u32;
-        match len {
-            Some(len) if eligible <= now => {
-                let deadline = owed.curve.time_at(&owed.slopes, owed.served + u64::from(len));
-                self.waiting.remove(slot);
-                self.ready.set(slot, Fine::from_raw(deadline).ceil().as_nanos());
-            }
-            _ => {
-                self.ready.remove(slot);
-                self.waiting.set(slot, eligible.max(c.ready_at).as_nanos());
-            }
+        let from = core::mem::replace(&mut self.classes[class].place, to);
+        match from {
+            Place::Waiting if to != Place::Waiting => self.waiting.remove(slot),
+            Place::Ready if to != Place::Ready => self.ready.remove(slot),
+            _ => {}
+        }
+        match to {
+            Place::Waiting => self.waiting.set(slot, key.as_nanos()),
+            Place::Ready => self.ready.set(slot, key.as_nanos()),
+            Place::Out => {}
         }
     }
 
     /// A class takes leave of the trees: it has nothing, or is about to change.
     fn leave(&mut self, class: usize, now: Instant) {
         if self.classes[class].active {
-            if self.classes[class].curves.link_share.is_some() {
+            if self.share.takes_part(class + 1) {
                 self.share.charge(class + 1, 0, true, now);
             }
             self.forget(class);
@@ -260,11 +295,13 @@ impl Hfsc {
     fn forget(&mut self, class: usize) {
         let c = &mut self.classes[class];
         c.active = false;
-        c.ready_at = Instant::ZERO;
+        c.shown = None;
+        if c.ready_at != Instant::ZERO {
+            c.ready_at = Instant::ZERO;
+            self.share.nodes[class + 1].queue_fit = Instant::ZERO;
+        }
         self.busy -= 1;
-        self.waiting.remove(class as u32);
-        self.ready.remove(class as u32);
-        self.share.nodes[class + 1].queue_fit = Instant::ZERO;
+        self.set_place(class, Place::Out, Instant::NEVER);
     }
 
     fn head(&mut self, cx: &mut Cx, class: usize) -> Head {
@@ -272,22 +309,25 @@ impl Hfsc {
     }
 
     /// Counts what a class has had, and looks at what it would send next.
+    #[inline]
     fn after_service(&mut self, cx: &mut Cx, class: usize, bytes: u64, real_time: bool) {
-        if real_time && let Some(owed) = &mut self.classes[class].owed {
+        let c = &mut self.classes[class];
+        c.sent_packets += 1;
+        c.sent_bytes += bytes;
+        if real_time && let Some(owed) = &mut c.owed {
             owed.served += bytes;
         }
-        let head = self.head(cx, class);
-        let shares = self.classes[class].curves.link_share.is_some();
+        let head = c.queue.as_mut().map_or(Head::Idle, |queue| queue.head(cx));
         // Bytes by either criterion count for sharing.
-        self.share.charge(class + 1, bytes, shares && head == Head::Idle, cx.now);
+        self.share.charge(class + 1, bytes, head == Head::Idle, cx.now);
         match head {
             Head::Idle => self.forget(class),
             head => self.learn(class, head, cx.now),
         }
     }
 
-    /// Asks the queues that were stirred, and moves the classes that have become eligible.
-    fn pass_time(&mut self, cx: &mut Cx) {
+    /// Asks the queues that were stirred.
+    fn ask_stirred(&mut self, cx: &mut Cx) {
         while let Some(class) = self.stirred.pop() {
             self.classes[class as usize].stirred = false;
             if self.classes[class as usize].active {
@@ -295,47 +335,81 @@ impl Hfsc {
                 self.learn(class as usize, head, cx.now);
             }
         }
-        let now_ns = cx.now.as_nanos();
-        while self.waiting.least().is_some_and(|at| at <= now_ns) {
-            let Some((slot, _)) = self.waiting.min() else { return };
-            let head = self.head(cx, slot as usize);
-            self.learn(slot as usize, head, cx.now);
-            if self.waiting.get(slot).is_some_and(|at| at <= now_ns) {
-                cx.broken("hfsc", "a child's At(t) is not later than now");
-                return;
+    }
+
+    /// The class of the earliest deadline among those that are eligible. One that has just
+    /// become so, and is the only one, is not put among them first.
+    #[inline]
+    fn eligible(&mut self, cx: &mut Cx) -> Option<usize> {
+        let (now_ns, mut only) = (cx.now.as_nanos(), None);
+        while let Some((slot, at)) = self.waiting.min()
+            && at <= now_ns
+        {
+            let class = slot as usize;
+            if self.classes[class].shown.is_none() {
+                if !self.show(cx, class) {
+                    break;
+                }
+            } else if only.is_none() && self.ready.min().is_none() {
+                self.set_place(class, Place::Out, Instant::NEVER);
+                only = Some(class);
+            } else {
+                self.make_ready(class);
             }
         }
+        let first = self.ready.min().map(|(slot, _)| slot as usize);
+        if let (Some(class), Some(_)) = (only, first) {
+            self.make_ready(class);
+            return self.ready.min().map(|(slot, _)| slot as usize);
+        }
+        only.or(first)
+    }
+
+    fn make_ready(&mut self, class: usize) {
+        let deadline = self.classes[class].owed.as_ref().map_or(Instant::NEVER, |owed| owed.deadline);
+        self.set_place(class, Place::Ready, deadline);
+    }
+
+    /// Asks the queue of a class whose time has come and that has shown no packet. False if its
+    /// queue is broken.
+    fn show(&mut self, cx: &mut Cx, class: usize) -> bool {
+        let head = self.head(cx, class);
+        self.learn(class, head, cx.now);
+        let broken = matches!(head, Head::At(at) if at <= cx.now);
+        if broken {
+            cx.broken("hfsc", "a child's At(t) is not later than now");
+        }
+        !broken
     }
 
     /// The class that goes now, and by which criterion.
+    #[inline]
     fn choose(&mut self, cx: &mut Cx) -> Option<(usize, bool)> {
-        self.pass_time(cx);
-        if let Some((slot, _)) = self.ready.min() {
-            return Some((slot as usize, true));
+        if !self.stirred.is_empty() {
+            self.ask_stirred(cx);
+        }
+        if let Some(class) = self.eligible(cx) {
+            return Some((class, true));
         }
         loop {
             let class = self.share.choose(cx.now)? - 1;
-            let head = self.head(cx, class);
-            if matches!(head, Head::Packet { .. }) {
+            if self.classes[class].shown.is_some() {
                 return Some((class, false));
             }
-            self.learn(class, head, cx.now);
-            if matches!(head, Head::At(at) if at <= cx.now) {
-                cx.broken("hfsc", "a child's At(t) is not later than now");
+            if !self.show(cx, class) {
                 return None;
             }
         }
     }
 
     fn find(&self, name: &str) -> Option<usize> {
-        self.classes.iter().position(|class| class.name == name)
+        self.specs.iter().position(|spec| spec.name == name)
     }
 }
 
 impl Discipline for Hfsc {
     fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
-        let Some(class) = self.routes.child(cx.packets.get(&id).leaf).map(|route| self.leaf_class[route])
-        else {
+        let Some(class) = self.routes.child(cx.packets.get(&id).leaf) else {
             cx.broken("hfsc", "a packet came for a leaf that is not below");
             cx.drop(id, DropReason::Reconfigure);
             return Verdict::Dropped;
@@ -369,8 +443,6 @@ impl Discipline for Hfsc {
             return Next::Idle;
         };
         let len = cx.packets.get(&id).len;
-        self.classes[class].sent_packets += 1;
-        self.classes[class].sent_bytes += u64::from(len);
         self.after_service(cx, class, u64::from(len), real_time);
         Next::Packet(id)
     }
@@ -410,7 +482,7 @@ impl Discipline for Hfsc {
             }
             return result;
         };
-        let curves = Curves::of(class, params, self.classes[index].curves, cx.link.rate)?;
+        let curves = Curves::of(class, params, self.specs[index].curves, cx.link.rate)?;
         if self.classes[index].queue.is_none() && curves.link_share.is_none() {
             return Err(ParamError::new(class, "ls", "none", "a link-share curve: the class has children"));
         }
@@ -418,20 +490,20 @@ impl Discipline for Hfsc {
             queue.reconfigure_queue(cx, class, params)?;
         }
         self.leave(index, cx.now);
-        self.classes[index].curves = curves;
+        self.specs[index].curves = curves;
         self.install(index, cx.now, cx.link.mtu);
         self.stir(cx, index);
         Ok(())
     }
     fn visit_stats(&self, visit: &mut dyn Visit) {
-        for (index, class) in self.classes.iter().enumerate() {
-            visit.class(&class.name, class.depth);
+        for (index, (class, spec)) in self.classes.iter().zip(&self.specs).enumerate() {
+            visit.class(&spec.name, spec.depth);
             visit.value("packets", "packets", class.sent_packets as i64);
             visit.value("bytes", "bytes", class.sent_bytes as i64);
             let rate = |curve: Option<Curve>| curve.map_or(0, |c| c.m2.as_bps() as i64);
-            visit.value("real_time", "bit/s", rate(class.curves.real_time));
-            visit.value("link_share", "bit/s", rate(class.curves.link_share));
-            visit.value("upper_limit", "bit/s", rate(class.curves.upper_limit));
+            visit.value("real_time", "bit/s", rate(spec.curves.real_time));
+            visit.value("link_share", "bit/s", rate(spec.curves.link_share));
+            visit.value("upper_limit", "bit/s", rate(spec.curves.upper_limit));
             visit.value("total", "bytes", self.share.nodes[index + 1].total as i64);
             if let Some(owed) = &class.owed {
                 visit.value("served_real_time", "bytes", owed.served as i64);
@@ -451,12 +523,14 @@ impl Discipline for Hfsc {
             if queue.is_empty() == class.active {
                 return broken("a class with packets is not active, or one without is");
             }
-            let owing = self.waiting.get(index as u32).is_some() || self.ready.get(index as u32).is_some();
-            if owing != (class.active && class.owed.is_some()) {
+            let waits = self.waiting.get(index as u32).is_some();
+            let is_ready = self.ready.get(index as u32).is_some();
+            if (waits, is_ready) != (class.place == Place::Waiting, class.place == Place::Ready)
+                || (class.place != Place::Out) != (class.active && class.owed.is_some())
+            {
                 return broken("an active class with a real-time curve has no deadline");
             }
-            if self.share.nodes[index + 1].is_active() != (class.active && class.curves.link_share.is_some())
-            {
+            if self.share.nodes[index + 1].is_active() != (class.active && self.share.takes_part(index + 1)) {
                 return broken("an active class is missing from the sharing tree");
             }
         }
@@ -466,8 +540,7 @@ impl Discipline for Hfsc {
         Ok(())
     }
     fn on_sent(&mut self, cx: &mut Cx, id: &PacketId, at: Instant) {
-        let Some(route) = self.routes.child(cx.packets.get(id).leaf) else { return };
-        let class = self.leaf_class[route];
+        let Some(class) = self.routes.child(cx.packets.get(id).leaf) else { return };
         if let Some(queue) = &mut self.classes[class].queue
             && queue.as_leaf().is_none()
         {

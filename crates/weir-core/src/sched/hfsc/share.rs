@@ -6,11 +6,14 @@
 //! of its active children's.
 
 use super::curve::{Runtime, Slopes};
-use super::tournament::Tournament;
+use crate::sched::tournament::Tournament;
 use crate::units::{Fine, Instant};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 pub(super) const ROOT: usize = 0;
+/// The group of a node without children.
+const NONE: u32 = u32::MAX;
 
 /// Keys that reach this are counted from a later base.
 const FAR: u64 = 1 << 62;
@@ -18,7 +21,7 @@ const FAR: u64 = 1 << 62;
 /// The upper limit of a node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
-    pub(super) slopes: Slopes,
+    slopes: Slopes,
     curve: Runtime,
     /// Time given up for good: a class that was late may catch up on `slack` only.
     forgiven: u128,
@@ -30,6 +33,16 @@ impl Limit {
         let slack = slopes.time_for(2 * u64::from(max_packet));
         Limit { slopes, curve: Runtime::new(&slopes, 0, 0), forgiven: 0, slack }
     }
+    /// When it lets its node go on that has had `total` bytes.
+    fn fit(&mut self, total: u64, now: Instant) -> Instant {
+        let mut at = self.curve.time_at(&self.slopes, total).saturating_add(self.forgiven);
+        let earliest = Fine::from(now).raw().saturating_sub(self.slack);
+        if at < earliest {
+            self.forgiven += earliest - at;
+            at = earliest;
+        }
+        Fine::from_raw(at).ceil()
+    }
 }
 
 /// A key of `unfit`: the greatest stands for the end of time.
@@ -39,34 +52,45 @@ pub(super) fn as_instant(key: u64) -> Instant {
 
 /// One node of the tree.
 pub(super) struct Node {
-    pub(super) parent: usize,
-    /// Place among its siblings.
+    /// The group that it is a member of: its parent's.
+    group: u32,
+    /// Its place there.
     slot: u32,
-    pub(super) slopes: Option<Slopes>,
-    curve: Option<Runtime>,
-    pub(super) limit: Option<Limit>,
-    /// Bytes that it has had in all.
-    pub(super) total: u64,
-    pub(super) virtual_time: u128,
-    /// What a class that did not fit for a while is moved forward by.
-    adjustment: u128,
-    /// Number of its own active periods, and of its parent's when it became active.
-    period: u64,
-    parent_period: u64,
+    /// The group of its children.
+    children: u32,
     /// Active children; for a leaf 1 while it is active.
     active: u32,
+    /// It waits for its fit time.
+    waits: bool,
+    slopes: Option<Slopes>,
+    curve: Runtime,
+    pub(super) virtual_time: u128,
+    /// Bytes that it has had in all.
+    pub(super) total: u64,
     /// When its own limit lets it go on.
     own_fit: Instant,
     /// When its queue, a discipline of its own, lets it go on.
     pub(super) queue_fit: Instant,
-    // What it knows as a parent:
-    children: Vec<usize>,
+    limit: Option<Box<Limit>>,
+}
+
+impl Node {
+    pub(super) fn is_active(&self) -> bool {
+        self.active > 0
+    }
+}
+
+/// The children of one node.
+struct Group {
+    parent: u32,
+    members: Vec<u32>,
+    /// Active ones that fit, by virtual time, and that do not, by fit time.
     fit: Tournament,
     unfit: Tournament,
     /// What the keys in `fit` count from.
     base: u128,
     /// Children in either tournament.
-    members: u32,
+    active: u32,
     /// Least virtual time at the last choice; 0 if none was made in this period.
     least: u128,
     /// Greatest virtual time in this period. It may be that of a child gone passive: it then
@@ -76,83 +100,99 @@ pub(super) struct Node {
     next_start: u128,
 }
 
-impl Node {
-    fn new(parent: usize) -> Self {
-        Node {
-            parent,
-            slot: 0,
-            slopes: None,
-            curve: None,
-            limit: None,
-            total: 0,
-            virtual_time: 0,
-            adjustment: 0,
-            period: 0,
-            parent_period: 0,
-            active: 0,
-            own_fit: Instant::ZERO,
-            queue_fit: Instant::ZERO,
-            children: Vec::new(),
-            fit: Tournament::new(0),
-            unfit: Tournament::new(0),
-            base: 0,
-            members: 0,
-            least: 0,
-            greatest: 0,
-            next_start: 0,
-        }
-    }
-    pub(super) fn is_active(&self) -> bool {
-        self.active > 0
-    }
-    /// When it or something below may go.
+impl Group {
+    /// When one of them may go.
+    #[inline]
     fn fit_time(&self) -> Instant {
-        self.own_fit.max(self.queue_fit).max(self.children_fit_time())
-    }
-    fn children_fit_time(&self) -> Instant {
-        if self.children.is_empty() || self.fit.least().is_some() {
+        if self.fit.min().is_some() {
             return Instant::ZERO;
         }
         self.unfit.least().map_or(Instant::NEVER, as_instant)
+    }
+    /// A virtual time as a key: in units of 2^-8 ns from a base that moves on. Active siblings lie
+    /// a packet's time at the slowest rate apart at most, three days for 64 KB at 2 bit/s, and a
+    /// key has room for 200.
+    #[inline]
+    fn key(&self, virtual_time: u128) -> u64 {
+        (virtual_time.saturating_sub(self.base) >> 24).min(u128::from(u64::MAX)) as u64
     }
 }
 
 /// The tree; node 0 is the root.
 pub(super) struct ShareTree {
     pub(super) nodes: Vec<Node>,
+    groups: Vec<Group>,
 }
 
 impl ShareTree {
     /// Nodes whose parents are `parents[i]`, a node's number being its place plus one.
     pub(super) fn new(parents: &[usize]) -> Self {
-        let mut nodes = alloc::vec![Node::new(ROOT)];
-        nodes.extend(parents.iter().map(|&parent| Node::new(parent)));
-        for node in 1..nodes.len() {
-            let parent = nodes[node].parent;
-            nodes[node].slot = nodes[parent].children.len() as u32;
-            nodes[parent].children.push(node);
+        let node = || Node {
+            group: NONE,
+            slot: 0,
+            children: NONE,
+            active: 0,
+            waits: false,
+            slopes: None,
+            curve: Runtime::NOTHING,
+            virtual_time: 0,
+            total: 0,
+            own_fit: Instant::ZERO,
+            queue_fit: Instant::ZERO,
+            limit: None,
+        };
+        let mut nodes: Vec<Node> = (0..=parents.len()).map(|_| node()).collect();
+        let mut members: Vec<(u32, Vec<u32>)> = alloc::vec![(ROOT as u32, Vec::new())];
+        nodes[ROOT].children = 0;
+        for (index, &parent) in parents.iter().enumerate() {
+            if nodes[parent].children == NONE {
+                nodes[parent].children = members.len() as u32;
+                members.push((parent as u32, Vec::new()));
+            }
+            let group = nodes[parent].children;
+            let siblings = &mut members[group as usize].1;
+            (nodes[index + 1].group, nodes[index + 1].slot) = (group, siblings.len() as u32);
+            siblings.push(index as u32 + 1);
         }
-        for node in &mut nodes {
-            node.fit = Tournament::new(node.children.len());
-            node.unfit = Tournament::new(node.children.len());
-        }
-        ShareTree { nodes }
+        let group = |(parent, members): (u32, Vec<u32>)| Group {
+            parent,
+            fit: Tournament::new(members.len()),
+            unfit: Tournament::new(members.len()),
+            members,
+            base: 0,
+            active: 0,
+            least: 0,
+            greatest: 0,
+            next_start: 0,
+        };
+        ShareTree { nodes, groups: members.into_iter().map(group).collect() }
+    }
+
+    /// True if the node has a link-share curve.
+    #[inline]
+    pub(super) fn takes_part(&self, node: usize) -> bool {
+        self.nodes[node].slopes.is_some()
+    }
+
+    fn parent(&self, node: usize) -> usize {
+        self.groups[self.nodes[node].group as usize].parent as usize
     }
 
     /// Gives a node its curves. An active node starts anew from where it is.
     pub(super) fn set(&mut self, node: usize, slopes: Option<Slopes>, limit: Option<Limit>, now: Instant) {
         let n = &mut self.nodes[node];
-        n.curve = slopes.map(|s| Runtime::new(&s, n.virtual_time, n.total));
+        n.curve = slopes.map_or(Runtime::NOTHING, |s| Runtime::new(&s, n.virtual_time, n.total));
         n.slopes = slopes;
         n.limit = limit.map(|mut limit| {
             limit.curve = Runtime::new(&limit.slopes, Fine::from(now).raw(), n.total);
-            limit
+            Box::new(limit)
         });
         n.own_fit = Instant::ZERO;
         self.place_upwards(node, now);
     }
 
     /// The queue of a leaf gives nothing before `at`.
+    #[inline]
     pub(super) fn set_queue_fit(&mut self, leaf: usize, at: Instant, now: Instant) {
         if self.nodes[leaf].queue_fit != at {
             self.nodes[leaf].queue_fit = at;
@@ -163,7 +203,7 @@ impl ShareTree {
     fn place_upwards(&mut self, mut node: usize, now: Instant) {
         while node != ROOT && self.nodes[node].is_active() {
             self.place(node, now);
-            node = self.nodes[node].parent;
+            node = self.parent(node);
         }
     }
 
@@ -171,16 +211,15 @@ impl ShareTree {
     pub(super) fn activate(&mut self, leaf: usize, now: Instant) {
         let (mut node, mut joins) = (leaf, true);
         while node != ROOT {
-            let parent = self.nodes[node].parent;
             if joins {
                 self.nodes[node].active += 1;
                 joins = self.nodes[node].active == 1;
             }
             if joins {
-                self.join(node, parent, now);
+                self.join(node, now);
             }
             self.place(node, now);
-            node = parent;
+            node = self.parent(node);
         }
         if joins {
             self.nodes[ROOT].active += 1;
@@ -188,128 +227,115 @@ impl ShareTree {
     }
 
     /// The virtual time with which a node joins its active siblings, or begins a new period.
-    fn join(&mut self, node: usize, parent: usize, now: Instant) {
-        let p = &mut self.nodes[parent];
-        let virtual_time = if p.members > 0 {
-            // The middle between the least and the greatest keeps any two within a constant of
-            // each other, however many there are [HFSC97 section 4.2].
-            if p.least > 0 { (p.least + p.greatest) / 2 } else { p.greatest }
-        } else {
-            p.least = 0;
-            p.greatest = p.next_start;
-            p.next_start
-        };
-        let fresh = p.members == 0;
-        let (parent_period, parent_active) = (p.period, p.active > 0 || parent == ROOT);
-        p.members += 1;
+    fn join(&mut self, node: usize, now: Instant) {
         let n = &mut self.nodes[node];
-        // What it had in this same period of its parent still counts: it may be ahead.
-        if fresh || parent_period != n.parent_period || virtual_time > n.virtual_time {
-            n.virtual_time = virtual_time;
+        let group = &mut self.groups[n.group as usize];
+        if group.active == 0 {
+            // A period of the parent begins, where the one before it ended.
+            group.least = 0;
+            group.greatest = group.next_start;
         }
-        if let (Some(slopes), Some(curve)) = (&n.slopes, &mut n.curve) {
-            curve.min_with(slopes, n.virtual_time, n.total);
+        group.active += 1;
+        // The middle between the least and the greatest keeps any two within a constant of
+        // each other, however many there are [HFSC97 section 4.2].
+        let middle = (group.least + group.greatest) >> 1;
+        let virtual_time = if group.least > 0 { middle } else { group.greatest };
+        // What it had in this same period still counts: it may be ahead. What it had in another is
+        // behind where this one began.
+        n.virtual_time = n.virtual_time.max(virtual_time);
+        if let Some(slopes) = &n.slopes {
+            n.curve.min_with(slopes, n.virtual_time, n.total);
         }
-        n.adjustment = 0;
-        n.period += 1;
-        // The parent, if it joins too, begins its next period after this.
-        n.parent_period = parent_period + u64::from(!parent_active);
         n.own_fit = Instant::ZERO;
         if let Some(limit) = &mut n.limit {
             limit.curve.min_with(&limit.slopes, Fine::from(now).raw(), n.total);
             limit.forgiven = 0;
             n.own_fit = Fine::from_raw(limit.curve.time_at(&limit.slopes, n.total)).ceil();
         }
-        let virtual_time = n.virtual_time;
-        let p = &mut self.nodes[parent];
-        p.greatest = p.greatest.max(virtual_time);
+        group.greatest = group.greatest.max(n.virtual_time);
     }
 
     /// Puts a member where it belongs: among those that fit, by virtual time, or among those that
     /// wait, by fit time.
+    #[inline]
     fn place(&mut self, node: usize, now: Instant) {
-        let n = &self.nodes[node];
-        let (slot, at, key, parent) = (n.slot, n.fit_time(), n.virtual_time, n.parent);
-        let p = &mut self.nodes[parent];
-        if at <= now {
-            p.unfit.remove(slot);
-            self.admit_child(parent, slot, key);
-        } else {
-            p.fit.remove(slot);
-            p.unfit.set(slot, at.as_nanos());
+        let n = &mut self.nodes[node];
+        let mut at = n.own_fit.max(n.queue_fit);
+        if n.children != NONE {
+            at = at.max(self.groups[n.children as usize].fit_time());
         }
-    }
-
-    /// Puts a child among those that fit. Its key is its virtual time in units of 2^-8 ns from a
-    /// base that moves on: active siblings lie a packet's time at the slowest rate apart at most, three days
-    /// for 64 KB at 2 bit/s, and a key has room for 200.
-    fn admit_child(&mut self, parent: usize, slot: u32, virtual_time: u128) {
-        let p = &mut self.nodes[parent];
-        let key = (virtual_time.saturating_sub(p.base) >> 24).min(u128::from(u64::MAX)) as u64;
-        p.fit.set(slot, key);
+        let group = &mut self.groups[n.group as usize];
+        if at > now {
+            n.waits = true;
+            group.fit.remove(n.slot);
+            group.unfit.set(n.slot, at.as_nanos());
+            return;
+        }
+        if n.waits {
+            n.waits = false;
+            group.unfit.remove(n.slot);
+        }
+        let (key, group_index) = (group.key(n.virtual_time), n.group as usize);
+        group.fit.set(n.slot, key);
         if key >= FAR {
-            self.rebase(parent);
+            self.rebase(group_index);
         }
     }
 
-    /// Counts the keys of a node's children from the least virtual time among them.
+    /// Counts the keys of a group from the least virtual time in it.
     #[cold]
-    fn rebase(&mut self, parent: usize) {
-        let time_of = |tree: &ShareTree, index: usize| {
-            let child = &tree.nodes[tree.nodes[parent].children[index]];
-            tree.nodes[parent].fit.get(child.slot).map(|_| child.virtual_time)
+    fn rebase(&mut self, group: usize) {
+        let group = &mut self.groups[group];
+        let nodes = &self.nodes;
+        let fitting = |g: &Group, slot: usize| {
+            g.fit.get(slot as u32).map(|_| nodes[g.members[slot] as usize].virtual_time)
         };
-        let children = 0..self.nodes[parent].children.len();
-        let base = children.clone().filter_map(|index| time_of(self, index)).min().unwrap_or(0);
-        self.nodes[parent].base = base;
-        for index in children {
-            if let Some(time) = time_of(self, index) {
-                let key = ((time - base) >> 24).min(u128::from(u64::MAX)) as u64;
-                self.nodes[parent].fit.set(index as u32, key);
+        let slots = 0..group.members.len();
+        group.base = slots.clone().filter_map(|slot| fitting(group, slot)).min().unwrap_or(0);
+        for slot in slots {
+            if let Some(time) = fitting(group, slot) {
+                group.fit.set(slot as u32, group.key(time));
             }
         }
     }
 
     /// A leaf has had `bytes`; `leaves` if it has nothing more to send.
+    #[inline]
     pub(super) fn charge(&mut self, leaf: usize, bytes: u64, mut leaves: bool, now: Instant) {
         let mut node = leaf;
         while node != ROOT {
-            let parent = self.nodes[node].parent;
-            let least = self.nodes[parent].least;
             let n = &mut self.nodes[node];
+            let group = &mut self.groups[n.group as usize];
+            let parent = group.parent as usize;
             n.total += bytes;
             if n.active == 0 {
                 node = parent;
                 continue;
             }
+            if let Some(slopes) = &n.slopes {
+                n.virtual_time = n.curve.time_at(slopes, n.total);
+            }
+            if n.virtual_time < group.least {
+                // It did not fit for a while.
+                n.curve.delay(group.least - n.virtual_time);
+                n.virtual_time = group.least;
+            }
+            if let Some(limit) = &mut n.limit {
+                n.own_fit = limit.fit(n.total, now);
+            }
+            group.greatest = group.greatest.max(n.virtual_time);
             if leaves {
                 n.active -= 1;
                 leaves = n.active == 0;
             }
-            if let (Some(slopes), Some(curve)) = (&n.slopes, &n.curve) {
-                n.virtual_time = curve.time_at(slopes, n.total).saturating_add(n.adjustment);
-            }
-            if n.virtual_time < least {
-                n.adjustment += least - n.virtual_time;
-                n.virtual_time = least;
-            }
-            if let Some(limit) = &mut n.limit {
-                let mut at = limit.curve.time_at(&limit.slopes, n.total).saturating_add(limit.forgiven);
-                let earliest = Fine::from(now).raw().saturating_sub(limit.slack);
-                if at < earliest {
-                    limit.forgiven += earliest - at;
-                    at = earliest;
-                }
-                n.own_fit = Fine::from_raw(at).ceil();
-            }
-            let (virtual_time, slot) = (n.virtual_time, n.slot);
-            let p = &mut self.nodes[parent];
-            p.greatest = p.greatest.max(virtual_time);
             if leaves {
-                p.next_start = p.next_start.max(virtual_time);
-                p.fit.remove(slot);
-                p.unfit.remove(slot);
-                p.members -= 1;
+                group.next_start = group.next_start.max(n.virtual_time);
+                group.active -= 1;
+                group.fit.remove(n.slot);
+                if n.waits {
+                    n.waits = false;
+                    group.unfit.remove(n.slot);
+                }
             } else {
                 self.place(node, now);
             }
@@ -322,51 +348,51 @@ impl ShareTree {
     }
 
     /// The leaf whose turn it is: from the root down to the least virtual time that fits.
+    #[inline]
     pub(super) fn choose(&mut self, now: Instant) -> Option<usize> {
-        let mut node = ROOT;
+        let mut group = 0;
         loop {
-            self.admit(node, now);
-            let n = &mut self.nodes[node];
-            let (slot, _) = n.fit.min()?;
-            let child = n.children[slot as usize];
-            let virtual_time = self.nodes[child].virtual_time;
-            let n = &mut self.nodes[node];
-            n.least = n.least.max(virtual_time);
-            node = child;
-            if self.nodes[node].children.is_empty() {
+            if self.groups[group].unfit.least().is_some_and(|at| as_instant(at) <= now) {
+                self.admit(group, now);
+            }
+            let g = &mut self.groups[group];
+            let (slot, _) = g.fit.min()?;
+            let node = g.members[slot as usize] as usize;
+            let n = &self.nodes[node];
+            g.least = g.least.max(n.virtual_time);
+            if n.children == NONE {
                 return Some(node);
             }
+            group = n.children as usize;
         }
     }
 
     /// Moves children whose fit time has come.
-    fn admit(&mut self, node: usize, now: Instant) {
-        while self.nodes[node].unfit.least().is_some_and(|at| as_instant(at) <= now) {
-            let Some((slot, _)) = self.nodes[node].unfit.min() else { return };
-            let child = self.nodes[node].children[slot as usize];
-            let key = self.nodes[child].virtual_time;
-            self.nodes[node].unfit.remove(slot);
-            self.admit_child(node, slot, key);
+    fn admit(&mut self, group: usize, now: Instant) {
+        while let Some((slot, at)) = self.groups[group].unfit.min()
+            && as_instant(at) <= now
+        {
+            let node = self.groups[group].members[slot as usize] as usize;
+            self.place(node, now);
         }
     }
 
     /// When something in the tree fits next; `NEVER` if nothing is active.
     pub(super) fn next_fit(&self) -> Instant {
-        self.nodes[ROOT].children_fit_time()
+        self.groups[0].fit_time()
     }
 
     /// Whether members, tournaments and activity agree.
     pub(super) fn is_sound(&self) -> bool {
-        self.nodes.iter().all(|n| {
-            let mut members = 0;
-            let agree = n.children.iter().all(|&child| {
-                let c = &self.nodes[child];
-                let places =
-                    u32::from(n.fit.get(c.slot).is_some()) + u32::from(n.unfit.get(c.slot).is_some());
-                members += places;
-                places == u32::from(c.is_active())
+        self.groups.iter().all(|group| {
+            let mut active = 0;
+            let agree = group.members.iter().all(|&node| {
+                let n = &self.nodes[node as usize];
+                let (fits, waits) = (group.fit.get(n.slot).is_some(), group.unfit.get(n.slot).is_some());
+                active += u32::from(n.is_active());
+                waits == n.waits && !(fits && waits) && (fits || waits) == n.is_active()
             });
-            agree && members == n.members
+            agree && active == group.active
         })
     }
 }
