@@ -9,6 +9,8 @@ use crate::rules::{self, Report};
 use crate::source::Place;
 use crate::tree::{Instance, Shape};
 use crate::{cbq, hfsc};
+use weir_core::aqm;
+use weir_core::queue::Scope;
 use weir_core::sched::{Classes, Registry};
 use weir_core::units::Rate;
 
@@ -23,6 +25,7 @@ pub fn judge(plan: &Plan, registry: &Registry) -> Vec<Diagnostic> {
             judge_discipline(&mut report, &shape, instance);
         }
         idle_options(&mut report, &shape);
+        idle_tuning(&mut report, &shape, registry);
         ecn(&mut report, interface);
         let lowered = Lowered::of(interface, registry);
         precedence::warnings(&mut report, &lowered, registry);
@@ -160,19 +163,53 @@ fn judge_jobs(report: &mut Report<'_>, shape: &Shape<'_>, instance: &Instance<'_
     }
 }
 
+/// False where the classes below, or a discipline of its own, take the place of a class's queue.
+fn has_own_queue(shape: &Shape<'_>, class: usize) -> bool {
+    let of = shape.member_of[class].map(|i| &shape.instances[i]);
+    let branch = of.is_some_and(|o| o.only_leaves_queue()) && !shape.below[class].is_empty();
+    shape.queue[class].is_none() && !branch
+}
+
 /// Options about a class's own queue, where the classes below take its place.
 fn idle_options(report: &mut Report<'_>, shape: &Shape<'_>) {
     for (index, class) in shape.interface.classes.iter().enumerate() {
-        let of = shape.member_of[index].map(|i| &shape.instances[i]);
-        let inner = shape.queue[index].is_some();
-        let branch = of.is_some_and(|o| o.only_leaves_queue()) && !shape.below[index].is_empty();
-        if !inner && !branch {
+        if has_own_queue(shape, index) {
             continue;
         }
         for given in class.options.iter().filter(|g| is_about_queue(g.spec.name)) {
             let message =
                 format!("`{}` does nothing: class `{}` has no queue of its own", given.spec.name, class.name);
             report.warn(given.place, message, "write it on the classes below");
+        }
+    }
+}
+
+/// Words that tune an AQM which the class does not have: lawful, so that an AQM can be taken away
+/// and put back by its one word, but nothing that anybody should believe to work.
+fn idle_tuning(report: &mut Report<'_>, shape: &Shape<'_>, registry: &Registry) {
+    for (index, class) in shape.interface.classes.iter().enumerate() {
+        if !has_own_queue(shape, index) {
+            continue;
+        }
+        // Flags that contradict each other are an error elsewhere.
+        let Ok(aqm) = aqm::of_class(&class.name, &class.options.params()) else { continue };
+        let takes = |aqm: &str, word: &str| {
+            registry.find(aqm).is_some_and(|entry| entry.param(Scope::Discipline, word).is_some())
+        };
+        for given in class.options.iter().filter(|g| aqm::is_tuning(g.spec)) {
+            let word = given.spec.name;
+            if aqm.is_some_and(|aqm| takes(aqm, word)) {
+                continue;
+            }
+            let queue = match aqm {
+                Some(aqm) => format!("has {aqm}"),
+                None => "drops from the tail".to_string(),
+            };
+            let message = format!("`{word}` does nothing: the queue of class `{}` {queue}", class.name);
+            let names: Vec<&str> =
+                ["red", "rio", "codel", "pie"].into_iter().filter(|aqm| takes(aqm, word)).collect();
+            let help = format!("give the class {}, which it belongs to, or take it away", names.join(" or "));
+            report.warn(given.place, message, help);
         }
     }
 }

@@ -18,7 +18,9 @@ use alloc::boxed::Box;
 
 pub use blue::Blue;
 pub use codel::Codel;
-pub use params::{BLUE_PARAMS, CLASS_PARAMS, CODEL_PARAMS, PIE_PARAMS, QLIMIT_50, RED_PARAMS, RIO_PARAMS};
+pub use params::{
+    BLUE_PARAMS, CLASS_PARAMS, CODEL_PARAMS, PIE_PARAMS, QLIMIT_50, RED_PARAMS, RIO_PARAMS, is_tuning,
+};
 pub use pie::Pie;
 pub use red::Red;
 pub use rio::Rio;
@@ -191,6 +193,17 @@ impl Of {
             (None, None) => Ok(Of::Tail),
         }
     }
+    /// Its name as a discipline; tail drop has none.
+    fn name(self) -> Option<&'static str> {
+        match self {
+            Of::Tail => None,
+            Of::Red => Some("red"),
+            Of::Rio => Some("rio"),
+            Of::Blue => Some("blue"),
+            Of::Codel => Some("codel"),
+            Of::Pie => Some("pie"),
+        }
+    }
     /// A queue with this AQM as an interface's discipline.
     ///
     /// # Errors
@@ -248,6 +261,14 @@ pub(crate) fn queue_limit(class: &str, params: &Params) -> Result<Option<u32>, P
         Some(limit) => Err(ParamError::new(class, "qlimit", limit, "1 to 1000000 packets")),
         None => Ok(None),
     }
+}
+
+/// The AQM that a class's parameters ask for, by its name in the registry; `None` is tail drop.
+///
+/// # Errors
+/// `ParamError` for flags that contradict each other.
+pub fn of_class(class: &str, params: &Params) -> Result<Option<&'static str>, ParamError> {
+    Of::class(class, params).map(Of::name)
 }
 
 /// The queue of a class: tail drop unless its parameters name an AQM. `rate` is what the class

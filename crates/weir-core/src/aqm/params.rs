@@ -128,6 +128,12 @@ const FLAGS: [ParamSpec; 8] = [
     P::class("cleardscp", Kind::Flag, "", "Set the DSCP of departing packets to 0."),
 ];
 
+/// Those of `CLASS_PARAMS` that say nothing by themselves: they tune the AQM that a class has.
+pub fn is_tuning(spec: &ParamSpec) -> bool {
+    let same = |p: &&ParamSpec| p.name == spec.name && p.help == spec.help;
+    CLASS_PARAMS.iter().skip(FLAGS.len()).any(|p| same(&p))
+}
+
 /// What a class of any scheduler may say about its queue. The tuning of an AQM counts only where
 /// the class has that AQM.
 pub const CLASS_PARAMS: &[ParamSpec] =
