@@ -52,7 +52,7 @@ impl Tournament {
         while at > 1 {
             let pair = &mut self.pairs[at / 2];
             pair[at % 2] = least;
-            least = least.min(pair[at % 2 ^ 1]);
+            least = least.min(pair[(at % 2) ^ 1]);
             at /= 2;
         }
         self.winner = least;
