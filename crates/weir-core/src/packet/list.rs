@@ -38,6 +38,7 @@ impl List {
         self.head == NIL
     }
     /// Appends.
+    #[inline]
     pub fn push_back(&mut self, table: &mut PacketTable, id: PacketId) {
         let row = table.row_mut(id.0);
         (row.next, row.prev) = (NIL, self.tail);
@@ -50,6 +51,7 @@ impl List {
         self.tail = id.0;
     }
     /// Takes the first.
+    #[inline]
     pub fn pop_front(&mut self, table: &mut PacketTable) -> Option<PacketId> {
         if self.head == NIL {
             return None;
@@ -57,10 +59,10 @@ impl List {
         let id = self.head;
         let row = table.row(id);
         (self.packets, self.bytes) = (self.packets - 1, self.bytes - u64::from(row.len));
+        // The new first row keeps its `prev`: nobody reads that of the first.
         self.head = row.next;
-        match self.head {
-            NIL => self.tail = NIL,
-            head => table.row_mut(head).prev = NIL,
+        if self.head == NIL {
+            self.tail = NIL;
         }
         Some(PacketId(id))
     }
@@ -121,7 +123,7 @@ impl List {
         let (mut at, mut before, mut packets, mut bytes) = (self.head, NIL, 0u32, 0u64);
         while at != NIL {
             let row = table.row(at);
-            if row.prev != before || packets == self.packets {
+            if (before != NIL && row.prev != before) || packets == self.packets {
                 return false;
             }
             (before, at) = (at, row.next);
@@ -135,6 +137,7 @@ impl List {
             let row = table.row(id);
             (row.next, row.prev, row.len)
         };
+        let prev = if id == self.head { NIL } else { prev };
         match prev {
             NIL => self.head = next,
             prev => table.row_mut(prev).next = next,

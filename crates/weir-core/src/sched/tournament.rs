@@ -51,8 +51,11 @@ impl Tournament {
         let mut least = word;
         while at > 1 {
             let pair = &mut self.pairs[at / 2];
+            if pair[at % 2] == least {
+                return;
+            }
             pair[at % 2] = least;
-            least = least.min(pair[(at % 2) ^ 1]);
+            least = least.min(pair[at % 2 ^ 1]);
             at /= 2;
         }
         self.winner = least;

@@ -3,18 +3,28 @@
 //! A curve says how many bytes a class is owed by when. Its two pieces have slopes m1 (until d)
 //! and m2. Where it starts moves each time that the class becomes active, so that what it did
 //! not ask for is not owed later. All questions are asked in the direction bytes -> time, which
-//! is one multiplication by a reciprocal; times are `Fine` in raw units (2^-32 ns), bytes whole.
+//! is one multiplication by a reciprocal, rounded up at the end: nothing adds up.
+//!
+//! Times are words in units of 2^(S - 32) ns: whole nanoseconds of the clock (`CLOCK`), or 2^-8 ns
+//! of virtual time (`VIRTUAL`). They saturate; bytes are whole.
 
 use crate::queue::Curve;
-use crate::units::{Fine, PerByte, Rate};
+use crate::units::{PerByte, Rate};
+
+/// S of times of the clock.
+pub(super) const CLOCK: u32 = 32;
+/// S of virtual times.
+pub(super) const VIRTUAL: u32 = 24;
+/// First pieces longer than this count as this: 104 days of virtual time.
+const LONGEST: u64 = 1 << 61;
 
 /// A curve's slopes, prepared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Slopes {
+pub(super) struct Slopes<const S: u32> {
     cost1: PerByte,
     cost2: PerByte,
-    /// Length of the first piece, ns.
-    dx_ns: u64,
+    /// Length of the first piece.
+    dx: u64,
     /// Bytes of the first piece.
     dy: u64,
     /// The second slope is at least the first: a guarantee that grows with time.
@@ -25,15 +35,28 @@ pub(super) struct Slopes {
     m2: Rate,
 }
 
-impl Slopes {
+/// Time that `bytes` take, rounded up.
+#[inline]
+fn span<const S: u32>(cost: PerByte, bytes: u64) -> u64 {
+    // A product of two words and 2^32 are less than 2^128.
+    let time = (cost.time_for(bytes).raw() + ((1 << S) - 1)) >> S;
+    if time > u128::from(u64::MAX) { u64::MAX } else { time as u64 }
+}
+
+/// `ns` in units.
+fn units<const S: u32>(ns: u64) -> u64 {
+    ns.saturating_mul(1 << (32 - S))
+}
+
+impl<const S: u32> Slopes<S> {
     pub(super) fn of(curve: Curve) -> Self {
         let linear = curve.d.is_zero() || curve.m1 == curve.m2;
-        let dx_ns = if linear { 0 } else { curve.d.as_nanos() };
+        let dx_ns = if linear { 0 } else { curve.d.as_nanos().min(LONGEST >> (32 - S)) };
         let m1 = if linear { curve.m2 } else { curve.m1 };
         Slopes {
             cost1: PerByte::of(m1),
             cost2: PerByte::of(curve.m2),
-            dx_ns,
+            dx: units::<S>(dx_ns),
             dy: m1.bytes_in(dx_ns),
             is_convex: m1 <= curve.m2,
             owes_nothing: curve.m2.is_zero() && m1.is_zero(),
@@ -42,66 +65,69 @@ impl Slopes {
         }
     }
     /// Time that `bytes` take at the long-term rate.
-    pub(super) fn time_for(&self, bytes: u64) -> u128 {
-        self.cost2.time_for(bytes).raw()
+    pub(super) fn time_for(&self, bytes: u64) -> u64 {
+        span::<S>(self.cost2, bytes)
     }
 }
 
 /// A curve that starts somewhere: through (x, y) with slope m1, from (x2, y2) on with m2. The slopes
 /// are handed to each question, since a class has them once and two curves may run by them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Runtime {
-    x: u128,
-    x2: u128,
+pub(super) struct Runtime<const S: u32> {
+    x: u64,
+    x2: u64,
     y: u64,
     y2: u64,
 }
 
-impl Runtime {
+impl<const S: u32> Runtime<S> {
     /// Of a class without this curve.
-    pub(super) const NOTHING: Runtime = Runtime { x: 0, x2: 0, y: 0, y2: 0 };
+    pub(super) const NOTHING: Self = Runtime { x: 0, x2: 0, y: 0, y2: 0 };
     #[inline]
-    pub(super) fn new(slopes: &Slopes, x: u128, y: u64) -> Self {
-        let dx = Fine::from_nanos(slopes.dx_ns).raw();
-        Runtime { x, y, x2: x.saturating_add(dx), y2: y.saturating_add(slopes.dy) }
+    pub(super) fn new(slopes: &Slopes<S>, x: u64, y: u64) -> Self {
+        Runtime { x, y, x2: x.saturating_add(slopes.dx), y2: y.saturating_add(slopes.dy) }
     }
     /// When the curve reaches `y` bytes: the inverse, at a flat piece its right end.
     #[inline]
-    pub(super) fn time_at(&self, slopes: &Slopes, y: u64) -> u128 {
+    pub(super) fn time_at(&self, slopes: &Slopes<S>, y: u64) -> u64 {
         if y >= self.y2 {
-            return self.x2.saturating_add(slopes.cost2.time_for(y - self.y2).raw());
+            return self.x2.saturating_add(span::<S>(slopes.cost2, y - self.y2));
         }
-        self.x.saturating_add(slopes.cost1.time_for(y.saturating_sub(self.y)).raw())
+        self.x.saturating_add(span::<S>(slopes.cost1, y.saturating_sub(self.y)))
     }
     /// The same for the eligible curve: a convex one has only its second slope there, for it must
     /// begin early to be done in time [HFSC97 equation 7].
     #[inline]
-    pub(super) fn eligible_at(&self, slopes: &Slopes, y: u64) -> u128 {
+    pub(super) fn eligible_at(&self, slopes: &Slopes<S>, y: u64) -> u64 {
         if !slopes.is_convex {
             return self.time_at(slopes, y);
         }
-        self.x.saturating_add(slopes.cost2.time_for(y.saturating_sub(self.y)).raw())
+        self.x.saturating_add(span::<S>(slopes.cost2, y.saturating_sub(self.y)))
     }
     /// Moves the whole curve on by `dx`.
-    pub(super) fn delay(&mut self, dx: u128) {
+    pub(super) fn delay(&mut self, dx: u64) {
         self.x = self.x.saturating_add(dx);
         self.x2 = self.x2.saturating_add(dx);
     }
+    /// Moves it back by `dx`. What lies before (`x`, `y`), a point of the curve that has been moved
+    /// back too, is forgotten.
+    pub(super) fn advance(&mut self, dx: u64, x: u64, y: u64) {
+        *self = Runtime { x, y, x2: self.x2.saturating_sub(dx).max(x), y2: self.y2.max(y) };
+    }
     /// Bytes owed at time `x`, rounded down. Divides; asked only where two curves cross.
-    fn bytes_at(&self, slopes: &Slopes, x: u128) -> u64 {
+    fn bytes_at(&self, slopes: &Slopes<S>, x: u64) -> u64 {
         let (base, rate, after) = if x < self.x2 {
             (self.y, slopes.m1, x.saturating_sub(self.x))
         } else {
             (self.y2, slopes.m2, x - self.x2)
         };
-        let bytes = (after >> 32).saturating_mul(u128::from(rate.as_bps())) / 8_000_000_000;
-        base.saturating_add(bytes.min(u128::from(u64::MAX)) as u64)
+        base.saturating_add(rate.bytes_in(after / units::<S>(1)))
     }
     /// The lesser of this curve and `slopes` started at (x, y), from x on [HFSC97 section 5.2].
     ///
     /// "This curve at x is below y" is asked as "it reaches y after x".
     #[inline]
-    pub(super) fn min_with(&mut self, slopes: &Slopes, x: u128, y: u64) {
+    pub(super) fn min_with(&mut self, slopes: &Slopes<S>, x: u64, y: u64) {
         let reached_at = self.time_at(slopes, y);
         if slopes.is_convex {
             if reached_at <= x {
@@ -112,7 +138,7 @@ impl Runtime {
             self.min_with_concave(slopes, x, y);
         }
     }
-    fn min_with_concave(&mut self, slopes: &Slopes, x: u128, y: u64) {
+    fn min_with_concave(&mut self, slopes: &Slopes<S>, x: u64, y: u64) {
         let new = Runtime::new(slopes, x, y);
         if self.time_at(slopes, new.y2) <= new.x2 {
             *self = new;
@@ -123,8 +149,8 @@ impl Runtime {
         let ahead = self.bytes_at(slopes, x).saturating_sub(y);
         let gap = Rate::from_bps(slopes.m1.as_bps() - slopes.m2.as_bps());
         // If the old first piece goes on after x, they meet that much later.
-        let dx = gap.time_for(ahead).raw() + self.x2.saturating_sub(x);
-        let dy = slopes.m1.bytes_in((dx >> 32).min(u128::from(u64::MAX)) as u64);
+        let dx = span::<S>(PerByte::of(gap), ahead).saturating_add(self.x2.saturating_sub(x));
+        let dy = slopes.m1.bytes_in(dx / units::<S>(1));
         *self = Runtime { x, y, x2: x.saturating_add(dx), y2: y.saturating_add(dy) };
     }
 }
@@ -134,13 +160,13 @@ mod tests {
     use super::*;
     use crate::units::Duration;
 
-    fn ms(n: u64) -> u128 {
-        Fine::from_nanos(n * 1_000_000).raw()
+    fn ms(n: u64) -> u64 {
+        units::<VIRTUAL>(n * 1_000_000)
     }
-    fn near(a: u128, b: u128) -> bool {
+    fn near(a: u64, b: u64) -> bool {
         a.abs_diff(b) < ms(1) / 1_000
     }
-    fn curve(m1: u64, d_ms: u64, m2: u64) -> Slopes {
+    fn curve(m1: u64, d_ms: u64, m2: u64) -> Slopes<VIRTUAL> {
         Slopes::of(Curve { m1: Rate::from_bps(m1), d: Duration::from_millis(d_ms), m2: Rate::from_bps(m2) })
     }
 

@@ -35,11 +35,11 @@ use crate::queue::{
     Backlog, Broken, Child, Curve, Cx, Deeper, Discipline, DropReason, Head, Next, ParamError, Params,
     Routes, Verdict, Visit,
 };
-use crate::units::{Fine, Instant, Rate};
+use crate::units::{Instant, Rate};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
-use curve::{Runtime, Slopes};
+use curve::{CLOCK, Runtime, Slopes};
 use options::PARAMS;
 pub use options::{Curves, guarantee};
 use share::{Limit, ShareTree, as_instant};
@@ -55,8 +55,8 @@ pub(super) const ENTRY: Entry = Entry {
 
 /// What a leaf class owes.
 struct Owed {
-    slopes: Slopes,
-    curve: Runtime,
+    slopes: Slopes<CLOCK>,
+    curve: Runtime<CLOCK>,
     /// Bytes served by this criterion.
     served: u64,
     /// Of the packet that is shown.
@@ -186,7 +186,7 @@ impl Hfsc {
         let served = c.owed.as_ref().map_or(0, |owed| owed.served);
         c.owed = curves.real_time.filter(|_| c.queue.is_some()).map(|curve| {
             let slopes = Slopes::of(curve);
-            let curve = Runtime::new(&slopes, Fine::from(now).raw(), served);
+            let curve = Runtime::new(&slopes, now.as_nanos(), served);
             Owed { slopes, curve, served, deadline: Instant::NEVER }
         });
     }
@@ -216,7 +216,7 @@ impl Hfsc {
         c.active = true;
         self.busy += 1;
         if let Some(owed) = &mut c.owed {
-            owed.curve.min_with(&owed.slopes, Fine::from(now).raw(), owed.served);
+            owed.curve.min_with(&owed.slopes, now.as_nanos(), owed.served);
         }
         if self.share.takes_part(class + 1) {
             self.share.activate(class + 1, now);
@@ -249,12 +249,12 @@ impl Hfsc {
         let Some(owed) = &mut c.owed else { return };
         let eligible = match owed.slopes.owes_nothing {
             true => Instant::NEVER,
-            false => Fine::from_raw(owed.curve.eligible_at(&owed.slopes, owed.served)).ceil(),
+            false => Instant::from_nanos(owed.curve.eligible_at(&owed.slopes, owed.served)),
         };
         let from = eligible.max(c.ready_at);
         if let Some(len) = c.shown {
             let deadline = owed.curve.time_at(&owed.slopes, owed.served + u64::from(len));
-            owed.deadline = Fine::from_raw(deadline).ceil();
+            owed.deadline = Instant::from_nanos(deadline);
         }
         if from <= now && c.shown.is_some() {
             let deadline = owed.deadline;

@@ -4,10 +4,14 @@
 //! had. The child with the least virtual time goes, level by level from the root, if its upper
 //! limit allows (it *fits*). A node's fit time is the later of its own limit's and the earliest
 //! of its active children's.
+//!
+//! Virtual times are words in units of 2^-8 ns. Active siblings lie a packet's time at the slowest
+//! rate apart at most, three days for 64 KB at 2 bit/s; a word has room for two years, and what a
+//! group has behind it is taken off before it is full.
 
-use super::curve::{Runtime, Slopes};
+use super::curve::{CLOCK, Runtime, Slopes, VIRTUAL};
 use crate::sched::tournament::Tournament;
-use crate::units::{Fine, Instant};
+use crate::units::Instant;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -15,33 +19,33 @@ pub(super) const ROOT: usize = 0;
 /// The group of a node without children.
 const NONE: u32 = u32::MAX;
 
-/// Keys that reach this are counted from a later base.
+/// A group in which a virtual time reaches this is moved back.
 const FAR: u64 = 1 << 62;
+/// To here.
+const NEAR: u64 = 1 << 32;
 
 /// The upper limit of a node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
-    slopes: Slopes,
-    curve: Runtime,
-    /// Time given up for good: a class that was late may catch up on `slack` only.
-    forgiven: u128,
-    slack: u128,
+    slopes: Slopes<CLOCK>,
+    curve: Runtime<CLOCK>,
+    /// A class that was late may catch up on so many ns; the rest is given up for good.
+    slack_ns: u64,
 }
 
 impl Limit {
-    pub(super) fn new(slopes: Slopes, max_packet: u32) -> Self {
-        let slack = slopes.time_for(2 * u64::from(max_packet));
-        Limit { slopes, curve: Runtime::new(&slopes, 0, 0), forgiven: 0, slack }
+    pub(super) fn new(slopes: Slopes<CLOCK>, max_packet: u32) -> Self {
+        let slack_ns = slopes.time_for(2 * u64::from(max_packet));
+        Limit { slopes, curve: Runtime::new(&slopes, 0, 0), slack_ns }
     }
     /// When it lets its node go on that has had `total` bytes.
     fn fit(&mut self, total: u64, now: Instant) -> Instant {
-        let mut at = self.curve.time_at(&self.slopes, total).saturating_add(self.forgiven);
-        let earliest = Fine::from(now).raw().saturating_sub(self.slack);
+        let at = self.curve.time_at(&self.slopes, total);
+        let earliest = now.as_nanos().saturating_sub(self.slack_ns);
         if at < earliest {
-            self.forgiven += earliest - at;
-            at = earliest;
+            self.curve.delay(earliest - at);
         }
-        Fine::from_raw(at).ceil()
+        Instant::from_nanos(at.max(earliest))
     }
 }
 
@@ -62,9 +66,9 @@ pub(super) struct Node {
     active: u32,
     /// It waits for its fit time.
     waits: bool,
-    slopes: Option<Slopes>,
-    curve: Runtime,
-    pub(super) virtual_time: u128,
+    slopes: Option<Slopes<VIRTUAL>>,
+    curve: Runtime<VIRTUAL>,
+    virtual_time: u64,
     /// Bytes that it has had in all.
     pub(super) total: u64,
     /// When its own limit lets it go on.
@@ -87,17 +91,15 @@ struct Group {
     /// Active ones that fit, by virtual time, and that do not, by fit time.
     fit: Tournament,
     unfit: Tournament,
-    /// What the keys in `fit` count from.
-    base: u128,
     /// Children in either tournament.
     active: u32,
     /// Least virtual time at the last choice; 0 if none was made in this period.
-    least: u128,
+    least: u64,
     /// Greatest virtual time in this period. It may be that of a child gone passive: it then
     /// still bounds the distance between any two, since the others only catch up.
-    greatest: u128,
+    greatest: u64,
     /// Where the next period starts.
-    next_start: u128,
+    next_start: u64,
 }
 
 impl Group {
@@ -108,13 +110,6 @@ impl Group {
             return Instant::ZERO;
         }
         self.unfit.least().map_or(Instant::NEVER, as_instant)
-    }
-    /// A virtual time as a key: in units of 2^-8 ns from a base that moves on. Active siblings lie
-    /// a packet's time at the slowest rate apart at most, three days for 64 KB at 2 bit/s, and a
-    /// key has room for 200.
-    #[inline]
-    fn key(&self, virtual_time: u128) -> u64 {
-        (virtual_time.saturating_sub(self.base) >> 24).min(u128::from(u64::MAX)) as u64
     }
 }
 
@@ -159,7 +154,6 @@ impl ShareTree {
             fit: Tournament::new(members.len()),
             unfit: Tournament::new(members.len()),
             members,
-            base: 0,
             active: 0,
             least: 0,
             greatest: 0,
@@ -179,12 +173,12 @@ impl ShareTree {
     }
 
     /// Gives a node its curves. An active node starts anew from where it is.
-    pub(super) fn set(&mut self, node: usize, slopes: Option<Slopes>, limit: Option<Limit>, now: Instant) {
+    pub(super) fn set(&mut self, node: usize, slopes: Option<Slopes<VIRTUAL>>, limit: Option<Limit>, now: Instant) {
         let n = &mut self.nodes[node];
         n.curve = slopes.map_or(Runtime::NOTHING, |s| Runtime::new(&s, n.virtual_time, n.total));
         n.slopes = slopes;
         n.limit = limit.map(|mut limit| {
-            limit.curve = Runtime::new(&limit.slopes, Fine::from(now).raw(), n.total);
+            limit.curve = Runtime::new(&limit.slopes, now.as_nanos(), n.total);
             Box::new(limit)
         });
         n.own_fit = Instant::ZERO;
@@ -248,9 +242,8 @@ impl ShareTree {
         }
         n.own_fit = Instant::ZERO;
         if let Some(limit) = &mut n.limit {
-            limit.curve.min_with(&limit.slopes, Fine::from(now).raw(), n.total);
-            limit.forgiven = 0;
-            n.own_fit = Fine::from_raw(limit.curve.time_at(&limit.slopes, n.total)).ceil();
+            limit.curve.min_with(&limit.slopes, now.as_nanos(), n.total);
+            n.own_fit = Instant::from_nanos(limit.curve.time_at(&limit.slopes, n.total));
         }
         group.greatest = group.greatest.max(n.virtual_time);
     }
@@ -275,28 +268,34 @@ impl ShareTree {
             n.waits = false;
             group.unfit.remove(n.slot);
         }
-        let (key, group_index) = (group.key(n.virtual_time), n.group as usize);
-        group.fit.set(n.slot, key);
-        if key >= FAR {
-            self.rebase(group_index);
+        group.fit.set(n.slot, n.virtual_time);
+        if n.virtual_time >= FAR {
+            let group = n.group as usize;
+            self.move_back(group);
         }
     }
 
-    /// Counts the keys of a group from the least virtual time in it.
+    /// Takes off the virtual times of a group what all its active members have behind them.
     #[cold]
-    fn rebase(&mut self, group: usize) {
+    fn move_back(&mut self, group: usize) {
         let group = &mut self.groups[group];
-        let nodes = &self.nodes;
-        let fitting = |g: &Group, slot: usize| {
-            g.fit.get(slot as u32).map(|_| nodes[g.members[slot] as usize].virtual_time)
-        };
-        let slots = 0..group.members.len();
-        group.base = slots.clone().filter_map(|slot| fitting(group, slot)).min().unwrap_or(0);
-        for slot in slots {
-            if let Some(time) = fitting(group, slot) {
-                group.fit.set(slot as u32, group.key(time));
+        let members = group.members.iter().map(|&member| &self.nodes[member as usize]);
+        let least = members.filter(|n| n.is_active()).map(|n| n.virtual_time).min();
+        let by = least.unwrap_or(0).saturating_sub(NEAR);
+        for &member in &group.members {
+            let n = &mut self.nodes[member as usize];
+            // Somebody who is two years ahead is not kept back for longer.
+            n.virtual_time = n.virtual_time.saturating_sub(by).min(FAR - 1);
+            n.curve.advance(by, n.virtual_time, n.total);
+            if group.fit.get(n.slot).is_some() {
+                group.fit.set(n.slot, n.virtual_time);
             }
         }
+        if group.least > 0 {
+            group.least = group.least.saturating_sub(by).max(1);
+        }
+        group.greatest = group.greatest.saturating_sub(by).min(FAR - 1);
+        group.next_start = group.next_start.saturating_sub(by).min(FAR - 1);
     }
 
     /// A leaf has had `bytes`; `leaves` if it has nothing more to send.
