@@ -57,6 +57,7 @@ impl Child {
     }
     /// What goes next. Asked again it says the same, until `take`, or for `At` and `Idle` until
     /// an arrival or the passing of time.
+    #[inline]
     pub fn head(&mut self, cx: &mut Cx) -> Head {
         if self.held.is_some() {
             return Head::Packet { len: self.held_bytes };
@@ -66,6 +67,10 @@ impl Child {
         {
             return leaf.show(&cx.packets).map_or(Head::Idle, |len| Head::Packet { len });
         }
+        self.hold(cx)
+    }
+    /// Pulls the next packet and holds it.
+    fn hold(&mut self, cx: &mut Cx) -> Head {
         match self.pull(cx) {
             Next::Packet(id) => {
                 self.held_bytes = cx.packets.get(&id).len;
@@ -86,6 +91,7 @@ impl Child {
     /// `take` where `head` has just shown a packet: `None` only if the child breaks the contract.
     ///
     /// Its answer fits a register; that of `take` goes through memory, which costs a hot path 4 ns.
+    #[inline]
     pub fn take_shown(&mut self, cx: &mut Cx) -> Option<PacketId> {
         if let Some(id) = self.held.take() {
             return Some(id);

@@ -38,7 +38,21 @@ impl Leaf {
         Leaf::new(limit, AnyAqm::Custom(aqm))
     }
     /// Takes a packet, unless the AQM refuses it.
+    #[inline]
     pub fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
+        // Whatever a full queue does, one that is not full takes the packet.
+        if matches!(self.aqm, AnyAqm::Tail(_)) && self.list.packets() < self.limit {
+            self.accept(cx, id);
+            return Verdict::Queued;
+        }
+        self.enqueue_managed(cx, id)
+    }
+    #[inline]
+    fn accept(&mut self, cx: &mut Cx, id: PacketId) {
+        self.list.push_back(&mut cx.packets, id);
+        self.longest = self.longest.max(self.list.packets());
+    }
+    fn enqueue_managed(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
         let decision = self.aqm.arrive(cx, &self.list, self.limit, &id);
         match decision {
             Decision::Drop(reason) => {
@@ -54,8 +68,7 @@ impl Leaf {
             Decision::Accept | Decision::PushOut(..) => {}
         }
         let Decision::PushOut(position, reason) = decision else {
-            self.list.push_back(&mut cx.packets, id);
-            self.longest = self.longest.max(self.list.packets());
+            self.accept(cx, id);
             return Verdict::Queued;
         };
         let position = position.max(u32::from(self.shown));
@@ -71,8 +84,15 @@ impl Leaf {
         Verdict::Queued
     }
     /// Takes the next packet that survives its departure.
+    #[inline]
     pub fn dequeue(&mut self, cx: &mut Cx) -> Option<PacketId> {
         self.shown = false;
+        if matches!(self.aqm, AnyAqm::Tail(_)) && !self.clear_dscp {
+            return self.list.pop_front(&mut cx.packets);
+        }
+        self.dequeue_managed(cx)
+    }
+    fn dequeue_managed(&mut self, cx: &mut Cx) -> Option<PacketId> {
         loop {
             let id = self.list.pop_front(&mut cx.packets)?;
             match self.aqm.depart(cx, &self.list, &id) {
@@ -103,6 +123,7 @@ impl Leaf {
         self.list.pop_front(&mut cx.packets)
     }
     /// The length of the oldest packet, which pushing out spares from now on until it is taken.
+    #[inline]
     pub(super) fn show(&mut self, packets: &PacketTable) -> Option<u32> {
         let len = self.list.front(packets)?.len;
         self.shown = true;
@@ -121,6 +142,7 @@ impl Leaf {
         self.limit = limit;
     }
     /// True if the AQM may drop at departure, so that the list's head is not yet what goes next.
+    #[inline]
     pub fn decides_at_departure(&self) -> bool {
         self.aqm.decides_at_departure()
     }
