@@ -308,6 +308,8 @@ impl ShareTree {
             let parent = group.parent as usize;
             n.total += bytes;
             if n.active == 0 {
+                // It has no share, and so does not leave those who have one.
+                leaves = false;
                 node = parent;
                 continue;
             }
