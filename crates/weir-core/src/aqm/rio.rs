@@ -8,12 +8,15 @@
 //! Transactions on Networking 6(4), 1998; three precedences: RFC 2597.
 //! Where we differ, and why: ECN marks (ALTQ read the flag and never marked); each precedence
 //! draws from a random stream of its own, so out-of-profile traffic cannot even change which
-//! in-profile packet is drawn; only AF code points carry a precedence, all others have that of
-//! `unmarked` (ALTQ took bits of EF as the highest drop precedence). Two precedences are these
-//! three with the middle one unused.
+//! in-profile packet is drawn; each counts its own arrivals since its own last drop, so that p_b
+//! is the share of *them* that dies (ALTQ counted those of lower precedences too: where one
+//! packet in six is out of profile, far more of those died); only AF code points carry a
+//! precedence, all others have that of `unmarked` (ALTQ took bits of EF as the highest drop
+//! precedence). Two precedences are these three with the middle one unused.
 //! Cost: one to three averages a packet; 400 bytes a queue.
-//! Guarantees: `d05_step_response`, `d06_out_of_profile_never_touches_in_profile`,
-//! `d03_precedences_are_not_reordered`, `ecn_marks_instead`.
+//! Guarantees: `d05_step_response`, `d05_step_response_among_other_packets`,
+//! `d06_out_of_profile_never_touches_in_profile`, `d03_precedences_are_not_reordered`,
+//! `ecn_marks_instead`.
 //! Parameters: `qlimit` (packets, 60), `packetsize` (bytes, 1000), for each of `lo_`, `med_` and
 //! `hi_` (AFx1, AFx2, AFx3): `thmin` and `thmax` (packets: 35 45, 20 30, 5 15), `invpmax` (10) or
 //! `pmax` (0 to 1), `weight` (a power of two); `weight` for all that have none; `unmarked` (`lo`,
@@ -69,7 +72,7 @@ struct Level {
 pub struct Rio {
     /// Queued packets of each precedence and of those dropped later.
     packets: [u32; LEVELS],
-    /// Arrivals of the same since the last drop among them.
+    /// Arrivals of each precedence since its last drop.
     counts: [u32; LEVELS],
     averages: [Average; LEVELS],
     levels: [Level; LEVELS],
@@ -215,19 +218,20 @@ impl Aqm for Rio {
         for level in 0..LEVELS {
             if level >= own {
                 self.averages[level].update(cx.now, self.packets[level]);
-                self.counts[level] = self.counts[level].saturating_add(1);
             }
         }
+        self.counts[own] = self.counts[own].saturating_add(1);
         let decision = if cx.adopting() {
             Decision::Accept
         } else {
             self.judge(cx, own, queue.packets(), limit, capable)
         };
-        let (lives, hit) = (!matches!(decision, Decision::Drop(_)), decision != Decision::Accept);
-        for level in 0..LEVELS {
-            if level >= own {
-                self.packets[level] += u32::from(lives);
-                self.counts[level] *= u32::from(!hit);
+        if decision != Decision::Accept {
+            self.counts[own] = 0;
+        }
+        if !matches!(decision, Decision::Drop(_)) {
+            for packets in &mut self.packets[own..] {
+                *packets += 1;
             }
         }
         decision
@@ -352,6 +356,29 @@ mod tests {
                 assert!((rate - p).abs() < 3.0 * sigma, "{dscp} at {length}: {rate} for {p}");
             }
             assert_eq!(losses(dscp, max + 1, 5_000), 1.0, "{dscp}: no gentle region");
+        }
+    }
+
+    /// The same where five of six packets are of the precedence dropped last.
+    #[test]
+    fn d05_step_response_among_other_packets() {
+        for wait in [true, false] {
+            let flag = ("wait", Value::Flag);
+            let mut bench = bench(if wait { core::slice::from_ref(&flag) } else { &[] });
+            let (mut lost, n) = (0, 100_000);
+            for step in 0..6 * n + 5_000 {
+                while bench.tree.discipline.backlog().packets > 10 {
+                    bench.serve();
+                }
+                let dscp = if step % 6 == 0 { AF13 } else { AF11 };
+                let died = bench.offer(100, |m| m.dscp = dscp) == Verdict::Dropped;
+                assert!(!died || dscp == AF13, "ten packets are below the others' thresholds");
+                lost += u32::from(died && step >= 5_000);
+            }
+            // The gap is uniform over 1..2/p or, with `wait`, over 1/p..2/p.
+            let p = if wait { 0.05 / 1.5 } else { 0.05 };
+            let rate = f64::from(lost) / f64::from(n);
+            assert!((rate / p - 1.0).abs() < 0.05, "wait {wait}: {rate} for {p}");
         }
     }
 
