@@ -40,13 +40,15 @@ pub struct Reno {
     /// Octets acknowledged since the window last grew by a segment.
     counted: u64,
     slow_start: bool,
+    /// In the slow start that follows a time-out.
+    restarting: bool,
 }
 
 impl Reno {
     /// A window of `initial` octets; without `slow_start` it grows by one segment a round trip
     /// from the first, also after a time-out.
     pub fn new(mss: u64, initial: u64, slow_start: bool) -> Self {
-        Reno { mss, window: initial, threshold: u64::MAX, counted: 0, slow_start }
+        Reno { mss, window: initial, threshold: u64::MAX, counted: 0, slow_start, restarting: false }
     }
 }
 
@@ -59,10 +61,12 @@ impl CongestionControl for Reno {
     }
     fn on_ack(&mut self, acked: Acked) {
         if self.in_slow_start() {
-            // RFC 3465, 2.2: at most two segments per acknowledgement.
-            self.window += acked.octets.min(2 * self.mss);
+            // RFC 3465, 2.3: at most two segments per acknowledgement, and after a time-out one:
+            // there a repair acknowledges what came long before it.
+            self.window += acked.octets.min(if self.restarting { self.mss } else { 2 * self.mss });
             return;
         }
+        self.restarting = false;
         // RFC 3465, 2.1: one segment for each window that was acknowledged.
         self.counted += acked.octets;
         if self.counted >= self.window {
@@ -75,6 +79,7 @@ impl CongestionControl for Reno {
         self.threshold = (flight / 2).max(2 * self.mss);
         self.window = self.threshold;
         self.counted = 0;
+        self.restarting = false;
     }
     fn on_timeout(&mut self, _now: Instant, flight: u64, again: bool) {
         if !again {
@@ -82,6 +87,7 @@ impl CongestionControl for Reno {
         }
         self.window = self.mss;
         self.counted = 0;
+        self.restarting = true;
     }
     fn clamp(&mut self, octets: u64) {
         self.window = self.window.min(octets.max(self.mss));
@@ -111,6 +117,17 @@ mod tests {
         assert_eq!(reno.window(), 11_000, "byte counting: two segments per ACK count as two");
         reno.on_timeout(Instant::ZERO, 11_000, false);
         assert_eq!((reno.window(), reno.in_slow_start()), (1000, true));
+    }
+
+    /// A repair after a time-out acknowledges what came before it: no sign that more fits.
+    #[test]
+    fn an_acknowledgement_of_many_segments_counts_as_two_and_after_a_time_out_as_one() {
+        let mut reno = Reno::new(1000, 10_000, true);
+        reno.on_ack(ack(8000));
+        assert_eq!(reno.window(), 12_000);
+        reno.on_timeout(Instant::ZERO, 12_000, false);
+        reno.on_ack(ack(8000));
+        assert_eq!((reno.window(), reno.in_slow_start()), (2000, true));
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub struct Sender {
     control: Box<dyn CongestionControl>,
     phase: Phase,
     duplicates: u32,
+    /// Octets sent for the duplicates since the last octet was acknowledged (RFC 3042).
+    limited: u64,
     /// NewReno: the window is larger by this much while duplicates arrive (RFC 6582).
     inflation: i64,
     /// NewReno: no fast retransmit unless more than this is acknowledged (RFC 6582, 3.2).
@@ -107,6 +109,7 @@ impl Sender {
             control: Box::new(Reno::new(mss, initial, config.slow_start)),
             phase: Phase::Open,
             duplicates: 0,
+            limited: 0,
             inflation: 0,
             recover: None,
             retransmit_now: false,
@@ -181,7 +184,7 @@ impl Sender {
         if acked > 0 {
             self.una = segment.ack;
             self.board.acknowledge(self.una);
-            self.duplicates = 0;
+            (self.duplicates, self.limited) = (0, 0);
             if segment.echo != Instant::NEVER {
                 self.sample_rtt(now.since(segment.echo));
             }
@@ -258,7 +261,8 @@ impl Sender {
     fn start_recovery(&mut self, now: Instant) {
         // A window that ECN has already reduced is not reduced again for the same round trip.
         if self.una >= self.reduced_to {
-            self.control.on_congestion(now, self.outstanding());
+            // RFC 5681, 3.2, step 2: what limited transmit sent does not count.
+            self.control.on_congestion(now, self.outstanding() - self.limited);
             self.note_reduction();
         }
         self.reduction = Reduction::new(self.outstanding());
@@ -441,6 +445,9 @@ impl Sender {
         }
         let seq = self.nxt;
         self.nxt += len;
+        if self.phase == Phase::Open && self.duplicates > 0 {
+            self.limited += len;
+        }
         Some((seq, len, false))
     }
 }

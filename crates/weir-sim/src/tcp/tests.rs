@@ -235,6 +235,34 @@ fn padhye_shape_at_higher_loss() {
     assert!(last < 0.6, "at high loss the square-root law no longer holds: {last}");
 }
 
+/// What ns-2.35 gives where both are asked the same: one flow without delayed acknowledgements,
+/// 65 ms, segments lost at random. Segments a second, and time-outs for each segment lost.
+#[test]
+fn agrees_with_ns2_under_random_loss() {
+    let newreno = [(0.01, 179.2, 0.020), (0.03, 93.6, 0.050), (0.06, 58.1, 0.101), (0.1, 37.0, 0.168)];
+    let sack = [(0.01, 178.7, 0.010), (0.03, 92.0, 0.029), (0.06, 55.6, 0.081), (0.1, 35.3, 0.154)];
+    for (sack, figures) in [(false, newreno), (true, sack)] {
+        for (loss, rate, timeouts) in figures {
+            let path = Path { loss, one_way_ns: 32_500_000, ..Path::default() };
+            let config = Config { sack, delayed_ack: false, ..Config::default() };
+            let (mut measured, mut expired, mut lost) = (0.0, 0, 0);
+            for seed in 0..3 {
+                let mut pair = Pair::new(&config, Path { kill: Vec::new(), ..path }, seed);
+                pair.write(u64::MAX);
+                pair.run(1500 * SECOND);
+                measured += pair.got[1] as f64 / 1448.0 / 1500.0 / 3.0;
+                (expired, lost) = (expired + pair.stats().timeouts, lost + pair.dropped);
+            }
+            let expired = expired as f64 / lost as f64;
+            println!(
+                "ns-2 sack={sack} p={loss}: {measured:.1} and {rate}, time-outs {expired:.3} and {timeouts}"
+            );
+            assert!((measured / rate - 1.0).abs() < 0.05, "sack {sack} p {loss}: {measured} {rate}");
+            assert!((expired - timeouts).abs() < 0.015, "sack {sack} p {loss}: {expired} {timeouts}");
+        }
+    }
+}
+
 /// One flow through a drop-tail queue: between W/2 and W the window grows by a segment a round
 /// trip, so a tooth holds 3/8·W² segments, which the bottleneck serves one after the other.
 #[test]
@@ -304,6 +332,23 @@ fn limited_transmit_saves_a_timeout() {
         pair.write(100 * 1448);
         pair.run(u64::MAX);
         assert_eq!(pair.stats().timeouts, 1, "sack {sack}");
+    }
+}
+
+/// RFC 5681, 3.2: half of what was under way when the segment was lost, and not of that and the
+/// two segments that its duplicates released.
+#[test]
+fn limited_transmit_does_not_count_as_flight() {
+    for (sack, loss) in (1..=7).flat_map(|loss| [(true, loss), (false, loss)]) {
+        let config = Config { sack, slow_start: false, delayed_ack: false, ..Config::default() };
+        let window = |kill| {
+            let mut pair = Pair::new(&config, Path { kill, ..Path::default() }, 0);
+            pair.write(u64::MAX);
+            pair.run(140 * MS); // the handshake, the first window, the duplicates and no repair
+            (pair.ends[0].sender.congestion_window() / 1448, pair.stats().recoveries)
+        };
+        assert_eq!(window(vec![loss]), (5, 1), "sack {sack}, segment {loss}");
+        assert_eq!(window(vec![]), (11, 0), "reversed: without a loss it grows");
     }
 }
 
