@@ -49,6 +49,7 @@ impl Child {
         Child { queue: Queue::Inner(discipline), held: None, held_bytes: 0 }
     }
     /// Offers a packet.
+    #[inline]
     pub fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
         match &mut self.queue {
             Queue::Leaf(leaf) => leaf.enqueue(cx, id),
@@ -82,6 +83,7 @@ impl Child {
         }
     }
     /// Takes what `head` showed; without a `head` before it, a plain dequeue.
+    #[inline]
     pub fn take(&mut self, cx: &mut Cx) -> Next {
         match self.held.take() {
             Some(id) => Next::Packet(id),
@@ -104,6 +106,7 @@ impl Child {
             },
         }
     }
+    #[inline]
     fn pull(&mut self, cx: &mut Cx) -> Next {
         match &mut self.queue {
             Queue::Leaf(leaf) => leaf.dequeue(cx).map_or(Next::Idle, Next::Packet),
@@ -122,6 +125,7 @@ impl Child {
         }
     }
     /// True if nothing is waiting.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.held.is_none()
             && match &self.queue {
