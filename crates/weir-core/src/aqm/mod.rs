@@ -116,6 +116,15 @@ impl AnyAqm {
             AnyAqm::Custom(aqm) => aqm.depart(cx, queue, id),
         }
     }
+    /// True if `depart` would do nothing for the first of `packets`: some only mind the last.
+    #[inline]
+    pub(crate) fn ignores_departure(&self, packets: u32) -> bool {
+        match self {
+            AnyAqm::Tail(_) => true,
+            AnyAqm::Red(_) | AnyAqm::Blue(_) => packets > 1,
+            AnyAqm::Rio(_) | AnyAqm::Codel(_) | AnyAqm::Pie(_) | AnyAqm::Custom(_) => false,
+        }
+    }
     pub(crate) fn decides_at_departure(&self) -> bool {
         match self {
             AnyAqm::Codel(_) => true,

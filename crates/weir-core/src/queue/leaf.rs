@@ -87,7 +87,7 @@ impl Leaf {
     #[inline]
     pub fn dequeue(&mut self, cx: &mut Cx) -> Option<PacketId> {
         self.shown = false;
-        if matches!(self.aqm, AnyAqm::Tail(_)) && !self.clear_dscp {
+        if self.aqm.ignores_departure(self.list.packets()) && !self.clear_dscp {
             return self.list.pop_front(&mut cx.packets);
         }
         self.dequeue_managed(cx)
