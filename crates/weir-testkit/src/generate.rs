@@ -6,7 +6,7 @@
 //! discipline refuses all the same is drawn again, with fewer and fewer parameters.
 
 use weir_core::Random;
-use weir_core::queue::{Curve, Kind, Link, ParamError, ParamSpec, Params, Scope, Value};
+use weir_core::queue::{Curve, Kind, Link, ParamError, ParamSpec, Params, Scope, TimeUnit, Value};
 use weir_core::sched::{Class, Classes, Entry, Node, Registry, Tree};
 use weir_core::units::{Duration, Fixed, Fraction, Rate};
 
@@ -118,6 +118,60 @@ impl<'a> Generator<'a> {
         params.set(spec.name, value);
         params
     }
+    /// Parameters that `entry` must refuse in `scope`, whatever its state: a word that it does not
+    /// know, a value of another kind, or a number out of the declared range; up to two others that
+    /// are right stand before or behind.
+    pub fn refused_params(&mut self, entry: &Entry, scope: Scope) -> Params {
+        let specs: Vec<&ParamSpec> = entry.params().filter(|p| p.scope == scope).collect();
+        let mut all = Vec::new();
+        for _ in 0..self.below(3).min(specs.len()) {
+            let spec = specs[self.below(specs.len())];
+            let value = self.value(spec, self.link.rate);
+            all.push((spec.name, value));
+        }
+        let wrong = match specs.is_empty() {
+            true => None,
+            false => {
+                let spec = specs[self.below(specs.len())];
+                let far = self.random.below(2) == 0;
+                out_of_range(spec.kind, far)
+                    .filter(|_| self.random.below(2) == 0)
+                    .or_else(|| Some(self.mistyped(spec.kind)))
+                    .filter(|_| self.random.below(4) > 0)
+                    .map(|value| (spec.name, value))
+            }
+        };
+        let wrong = wrong.unwrap_or(("no-such-parameter", Value::Count(1)));
+        all.retain(|(name, _)| *name != wrong.0);
+        all.insert(self.below(all.len() + 1), wrong);
+        let mut params = Params::new();
+        all.into_iter().for_each(|(name, value)| params.set(name, value));
+        params
+    }
+    /// A value of another kind.
+    fn mistyped(&mut self, kind: Kind) -> Value {
+        let kinds = [
+            Kind::Flag,
+            Kind::Count { min: 0, max: 20 },
+            Kind::Bytes { min: 1, max: 9_000 },
+            Kind::Rate,
+            Kind::Time { bare: TimeUnit::Millis },
+            Kind::Fraction,
+            Kind::Real,
+            Kind::Word(&["formal", "delay-first", "nonsense"]),
+            Kind::Curve,
+        ];
+        let spec = |kind| ParamSpec::class("", kind, "", "");
+        let form = |value: &Value| std::mem::discriminant(value);
+        let right = self.value(&spec(kind), self.link.rate);
+        loop {
+            let other = spec(kinds[self.below(kinds.len())]);
+            let value = self.value(&other, self.link.rate);
+            if form(&value) != form(&right) {
+                return value;
+            }
+        }
+    }
     fn below(&mut self, n: usize) -> usize {
         self.random.below(n as u64) as usize
     }
@@ -140,7 +194,9 @@ impl<'a> Generator<'a> {
         let shares = self.shares(&parents);
         let distinct = attempt % 2 == 1 || self.random.below(2) == 0;
         for (index, &parent) in parents.iter().enumerate() {
+            // Before those below take theirs.
             self.names += 1;
+            let name = format!("c{}", self.names);
             let mut params = self.params(&entry, Scope::Class, one_in.saturating_mul(2));
             self.give_share(&entry, &mut params, shares[index]);
             if distinct {
@@ -148,7 +204,7 @@ impl<'a> Generator<'a> {
             }
             let inner = !parents.contains(&Some(index));
             let queue = if inner { self.queue(below, attempt) } else { None };
-            node.classes.push(Class { name: format!("c{}", self.names), parent, params, queue });
+            node.classes.push(Class { name, parent, params, queue });
         }
         self.make_one_default(&entry, &mut node, &parents);
         node
@@ -256,6 +312,22 @@ impl<'a> Generator<'a> {
         let top = self.random.below(bits + 1);
         let draw = if top == 0 { 0 } else { self.random.next_u64() >> (64 - top) };
         draw.min(most)
+    }
+}
+
+/// A value of the kind, out of its range; `None` where every one is in it.
+fn out_of_range(kind: Kind, far: bool) -> Option<Value> {
+    let outside = |min: u64, max: u64| match (far, min, max) {
+        (true, _, u64::MAX) | (false, 1.., _) => min.checked_sub(1),
+        (true, ..) => Some(u64::MAX),
+        (false, ..) => max.checked_add(1),
+    };
+    match kind {
+        Kind::Count { min, max } => outside(min, max).map(Value::Count),
+        Kind::Bytes { min, max } => outside(min, max).map(Value::Bytes),
+        Kind::Real => Some(Value::Real(Fixed::from_raw(if far { i64::MIN } else { 0 }))),
+        Kind::Word(_) => Some(Value::Word("no-such-word")),
+        _ => None,
     }
 }
 

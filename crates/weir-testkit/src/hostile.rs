@@ -3,13 +3,17 @@
 use weir_core::Random;
 use weir_core::packet::{List, PacketId};
 use weir_core::queue::{
-    Backlog, Broken, Child, Cx, Discipline, DropReason, Next, ParamError, Params, Routes, Verdict, Visit,
+    Backlog, Broken, Child, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params, Routes,
+    Scope, Verdict, Visit, params,
 };
 use weir_core::sched::{Builder, Classes, Entry, Node, Registry};
 use weir_core::units::{Duration, Instant};
 
 /// The names that `register` adds.
 pub const NAMES: [&str; 4] = ["test-drops-all", "test-never", "test-regulated", "test-fickle"];
+
+/// A change at run time that moves whatever was answered before.
+const NUDGE: &[ParamSpec] = &[ParamSpec::discipline("nudge", Kind::Flag, "", "Draws the pause anew.")];
 
 /// Adds the hostile disciplines to `registry`.
 pub fn register(registry: &mut Registry) {
@@ -19,7 +23,7 @@ pub fn register(registry: &mut Registry) {
             name,
             aliases: &[],
             source: "//! For tests: lawful and nasty.",
-            params: &[],
+            params: &[NUDGE],
             classes: Classes::None,
             build: Some(build),
         });
@@ -205,11 +209,14 @@ impl Discipline for Hostile {
             cx.drop(id, reason);
         }
     }
-    fn reconfigure(&mut self, cx: &mut Cx, class: &str, _: &Params) -> Result<(), ParamError> {
+    fn reconfigure(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
         if !class.is_empty() {
             return Err(ParamError::new(class, "class", class, "a class of this interface"));
         }
-        self.pause(cx.now);
+        params::accept(&[NUDGE], Scope::Discipline, "", params)?;
+        if params.has("nudge") {
+            self.pause(cx.now);
+        }
         Ok(())
     }
     fn visit_stats(&self, visit: &mut dyn Visit) {

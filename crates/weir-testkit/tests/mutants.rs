@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use weir_core::packet::{List, PacketId};
 use weir_core::queue::{
     Backlog, Broken, Child, Cx, Discipline, DropReason, Head, Kind, Leaf, Next, ParamError, ParamSpec,
-    Params, Routes, Verdict, Visit,
+    Params, Routes, Scope, Value, Verdict, Visit, params,
 };
 use weir_core::sched::{Builder, Classes, Entry, Node, Registry};
 use weir_core::units::{Duration, Instant};
@@ -43,6 +43,11 @@ enum Mutation {
     Panics,
     CachesEmptiness,
     ReconfigureDropsSilently,
+    TakesUnknownWords,
+    TakesOtherKinds,
+    TakesAnyNumber,
+    RefusesWithoutAWord,
+    RefusesTooLate,
 }
 use Mutation as M;
 
@@ -73,6 +78,11 @@ const CASES: &[(Mutation, &[&str])] = &[
     (M::ChecksBroken, &["check: mutant"]),
     (M::Panics, &["panicked: on purpose"]),
     (M::ReconfigureDropsSilently, &["the ledger"]),
+    (M::TakesUnknownWords, &["accepted"]),
+    (M::TakesOtherKinds, &["accepted"]),
+    (M::TakesAnyNumber, &["accepted"]),
+    (M::RefusesWithoutAWord, &["does not say what is wrong"]),
+    (M::RefusesTooLate, &["changed what came after"]),
 ];
 
 struct Bands {
@@ -99,6 +109,23 @@ impl Bands {
     }
     fn is(&self, mutation: Mutation) -> bool {
         self.mutation == mutation
+    }
+    /// Refuses what is wrong, but for what the mutation lets pass.
+    fn accept(&self, params: &Params) -> Result<(), ParamError> {
+        let mut judged = Params::new();
+        for (name, value) in params.iter() {
+            let let_pass = match (params::find(&[PARAMS], Scope::Discipline, name), value) {
+                (None, _) => self.is(M::TakesUnknownWords),
+                (Some(_), Value::Count(_)) => self.is(M::TakesAnyNumber),
+                (Some(_), _) => self.is(M::TakesOtherKinds),
+            };
+            if !let_pass {
+                judged.set(name, value.clone());
+            }
+        }
+        let silent = |e: ParamError| ParamError::new("", &e.field, "", "");
+        let result = params::accept(&[PARAMS], Scope::Discipline, "", &judged);
+        if self.is(M::RefusesWithoutAWord) { result.map_err(silent) } else { result }
     }
     fn all_empty(&self) -> bool {
         self.children.iter().all(Child::is_empty)
@@ -266,9 +293,13 @@ impl Discipline for Bands {
             leaf.set_limit(limit + 1);
         }
         if class.is_empty() {
-            if let Some(pause_us) = params.count("pause") {
-                self.pause_ns = pause_us.clamp(1, 1_000) * 1_000;
+            let pause = params.count("pause").map(|us| us.clamp(1, 1_000) * 1_000);
+            if self.is(M::RefusesTooLate) {
+                // Only the decisions to come show it.
+                self.pause_ns = pause.unwrap_or(self.pause_ns);
             }
+            self.accept(params)?;
+            self.pause_ns = pause.unwrap_or(self.pause_ns);
             if self.is(M::ReconfigureDropsSilently)
                 && let Some(leaf) = self.children[0].as_leaf_mut()
                 && let Some(id) = leaf.pop_front(cx)
@@ -278,7 +309,7 @@ impl Discipline for Bands {
             return Ok(());
         }
         if let Some(index) = self.names.iter().position(|n| n == class) {
-            return self.children[index].reconfigure_queue(cx, class, params);
+            return self.children[index].reconfigure_queue(cx, class, params, &[PARAMS]);
         }
         let refused = Err(ParamError::new(class, "class", class, "a class of this interface"));
         if self.is(M::AcceptsStrangers) {
@@ -380,7 +411,7 @@ fn every_mutant_is_caught_for_its_fault() {
         }
     }));
     let builds: [weir_core::sched::Build; CASES.len()] =
-        builds!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24);
+        builds!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29);
     for (&(mutation, signs), build) in CASES.iter().zip(builds) {
         let failure = match conformance::discipline(&registry(build), "mutant", 5, 60_000) {
             Err(failure) => failure,

@@ -9,7 +9,7 @@
 use weir_core::packet::PacketId;
 use weir_core::queue::{
     Backlog, Broken, Child, Cx, Discipline, DropReason, Head, Kind, Next, ParamError, ParamSpec, Params,
-    Routes, Verdict, Visit,
+    Routes, Scope, Verdict, Visit, params,
 };
 use weir_core::sched::{Builder, Classes, Entry, Node};
 use weir_core::units::Instant;
@@ -72,8 +72,11 @@ impl Discipline for LongestFirst {
         self.classes.iter_mut().for_each(|(_, queue)| queue.flush(cx, reason));
     }
     fn reconfigure(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
+        if class.is_empty() {
+            return params::accept(ENTRY.params, Scope::Discipline, "", params);
+        }
         if let Some((_, queue)) = self.classes.iter_mut().find(|(name, _)| name == class) {
-            return queue.reconfigure_queue(cx, class, params);
+            return queue.reconfigure_queue(cx, class, params, ENTRY.params);
         }
         Child::reconfigure_one_of(self.classes.iter_mut().map(|(_, queue)| queue), cx, class, params)
     }

@@ -12,15 +12,17 @@ mod rio;
 mod tail_drop;
 
 use crate::packet::{List, PacketId};
-use crate::queue::{Cx, DropReason, Leaf, Link, ParamError, Params};
+use crate::queue::{Cx, DropReason, Leaf, Link, ParamError, ParamSpec, Params};
 use crate::units::Rate;
 use alloc::boxed::Box;
 
 pub use blue::Blue;
 pub use codel::Codel;
 pub use params::{
-    BLUE_PARAMS, CLASS_PARAMS, CODEL_PARAMS, PIE_PARAMS, QLIMIT_50, RED_PARAMS, RIO_PARAMS, is_tuning,
+    BLUE_PARAMS, CLASS_PARAMS, CODEL_PARAMS, PIE_PARAMS, QLIMIT_50, RED_PARAMS, RIO_PARAMS, TAIL_PARAMS,
+    is_tuning,
 };
+pub(crate) use params::{is_about_queue, queue_param};
 pub use pie::Pie;
 pub use red::Red;
 pub use rio::Rio;
@@ -53,10 +55,15 @@ pub trait Aqm: Send {
     fn decides_at_departure(&self) -> bool {
         false
     }
-    /// Changes parameters, whole or not at all.
+    /// What `reconfigure` takes (`Scope::Discipline`); the queue refuses everything else.
+    fn params(&self) -> &'static [ParamSpec] {
+        &[]
+    }
+    /// Changes parameters, whole or not at all: of those that `params` declares, each of its kind
+    /// and in its range.
     ///
     /// # Errors
-    /// `ParamError` for a value out of range.
+    /// `ParamError` for values that do not go together.
     fn reconfigure(&mut self, _class: &str, _params: &Params, _link: &Link) -> Result<(), ParamError> {
         Ok(())
     }
@@ -142,6 +149,30 @@ impl AnyAqm {
             AnyAqm::Pie(aqm) => aqm.as_mut(),
             AnyAqm::Custom(aqm) => aqm.as_mut(),
         }
+    }
+    /// Its name as a discipline; tail drop and somebody's own have none.
+    pub(crate) fn name(&self) -> Option<&'static str> {
+        match self {
+            AnyAqm::Tail(_) | AnyAqm::Custom(_) => None,
+            AnyAqm::Red(_) => Of::Red.name(),
+            AnyAqm::Rio(_) => Of::Rio.name(),
+            AnyAqm::Blue(_) => Of::Blue.name(),
+            AnyAqm::Codel(_) => Of::Codel.name(),
+            AnyAqm::Pie(_) => Of::Pie.name(),
+        }
+    }
+    /// The declaration of a parameter that can be changed at run time.
+    pub(crate) fn param(&self, name: &str) -> Option<&'static ParamSpec> {
+        let own: &'static [ParamSpec] = match self {
+            AnyAqm::Tail(_) => TAIL_PARAMS,
+            AnyAqm::Red(_) => RED_PARAMS,
+            AnyAqm::Rio(_) => RIO_PARAMS,
+            AnyAqm::Blue(_) => BLUE_PARAMS,
+            AnyAqm::Codel(_) => CODEL_PARAMS,
+            AnyAqm::Pie(_) => PIE_PARAMS,
+            AnyAqm::Custom(aqm) => aqm.params(),
+        };
+        own.iter().find(|p| p.name == name)
     }
     pub(crate) fn get(&self) -> &dyn Aqm {
         match self {

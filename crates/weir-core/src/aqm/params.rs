@@ -128,6 +128,22 @@ const FLAGS: [ParamSpec; 8] = [
     P::class("cleardscp", Kind::Flag, "", "Set the DSCP of departing packets to 0."),
 ];
 
+/// Parameters of a queue without an AQM, as an interface's discipline.
+pub const TAIL_PARAMS: &[ParamSpec] = &[
+    P::discipline("qlimit", count(1, 1_000_000), "50", "Queue length, packets."),
+    P::discipline("drop-head", Kind::Flag, "", "When the queue is full the oldest packet dies."),
+];
+
+/// `qlimit` and `cleardscp`: what every queue of a class has, whatever its AQM.
+pub(crate) fn queue_param(name: &str) -> Option<&'static ParamSpec> {
+    QLIMIT_50.iter().chain(CLASS_PARAMS).find(|p| p.name == name && matches!(name, "qlimit" | "cleardscp"))
+}
+
+/// True for a parameter of a class that speaks of its queue, not of its share.
+pub(crate) fn is_about_queue(spec: &ParamSpec) -> bool {
+    spec.name == "qlimit" || CLASS_PARAMS.iter().any(|p| p.name == spec.name && p.help == spec.help)
+}
+
 /// Those of `CLASS_PARAMS` that say nothing by themselves: they tune the AQM that a class has.
 pub fn is_tuning(spec: &ParamSpec) -> bool {
     let same = |p: &&ParamSpec| p.name == spec.name && p.help == spec.help;

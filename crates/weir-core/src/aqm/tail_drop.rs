@@ -7,7 +7,7 @@
 
 use super::{Aqm, Decision};
 use crate::packet::{List, PacketId};
-use crate::queue::{Cx, DropReason};
+use crate::queue::{Cx, DropReason, Link, ParamError, Params};
 
 /// The AQM that manages nothing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,5 +26,9 @@ impl Aqm for TailDrop {
         } else {
             Decision::Drop(DropReason::Tail)
         }
+    }
+    fn reconfigure(&mut self, _class: &str, params: &Params, _link: &Link) -> Result<(), ParamError> {
+        self.head |= params.has("drop-head");
+        Ok(())
     }
 }

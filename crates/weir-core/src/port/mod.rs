@@ -337,7 +337,7 @@ impl Port {
     ) -> Result<(), ParamError> {
         self.run(now, false, host);
         let result = if class.is_empty() {
-            self.tree.reconfigure_queue(&mut self.cx, class, params)
+            self.tree.reconfigure_queue(&mut self.cx, class, params, &[])
         } else {
             self.tree.reconfigure_below(&mut self.cx, class, params)
         };

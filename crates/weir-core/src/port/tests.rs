@@ -1,7 +1,7 @@
 //! The port against arithmetic done by hand.
 
 use super::*;
-use crate::queue::Discipline;
+use crate::queue::{Discipline, Kind, ParamSpec};
 use crate::sched::{Class, Node, Registry};
 use crate::units::Rate;
 use alloc::string::ToString;
@@ -215,7 +215,7 @@ fn two_classes(names: [&str; 2]) -> Tree {
         name: "two",
         aliases: &[],
         source: "//! Two queues.",
-        params: &[],
+        params: &[PRIORITY],
         classes: crate::sched::Classes::Flat,
         build: Some(|node, builder| {
             let first = builder.child(node, 0, builder.link.rate, 50)?;
@@ -225,6 +225,8 @@ fn two_classes(names: [&str; 2]) -> Tree {
     });
     registry.build(&node, link()).unwrap()
 }
+
+const PRIORITY: &[ParamSpec] = &[ParamSpec::class("priority", Kind::Count { min: 0, max: 1 }, "0", "")];
 
 /// The first queue before the second.
 struct Two([Child; 2]);

@@ -6,7 +6,10 @@
 //! only looked at. Backlog, flush and statistics include the held packet, and pushing out never
 //! takes it. The price is one packet of inversion per level that uses `head`.
 
-use super::{Backlog, Broken, Cx, Discipline, DropReason, Leaf, Next, ParamError, Params, Verdict, Visit};
+use super::{
+    Backlog, Broken, Cx, Discipline, DropReason, Leaf, Next, ParamError, ParamSpec, Params, Scope, Verdict,
+    Visit, params,
+};
 use crate::packet::PacketId;
 use crate::units::Instant;
 use alloc::boxed::Box;
@@ -186,14 +189,39 @@ impl Child {
         Err(ParamError::new(class, "class", class, "a class of this interface"))
     }
     /// Changes the queue of this very class: a leaf's limit and AQM, or an inner discipline's own
-    /// parameters.
+    /// parameters. `own` is what the parent declares: of that it is verified here that it has its
+    /// kind and range, and it goes no further unless the queue knows it too. Whatever is neither
+    /// the parent's nor the queue's is refused. To be called before the parent changes anything.
     ///
     /// # Errors
-    /// What the AQM or the inner discipline refuses.
-    pub fn reconfigure_queue(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
+    /// What is not known, not of its kind or out of range; what the AQM or the inner discipline
+    /// refuses.
+    pub fn reconfigure_queue(
+        &mut self,
+        cx: &mut Cx,
+        class: &str,
+        params: &Params,
+        own: &[&'static [ParamSpec]],
+    ) -> Result<(), ParamError> {
+        let mut theirs = Params::new();
+        for (name, value) in params.iter() {
+            let declared = params::find(own, Scope::Class, name);
+            if let Some(spec) = declared {
+                spec.accept(class, value)?;
+            }
+            let passed_on = match &self.queue {
+                Queue::Leaf(leaf) => leaf.knows(name),
+                Queue::Inner(_) => false,
+            };
+            if passed_on || declared.is_none_or(crate::aqm::is_about_queue) {
+                theirs.set(name, value.clone());
+            }
+        }
         match &mut self.queue {
-            Queue::Leaf(leaf) => leaf.reconfigure(class, params, &cx.link),
-            Queue::Inner(inner) => inner.reconfigure(cx, "", params),
+            Queue::Leaf(leaf) => leaf.reconfigure(class, &theirs, &cx.link),
+            // All of it was the parent's.
+            Queue::Inner(_) if theirs.iter().next().is_none() && params.iter().next().is_some() => Ok(()),
+            Queue::Inner(inner) => inner.reconfigure(cx, "", &theirs),
         }
     }
     /// Shows the queue; an inner discipline shows its classes too.

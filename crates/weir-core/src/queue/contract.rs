@@ -17,6 +17,8 @@
 //! 3. *Order.* Packets of one flow in one leaf leave in the order in which they came.
 //! 4. *Time* never runs backwards between calls, but it may stand still or jump.
 //! 5. *Adoption.* While `cx.adopting()`, enqueue accepts every packet: a swap loses nothing.
+//! 6. *Refusal.* `reconfigure` refuses a word that it does not know, a value of another kind and
+//!    one out of range, says which, and has changed nothing: whatever comes after is as without it.
 //!
 //! The timer tick belongs to the port, not to disciplines: they answer exact times.
 
@@ -178,10 +180,12 @@ pub trait Discipline: Send {
     fn flush(&mut self, cx: &mut Cx, reason: DropReason);
 
     /// Changes parameters of the class of that name, or of the discipline itself for "".
-    /// Whole or not at all.
+    /// Whole or not at all: `params::accept` first, or `Child::reconfigure_queue` where the class has
+    /// a queue.
     ///
     /// # Errors
-    /// `ParamError` for a class that is not below this node, or a value out of range.
+    /// `ParamError` for a class that is not below this node (its field is then `class`), and for
+    /// what law 6 says.
     fn reconfigure(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError>;
 
     /// Shows every class with its counters.

@@ -1,9 +1,10 @@
 //! A leaf: one list of packets with the AQM that decides which of them dies.
 
-use super::{Backlog, Cx, DropReason, Link, ParamError, Params, Verdict, Visit};
+use super::{Backlog, Cx, DropReason, Link, ParamError, Params, Value, Verdict, Visit};
 use crate::aqm::{AnyAqm, Aqm, Decision, TailDrop};
 use crate::packet::{List, PacketId, PacketTable};
 use alloc::boxed::Box;
+use alloc::format;
 
 /// The ECN codepoint "congestion experienced" (RFC 3168, section 5).
 const CE: u8 = 3;
@@ -165,14 +166,34 @@ impl Leaf {
             cx.drop(id, reason);
         }
     }
-    /// Changes `qlimit` and the AQM's parameters, whole or not at all.
+    /// True for a parameter of this very queue: `qlimit`, `cleardscp`, or one of its AQM's.
+    pub fn knows(&self, name: &str) -> bool {
+        matches!(name, "qlimit" | "cleardscp") || self.aqm.param(name).is_some()
+    }
+    /// Changes `qlimit`, `cleardscp` and the AQM's parameters, whole or not at all. The AQM stays.
     ///
     /// # Errors
-    /// What the AQM refuses.
+    /// A parameter of another AQM or of none, one of another kind or out of range; what the AQM
+    /// refuses.
     pub fn reconfigure(&mut self, class: &str, params: &Params, link: &Link) -> Result<(), ParamError> {
+        for (name, value) in params.iter() {
+            let has = self.aqm.name().unwrap_or("no AQM");
+            match (self.aqm.param(name).or(crate::aqm::queue_param(name)), value) {
+                (Some(spec), value) => spec.accept(class, value)?,
+                // `red` of a queue that has RED says nothing new.
+                (None, Value::Flag) if name == has => {}
+                (None, _) => {
+                    let expected = format!(
+                        "a parameter of this queue, which has {has}: another AQM begins with the file, loaded anew"
+                    );
+                    return Err(ParamError::new(class, name, "a word that is not known here", expected));
+                }
+            }
+        }
         let limit = crate::aqm::queue_limit(class, params)?;
         self.aqm.get_mut().reconfigure(class, params, link)?;
         self.limit = limit.unwrap_or(self.limit);
+        self.clear_dscp |= params.has("cleardscp");
         Ok(())
     }
     /// Shows the queue and its AQM.

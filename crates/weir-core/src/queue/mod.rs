@@ -4,7 +4,7 @@ mod child;
 mod contract;
 mod drop_reason;
 mod leaf;
-mod params;
+pub mod params;
 mod stats;
 
 pub use child::{Child, Head, Routes};

@@ -121,11 +121,75 @@ impl ParamSpec {
     pub const fn class(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Self {
         ParamSpec { name, kind, scope: Scope::Class, none: false, default, help }
     }
+    /// Refuses a value of another kind, or out of range. Rates, times and curves have no range
+    /// here: which of them make sense is the discipline's to say.
+    ///
+    /// # Errors
+    /// `ParamError` with the form that is expected.
+    pub fn accept(&self, class: &str, value: &Value) -> Result<(), ParamError> {
+        let fits = match (self.kind, value) {
+            (Kind::Flag, Value::Flag) | (Kind::Rate, Value::Rate(_)) => true,
+            (Kind::Count { min, max }, Value::Count(n)) | (Kind::Bytes { min, max }, Value::Bytes(n)) => {
+                (min..=max).contains(n)
+            }
+            (Kind::Time { .. }, Value::Time(_)) | (Kind::Curve, Value::Curve(_)) => true,
+            // A fraction is at most one by itself.
+            (Kind::Percent | Kind::Fraction, Value::Fraction(_)) => true,
+            (Kind::Real, Value::Real(n)) => n.raw() > 0,
+            (Kind::Word(words), Value::Word(word)) => words.contains(word),
+            _ => false,
+        };
+        if fits {
+            return Ok(());
+        }
+        let expected = match self.kind {
+            Kind::Flag => "no value: the word alone".to_string(),
+            kind => kind.to_string(),
+        };
+        let found = match value {
+            Value::Flag => "the word alone".to_string(),
+            value => value.to_string(),
+        };
+        Err(ParamError::new(class, self.name, found, expected))
+    }
     /// The same, where `-1` means none.
     pub const fn or_none(mut self) -> Self {
         self.none = true;
         self
     }
+}
+
+/// The declaration of `name` in `groups`.
+pub fn find(groups: &[&'static [ParamSpec]], scope: Scope, name: &str) -> Option<&'static ParamSpec> {
+    groups.iter().flat_map(|group| group.iter()).find(|p| p.scope == scope && p.name == name)
+}
+
+/// Refuses what `groups` does not declare in `scope`, values of another kind, and values out of
+/// range: the first thing that a discipline does with parameters.
+///
+/// # Errors
+/// `ParamError` for the first of them.
+pub fn accept(
+    groups: &[&'static [ParamSpec]],
+    scope: Scope,
+    class: &str,
+    params: &Params,
+) -> Result<(), ParamError> {
+    params.iter().try_for_each(|(name, value)| match find(groups, scope, name) {
+        Some(spec) => spec.accept(class, value),
+        None => Err(unknown(class, name, groups, scope)),
+    })
+}
+
+/// The refusal of a word that nobody declares.
+pub(crate) fn unknown(class: &str, name: &str, groups: &[&'static [ParamSpec]], scope: Scope) -> ParamError {
+    let all = groups.iter().flat_map(|group| group.iter()).filter(|p| p.scope == scope);
+    let names: Vec<&str> = all.map(|p| p.name).collect();
+    let expected = match names.is_empty() {
+        true => "nothing: there are no parameters here".to_string(),
+        false => format!("one of {}", names.join(", ")),
+    };
+    ParamError::new(class, name, "a word that is not known here", expected)
 }
 
 /// A two-piece linear service curve (Stoica, Zhang and Ng, SIGCOMM 1997, section 4).

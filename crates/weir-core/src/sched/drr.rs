@@ -23,7 +23,8 @@ use super::flows::{self, Flows};
 use super::registry::{Builder, Classes, Entry, Node};
 use crate::packet::PacketId;
 use crate::queue::{
-    Backlog, Broken, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params, Verdict, Visit,
+    Backlog, Broken, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params, Scope, Verdict,
+    Visit, params,
 };
 use alloc::boxed::Box;
 
@@ -134,6 +135,7 @@ impl Discipline for Drr {
         if !class.is_empty() {
             return Err(ParamError::new(class, "class", class, "no class: drr has none"));
         }
+        params::accept(ENTRY.params, Scope::Discipline, "", params)?;
         let quantum = quantum(params)?;
         self.flows.reconfigure(cx, params)?;
         if let Some(quantum) = quantum {

@@ -27,8 +27,8 @@ use super::registry::{Alias, Builder, Classes, Entry, Node};
 use crate::packet::{List, PacketId};
 use crate::queue::ParamSpec as P;
 use crate::queue::{
-    Backlog, Broken, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params, TimeUnit,
-    Verdict, Visit,
+    Backlog, Broken, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params, Scope, TimeUnit,
+    Verdict, Visit, params,
 };
 use crate::units::{Duration, Fraction, Instant};
 use alloc::boxed::Box;
@@ -328,6 +328,7 @@ impl Discipline for DualPi2 {
         if !class.is_empty() {
             return Err(ParamError::new(class, "class", class, "no class: dualpi2 has none"));
         }
+        params::accept(ENTRY.params, Scope::Discipline, "", params)?;
         self.constants = self.constants.with(params)?;
         Ok(())
     }

@@ -12,8 +12,8 @@ use super::registry::{Alias, Builder, Classes, Entry, Node};
 use crate::aqm::{self, Of};
 use crate::packet::PacketId;
 use crate::queue::{
-    Backlog, Broken, Child, Cx, Discipline, DropReason, Kind, Leaf, Next, ParamError, ParamSpec, Params,
-    Verdict, Visit,
+    Backlog, Broken, Child, Cx, Discipline, DropReason, Leaf, Next, ParamError, Params, Scope, Verdict,
+    Visit, params,
 };
 use crate::units::Instant;
 use alloc::boxed::Box;
@@ -22,15 +22,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "fifoq",
     aliases: &[Alias { name: "fifo", implies: None }],
     source: include_str!("fifo.rs"),
-    params: &[&[
-        ParamSpec::discipline(
-            "qlimit",
-            Kind::Count { min: 1, max: 1_000_000 },
-            "50",
-            "Queue length, packets.",
-        ),
-        ParamSpec::discipline("drop-head", Kind::Flag, "", "When the queue is full the oldest packet dies."),
-    ]],
+    params: &[aqm::TAIL_PARAMS],
     classes: Classes::None,
     build: Some(|node, builder| one_queue(Of::Tail, node, builder)),
 };
@@ -87,18 +79,21 @@ pub(super) const CDNR: Entry = Entry {
 };
 
 fn one_queue(aqm: Of, node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
-    Ok(Box::new(Fifo::new(aqm.discipline(&node.params, &builder.link)?)))
+    let leaf = aqm.discipline(&node.params, &builder.link)?;
+    Ok(Box::new(Fifo { fixed: node.discipline == CDNR.name, ..Fifo::new(leaf) }))
 }
 
 /// One queue.
 pub struct Fifo {
     queue: Child,
+    /// It declares no parameters (`cdnr`).
+    fixed: bool,
 }
 
 impl Fifo {
     /// The queue `leaf` as a discipline.
     pub fn new(leaf: Leaf) -> Self {
-        Fifo { queue: Child::leaf(leaf) }
+        Fifo { queue: Child::leaf(leaf), fixed: false }
     }
 }
 
@@ -119,8 +114,11 @@ impl Discipline for Fifo {
         self.queue.flush(cx, reason);
     }
     fn reconfigure(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
+        if self.fixed {
+            params::accept(CDNR.params, Scope::Discipline, "", params)?;
+        }
         if class.is_empty() {
-            self.queue.reconfigure_queue(cx, class, params)
+            self.queue.reconfigure_queue(cx, class, params, &[])
         } else {
             self.queue.reconfigure_below(cx, class, params)
         }

@@ -26,8 +26,8 @@ use crate::aqm::codel::{Constants, Fate, Law};
 use crate::packet::{List, NIL, PacketId};
 use crate::queue::ParamSpec as P;
 use crate::queue::{
-    Backlog, Broken, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params, TimeUnit,
-    Verdict, Visit,
+    Backlog, Broken, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params, Scope, TimeUnit,
+    Verdict, Visit, params,
 };
 use crate::units::Duration;
 use alloc::boxed::Box;
@@ -290,6 +290,7 @@ impl Discipline for FqCodel {
         if !class.is_empty() {
             return Err(ParamError::new(class, "class", class, "no class: fqcodel has none"));
         }
+        params::accept(ENTRY.params, Scope::Discipline, "", params)?;
         if let Some(count) = params.count("flows").filter(|&n| n != self.flows.len() as u64) {
             let expected = "what it was: a flow must not change queues while packets wait; write it on the \
                             interface line and load the file anew";

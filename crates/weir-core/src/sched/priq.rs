@@ -21,7 +21,7 @@ use crate::packet::PacketId;
 use crate::queue::ParamSpec as P;
 use crate::queue::{
     Backlog, Broken, Child, Cx, Deeper, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params,
-    Routes, Verdict, Visit,
+    Routes, Scope, Verdict, Visit, params,
 };
 use crate::units::Instant;
 use alloc::boxed::Box;
@@ -165,18 +165,13 @@ impl Discipline for Priq {
     }
     fn reconfigure(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
         if class.is_empty() {
-            return match params.iter().next() {
-                Some((name, _)) => {
-                    Err(ParamError::new("", name, name, "nothing: priq itself has no parameters"))
-                }
-                None => Ok(()),
-            };
+            return params::accept(ENTRY.params, Scope::Discipline, "", params);
         }
         let result = match self.classes.iter().position(|level| level.name == class) {
             Some(index) => {
                 let priority = free_priority(&self.classes, Some(index), class, params)?;
                 let level = &mut self.classes[index];
-                let result = level.queue.reconfigure_queue(cx, class, params);
+                let result = level.queue.reconfigure_queue(cx, class, params, ENTRY.params);
                 if let (Ok(()), Some(priority)) = (&result, priority) {
                     level.priority = priority;
                 }

@@ -26,7 +26,8 @@ use super::flows::{self, Flows};
 use super::registry::{Builder, Classes, Entry, Node};
 use crate::packet::{NIL, PacketId};
 use crate::queue::{
-    Backlog, Broken, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params, Verdict, Visit,
+    Backlog, Broken, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params, Scope, Verdict,
+    Visit, params,
 };
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -400,6 +401,8 @@ impl Discipline for Qfq {
         self.count_weight(0);
     }
     fn reconfigure(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
+        let scope = if class.is_empty() { Scope::Discipline } else { Scope::Class };
+        params::accept(ENTRY.params, scope, class, params)?;
         if class.is_empty() {
             if let Some(bytes) = params.bytes("maxpacket").filter(|&n| n != self.max_packet) {
                 let expected = "what it was: write it on the interface line and load the file anew";

@@ -4,7 +4,7 @@
 //! crate: `Registry::builtin()`, then `register`.
 
 use crate::aqm;
-use crate::queue::{Child, Discipline, Link, ParamError, ParamSpec, Params, Scope};
+use crate::queue::{Child, Discipline, Link, ParamError, ParamSpec, Params, Scope, params};
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -253,6 +253,10 @@ impl Builder<'_> {
                 "a discipline that is built in: this one is read and checked, but cannot run yet",
             ));
         };
+        params::accept(entry.params, Scope::Discipline, "", &node.params)?;
+        for class in &node.classes {
+            params::accept(entry.params, Scope::Class, &class.name, &class.params)?;
+        }
         if entry.classes == Classes::None {
             if let Some(class) = node.classes.first() {
                 return Err(ParamError::new(&class.name, "class", entry.name, "no classes: it has none"));

@@ -55,7 +55,7 @@ impl Tournament {
                 return;
             }
             pair[at % 2] = least;
-            least = least.min(pair[at % 2 ^ 1]);
+            least = least.min(pair[(at % 2) ^ 1]);
             at /= 2;
         }
         self.winner = least;

@@ -23,7 +23,8 @@ use super::flows::{self, Flows};
 use super::registry::{Builder, Classes, Entry, Node};
 use crate::packet::PacketId;
 use crate::queue::{
-    Backlog, Broken, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params, Verdict, Visit,
+    Backlog, Broken, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params, Scope, Verdict,
+    Visit, params,
 };
 use alloc::boxed::Box;
 
@@ -116,6 +117,8 @@ impl Discipline for Wfq {
         self.flows.flush(cx, reason);
     }
     fn reconfigure(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
+        let scope = if class.is_empty() { Scope::Discipline } else { Scope::Class };
+        params::accept(ENTRY.params, scope, class, params)?;
         if class.is_empty() {
             return self.flows.reconfigure(cx, params);
         }

@@ -1,8 +1,8 @@
 //! The conformance suite: a discipline against the laws of its contract, by random calls.
 //!
-//! `run` drives one configuration four times with the same calls: by single dequeues, again
-//! (determinism), by batches (batch = singles), and as a parent's `Child` with `head` and `take`
-//! (A06). After every call a ledger of all packets is held against what the discipline says.
+//! `run` drives one configuration five times with the same calls: by single dequeues, again
+//! (determinism), by batches (batch = singles), as a parent's `Child` with `head` and `take`
+//! (A06), and with reconfigurations in between that must be refused and change nothing. After every call a ledger of all packets is held against what the discipline says.
 //! `discipline`, `pair` and `tree` make the configurations from the registry, so a third party
 //! tests its own discipline by
 //!
@@ -18,7 +18,7 @@ mod port;
 mod rig;
 
 use crate::generate::{self, Below, Generator};
-use ops::Operator;
+use ops::{Nuisance, Operator};
 use port::Bay;
 use rig::{Form, Rig};
 use std::collections::VecDeque;
@@ -82,7 +82,7 @@ pub fn run(
     operations: u32,
 ) -> Result<Summary, Box<Failure>> {
     let (summary, log) = drive(registry, node, link, seed, operations, Form::Single, None)?;
-    for form in [Form::Single, Form::Batch, Form::Child] {
+    for form in [Form::Single, Form::Batch, Form::Child, Form::Harassed] {
         drive(registry, node, link, seed, operations, form, Some(&log))?;
     }
     Ok(summary)
@@ -224,10 +224,16 @@ fn drive(
     let start = Instant::from_nanos(if seed.is_multiple_of(3) { LATE_NS } else { 0 });
     let mut rig = Rig::new(tree.discipline, leaves, form, link, PACKETS, seed, start);
     let mut operator = Operator::new(registry, node, leaves, link, seed);
+    let mut nuisance = Nuisance::new(registry, node, link, seed);
     let mut log = Vec::with_capacity(operations as usize);
     for call in 0..operations {
         let op = operator.next_op();
         remember(&mut last, format!("{} {op:?}", rig.now()));
+        if form == Form::Harassed && call % 4 == 0 {
+            let (class, params) = nuisance.next_one();
+            remember(&mut last, format!("{} to refuse: class `{class}` {params:?}", rig.now()));
+            guarded(&mut rig, |rig| rig.refuse(&class, &params)).map_err(|what| fail(call, what, &last))?;
+        }
         guarded(&mut rig, |rig| rig.apply(&op)).map_err(|what| fail(call, what, &last))?;
         log.push(rig.hash());
         if expected.is_some_and(|e| e[call as usize] != rig.hash()) {
@@ -235,6 +241,7 @@ fn drive(
                 Form::Single => "the same calls with the same seed led elsewhere",
                 Form::Batch => "a batch differs from as many singles",
                 Form::Child => "head and take differ from a dequeue",
+                Form::Harassed => "reconfigurations that were refused changed what came after",
             };
             return Err(fail(call, law.into(), &last));
         }

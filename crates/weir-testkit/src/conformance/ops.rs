@@ -122,9 +122,38 @@ impl<'a> Operator<'a> {
         let (class, entry, scope) = self.addresses[index].clone();
         let params = match self.random.below(4) {
             0 => self.generator.wrong_params(&entry, scope),
-            _ => self.generator.params(&entry, scope, 3),
+            // About two of them: of thirty, one is often refused.
+            _ => {
+                let known = entry.params().filter(|p| p.scope == scope).count() as u64;
+                self.generator.params(&entry, scope, (known / 2).max(2))
+            }
         };
         Op::Reconfigure { class, params }
+    }
+}
+
+/// A stream of reconfigurations that every discipline must refuse.
+pub(super) struct Nuisance<'a> {
+    random: Random,
+    generator: Generator<'a>,
+    addresses: Vec<(String, Entry, Scope)>,
+}
+
+impl<'a> Nuisance<'a> {
+    pub(super) fn new(registry: &'a Registry, node: &Node, link: Link, seed: u64) -> Self {
+        let mut addresses = Vec::new();
+        collect(registry, node, "", &mut addresses);
+        Nuisance {
+            random: Random::new(seed ^ 0x517),
+            generator: Generator::new(registry, link, seed ^ 0x2d5),
+            addresses,
+        }
+    }
+    /// A class and what it must refuse.
+    pub(super) fn next_one(&mut self) -> (String, Params) {
+        let index = self.random.below(self.addresses.len() as u64) as usize;
+        let (class, entry, scope) = &self.addresses[index];
+        (class.clone(), self.generator.refused_params(entry, *scope))
     }
 }
 

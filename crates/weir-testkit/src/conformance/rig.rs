@@ -23,6 +23,8 @@ pub(super) enum Form {
     Batch,
     /// As a `Child`, by its `head` and `take`.
     Child,
+    /// By single dequeues, with reconfigurations that are refused between the calls.
+    Harassed,
 }
 
 enum Asked {
@@ -106,7 +108,7 @@ impl Rig {
         cx.now = start;
         let asked = match form {
             Form::Child => Asked::Child(Child::inner(discipline)),
-            Form::Single | Form::Batch => Asked::Plain { discipline, parked: None },
+            Form::Single | Form::Batch | Form::Harassed => Asked::Plain { discipline, parked: None },
         };
         Rig {
             cx,
@@ -350,13 +352,35 @@ impl Rig {
         }
         Ok(())
     }
+    /// A reconfiguration that must be refused, in words, and must change nothing. It leaves no
+    /// trace in the log, so that what comes after can be held against a run without it.
+    pub(super) fn refuse(&mut self, class: &str, params: &Params) -> Law {
+        let (before, hash) = (self.stats(), self.hash);
+        let (cx, queued) = (&mut self.cx, self.queued);
+        let result = match &mut self.asked {
+            Asked::Plain { discipline, .. } => discipline.reconfigure(cx, class, params),
+            Asked::Child(child) if class.is_empty() => child.reconfigure_queue(cx, class, params, &[]),
+            Asked::Child(child) => child.reconfigure_below(cx, class, params),
+        };
+        let Err(error) = result else {
+            return Err(format!("class `{class}` accepted {params:?}"));
+        };
+        if error.field.is_empty() || error.found.is_empty() || error.expected.is_empty() {
+            return Err(format!("{params:?} was refused with `{error}`, which does not say what is wrong"));
+        }
+        self.settle(None)?;
+        if self.stats() != before || self.queued != queued || self.hash != hash {
+            return Err(format!("a reconfiguration was refused ({error}) and changed something"));
+        }
+        self.audit(false)
+    }
     /// True if it was accepted; refused, nothing may have changed.
     fn try_reconfigure(&mut self, class: &str, params: &Params) -> Result<bool, String> {
         let before = self.stats();
         let (cx, queued) = (&mut self.cx, self.queued);
         let result = match &mut self.asked {
             Asked::Plain { discipline, .. } => discipline.reconfigure(cx, class, params),
-            Asked::Child(child) if class.is_empty() => child.reconfigure_queue(cx, class, params),
+            Asked::Child(child) if class.is_empty() => child.reconfigure_queue(cx, class, params, &[]),
             Asked::Child(child) => child.reconfigure_below(cx, class, params),
         };
         self.mix(u64::from(result.is_ok()));

@@ -70,7 +70,6 @@ impl Settings {
                 ("exactbandwidth", Value::Rate(rate)) => new.rate = *rate,
                 ("priority", Value::Count(n)) => new.priority = ranged(class, field, *n, 0, 7)? as u8,
                 ("borrow", Value::Flag) => new.borrows = true,
-                ("borrow", Value::Count(n)) => new.borrows = *n > 0,
                 ("maxburst", Value::Count(n)) => new.maxburst = Some(ranged(class, field, *n, 1, 10_000)?),
                 ("minburst", Value::Count(n)) => new.minburst = ranged(class, field, *n, 1, 10_000)?,
                 ("packetsize", Value::Bytes(n)) => new.packet_bytes = ranged(class, field, *n, 1, 65_535)?,

@@ -41,8 +41,8 @@ use super::registry::{Alias, Builder, Classes, Entry, Node};
 use crate::aqm::CLASS_PARAMS;
 use crate::packet::PacketId;
 use crate::queue::{
-    Backlog, Broken, Child, Cx, Discipline, DropReason, Head, Link, Next, ParamError, Params, Routes,
-    Verdict, Visit,
+    Backlog, Broken, Child, Cx, Discipline, DropReason, Head, Link, Next, ParamError, Params, Routes, Scope,
+    Verdict, Visit, params,
 };
 use crate::units::{Fine, Instant};
 use alloc::boxed::Box;
@@ -385,6 +385,7 @@ impl Discipline for Cbq {
 
     fn reconfigure(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
         if class.is_empty() {
+            params::accept(ENTRY.params, Scope::Discipline, "", params)?;
             self.options = self.options.read(params)?;
             self.rebuild(cx.now);
             return Ok(());
@@ -392,11 +393,13 @@ impl Discipline for Cbq {
         let Some(index) = self.classes.iter().position(|c| c.settings.name == class) else {
             for index in 0..self.children.len() {
                 let was_empty = self.children[index].is_empty();
-                let done = self.children[index].reconfigure_below(cx, class, params);
-                self.refresh(index, was_empty, cx.now);
-                match done {
+                match self.children[index].reconfigure_below(cx, class, params) {
                     Err(error) if error.field == "class" => {}
-                    done => return done,
+                    Err(error) => return Err(error),
+                    Ok(()) => {
+                        self.refresh(index, was_empty, cx.now);
+                        return Ok(());
+                    }
                 }
             }
             return Err(ParamError::new(class, "class", class, "a class of this interface"));
@@ -406,9 +409,8 @@ impl Discipline for Cbq {
         all[index] = new.clone();
         check_tree(&all)?;
         let was_empty = self.children[index].is_empty();
-        let done = self.children[index].reconfigure_queue(cx, class, params);
+        self.children[index].reconfigure_queue(cx, class, params, ENTRY.params)?;
         self.refresh(index, was_empty, cx.now);
-        done?;
         if let Some(leaf) = self.children[index].as_leaf_mut()
             && !params.has("qlimit")
             && new.queue_limit() != self.classes[index].settings.queue_limit()

@@ -94,9 +94,7 @@ impl Options {
         for (field, value) in params.iter() {
             match (field, value) {
                 ("efficient", Value::Flag) => self.efficient = true,
-                ("efficient", Value::Count(n)) => self.efficient = *n > 0,
                 ("prr", Value::Flag) => self.prr = true,
-                ("prr", Value::Count(n)) => self.prr = *n > 0,
                 ("minidle", Value::Word(word)) => self.minidle = *word != "off",
                 ("completion", Value::Word(word)) => self.callback = *word == "callback",
                 ("link-sharing", Value::Word("formal")) => self.rule = Rule::Formal,

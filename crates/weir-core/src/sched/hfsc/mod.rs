@@ -33,7 +33,7 @@ use crate::aqm::{CLASS_PARAMS, QLIMIT_50};
 use crate::packet::PacketId;
 use crate::queue::{
     Backlog, Broken, Child, Curve, Cx, Deeper, Discipline, DropReason, Head, Next, ParamError, Params,
-    Routes, Verdict, Visit,
+    Routes, Scope, Verdict, Visit, params,
 };
 use crate::units::{Instant, Rate};
 use alloc::boxed::Box;
@@ -466,28 +466,25 @@ impl Discipline for Hfsc {
     }
     fn reconfigure(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
         if class.is_empty() {
-            return match params.iter().next() {
-                Some((name, _)) => {
-                    Err(ParamError::new("", name, name, "nothing: hfsc itself has no parameters"))
-                }
-                None => Ok(()),
-            };
+            return params::accept(ENTRY.params, Scope::Discipline, "", params);
         }
         let Some(index) = self.find(class) else {
             let queues = self.classes.iter_mut().filter_map(|c| c.queue.as_mut());
-            let result = Child::reconfigure_one_of(queues, cx, class, params);
+            Child::reconfigure_one_of(queues, cx, class, params)?;
             // What an inner discipline may send has changed.
             for index in 0..self.classes.len() {
                 self.stir(cx, index);
             }
-            return result;
+            return Ok(());
         };
         let curves = Curves::of(class, params, self.specs[index].curves, cx.link.rate)?;
         if self.classes[index].queue.is_none() && curves.link_share.is_none() {
             return Err(ParamError::new(class, "ls", "none", "a link-share curve: the class has children"));
         }
         if let Some(queue) = &mut self.classes[index].queue {
-            queue.reconfigure_queue(cx, class, params)?;
+            queue.reconfigure_queue(cx, class, params, ENTRY.params)?;
+        } else {
+            params::accept(ENTRY.params, Scope::Class, class, params)?;
         }
         self.leave(index, cx.now);
         self.specs[index].curves = curves;

@@ -173,7 +173,13 @@ impl ShareTree {
     }
 
     /// Gives a node its curves. An active node starts anew from where it is.
-    pub(super) fn set(&mut self, node: usize, slopes: Option<Slopes<VIRTUAL>>, limit: Option<Limit>, now: Instant) {
+    pub(super) fn set(
+        &mut self,
+        node: usize,
+        slopes: Option<Slopes<VIRTUAL>>,
+        limit: Option<Limit>,
+        now: Instant,
+    ) {
         let n = &mut self.nodes[node];
         n.curve = slopes.map_or(Runtime::NOTHING, |s| Runtime::new(&s, n.virtual_time, n.total));
         n.slopes = slopes;

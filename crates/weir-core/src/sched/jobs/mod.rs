@@ -45,8 +45,8 @@ mod weights;
 use super::registry::{Classes, Entry};
 use crate::packet::PacketId;
 use crate::queue::{
-    Backlog, Broken, Child, Cx, Deeper, Discipline, DropReason, Next, ParamError, Params, Routes, Verdict,
-    Visit,
+    Backlog, Broken, Child, Cx, Deeper, Discipline, DropReason, Next, ParamError, Params, Routes, Scope,
+    Verdict, Visit, params,
 };
 use crate::units::Instant;
 use alloc::format;
@@ -404,19 +404,16 @@ impl Discipline for Jobs {
     }
     fn reconfigure(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
         if class.is_empty() {
-            let own = |name: &str| config::PARAMS.iter().any(|p| p.name == name);
-            if let Some((name, value)) = params.iter().find(|(name, _)| !own(name)) {
-                return Err(ParamError::new("", name, value, "a parameter of jobs"));
-            }
+            params::accept(ENTRY.params, Scope::Discipline, "", params)?;
             self.settings = self.settings.with(params)?;
             self.until_sample = self.until_sample.min(self.settings.sample - 1);
             return Ok(());
         }
         let Some(index) = self.classes.iter().position(|c| c.name == class) else {
             let queues = self.classes.iter_mut().map(|c| &mut c.queue);
-            let result = Child::reconfigure_one_of(queues, cx, class, params);
+            Child::reconfigure_one_of(queues, cx, class, params)?;
             self.refresh_all(cx);
-            return result;
+            return Ok(());
         };
         let terms = self.classes[index].terms.with(class, params, &cx.link)?;
         if let Some(priority) = params.count("priority")
@@ -425,13 +422,8 @@ impl Discipline for Jobs {
             let fix = format!("{}, as it is: change the file and reload it", self.classes[index].priority);
             return Err(ParamError::new(class, "priority", priority, fix));
         }
-        let own = |name: &str| config::PARAMS.iter().any(|p| p.name == name);
-        let mut others = Params::new();
-        params.iter().filter(|(name, _)| !own(name)).for_each(|(name, v)| others.set(name, v.clone()));
-        if others.iter().next().is_some() {
-            self.classes[index].queue.reconfigure_queue(cx, class, &others)?;
-            self.refresh_all(cx);
-        }
+        self.classes[index].queue.reconfigure_queue(cx, class, params, ENTRY.params)?;
+        self.refresh_all(cx);
         self.classes[index].terms = terms;
         self.index();
         Ok(())
