@@ -152,6 +152,19 @@ fn bandwidth_is_work_conserving() {
     assert_eq!(end, 96_000_000);
 }
 
+/// Virtual time runs out of its word after two years: in 10 s here, several times, since 2 bit/s
+/// are slow. Nothing shows.
+#[test]
+fn shares_hold_when_virtual_time_runs_over() {
+    let ls = |bps| Params::new().with("ls", linear(bps));
+    let tree = [("x", None, ls(6)), ("x1", Some(0), ls(2)), ("x2", Some(0), ls(4)), ("y", None, ls(2))];
+    let bytes = saturate(&tree, 30);
+    for (name, percent) in [("x1", 25), ("x2", 50), ("y", 25)] {
+        assert!(share_is(&bytes, name, percent), "{bytes:?}");
+    }
+    assert!(!share_is(&bytes, "x1", 50));
+}
+
 /// Random arrivals that keep within each class's curve: every packet is out by its deadline and
 /// one packet's time, whatever link sharing does. Reversed: a class that is owed less misses it.
 #[test]
