@@ -1,7 +1,7 @@
 //! What follows from a scenario: copies of flows, addresses, the grid of the series, the hash of the inputs.
 
 use crate::quantity::Time;
-use crate::scenario::{Expect, Flow, ProbeWhat, Scenario, probe_interval};
+use crate::scenario::{Expect, Flow, Probe, ProbeWhat, Scenario, probe_interval};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Flows of a scenario, copies counted: each needs a source port from 20000 up.
@@ -80,7 +80,7 @@ impl Scenario {
     /// bounds and windows of the expectations.
     pub fn cell(&self) -> Time {
         let default = self.probes.iter().all(|probe| probe.what != ProbeWhat::Classes);
-        let probes = self.probes.iter().map(|probe| probe.every).chain(default.then(probe_interval));
+        let probes = self.probes.iter().flat_map(Probe::times).chain(default.then(probe_interval));
         let expects = self.expects.iter().flat_map(Expect::times);
         Time::from_nanos(probes.chain(expects).fold(0, |cell, time| gcd(cell, time.as_nanos())).max(1))
     }
@@ -114,10 +114,21 @@ pub(crate) fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
+impl Probe {
+    /// The times that must be whole numbers of cells.
+    pub(crate) fn times(&self) -> impl Iterator<Item = Time> {
+        [Some(self.every), self.over].into_iter().flatten()
+    }
+}
+
 impl Expect {
+    /// Length of its windows, if it has windows.
+    pub(crate) fn window(&self) -> Option<Time> {
+        self.every.map(|every| self.over.unwrap_or(every))
+    }
     /// The times that must lie on the borders of cells.
     pub(crate) fn times(&self) -> impl Iterator<Item = Time> {
-        [Some(self.from), self.to, self.every].into_iter().flatten()
+        [Some(self.from), self.to, self.every, self.over].into_iter().flatten()
     }
 }
 

@@ -110,6 +110,10 @@ impl Expect {
             (_, Some(to)) => text += &format!(" from {} to {to}", self.from),
         }
         if let Some(every) = self.every {
+            let every = match self.over {
+                Some(over) => format!("{over}, sliding by {every}"),
+                None => every.to_string(),
+            };
             text += &match self.windows {
                 Windows::All => format!(", in every {every}"),
                 Windows::Share(_) => format!(", in {} of the windows of {every}", self.windows),
@@ -194,7 +198,7 @@ fn check(scenario: &Scenario, report: &Report, expect: &Expect) -> Check {
     // A relative slack of 1e-12 so that "58 %" of a float that is 0.58 less one bit still holds.
     let slack = 1e-12 * low.abs().min(high.abs());
     let holds = |value: f64| value >= low - slack && value <= high + slack;
-    let Some(every) = expect.every else {
+    let Some((every, window)) = expect.every.zip(expect.window()) else {
         check.measured = subject.measure(expect, interval);
         match check.measured {
             Some(value) => check.pass = holds(value),
@@ -202,12 +206,15 @@ fn check(scenario: &Scenario, report: &Report, expect: &Expect) -> Check {
         }
         return check;
     };
-    let every = every.as_nanos().max(1);
-    let windows = (interval.to - interval.from) / every;
+    let (every, window) = (every.as_nanos().max(1), window.as_nanos());
+    let windows = match (interval.to - interval.from).checked_sub(window) {
+        Some(room) => room / every + 1,
+        None => 0,
+    };
     let values: Vec<(u64, f64)> = (0..windows)
         .filter_map(|n| {
             let from = interval.from + n * every;
-            Some((from, subject.measure(expect, Interval { from, to: from + every })?))
+            Some((from, subject.measure(expect, Interval { from, to: from + window })?))
         })
         .collect();
     if values.is_empty() {

@@ -44,6 +44,7 @@ impl Report {
             return Err(format!("has version {}; this program reads up to {VERSION}", meta.version));
         }
         let whole = meta.cell_ns > 0 && meta.probe_ns > 0 && meta.probe_ns.is_multiple_of(meta.cell_ns);
+        let whole = whole && meta.window_ns.is_none_or(|w| w > 0 && w.is_multiple_of(meta.cell_ns));
         if !whole || meta.duration_ns == 0 || meta.duration_ns / meta.cell_ns > MAX_CELLS {
             return Err("is broken: cell_ns, probe_ns and duration_ns do not fit each other".into());
         }

@@ -163,9 +163,17 @@ fn curves(plot: Plot, runs: &[(&Report, &PortReport)]) -> (Vec<Curve>, usize) {
     (curves, left_out)
 }
 
-/// (seconds, Mbit/s) at the middle of each interval of the probe.
+/// (seconds, Mbit/s) at the middle of each interval of the probe, or of each window that slides.
 fn rate(run: &Report, class: &ClassReport) -> Vec<(f64, f64)> {
     let meta = &run.meta;
+    if let Some(window) = meta.window_ns {
+        let (step, cells) = (meta.probe_ns / meta.cell_ns, (window / meta.cell_ns) as usize);
+        let windows = meta.duration_ns.saturating_sub(window) / meta.probe_ns + 1;
+        let sent = &class.series.sent_bytes;
+        let bytes_of = |n: u64| -> u64 { sent.iter().skip((n * step) as usize).take(cells).sum() };
+        let middle = |n: u64| (n * meta.probe_ns + window / 2) as f64 / 1e9;
+        return (0..windows).map(|n| (middle(n), bytes_of(n) as f64 * 8e3 / window as f64)).collect();
+    }
     (0..run.intervals())
         .map(|n| {
             let from = n * meta.probe_ns;

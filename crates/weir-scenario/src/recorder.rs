@@ -70,6 +70,7 @@ impl Recorder {
             duration_ns: scenario.duration.as_nanos(),
             cell_ns: scenario.cell().as_nanos(),
             probe_ns,
+            window_ns: probe(ProbeWhat::Classes).and_then(|probe| probe.over).map(|over| over.as_nanos()),
             notes: Vec::new(),
         };
         let flows: Vec<FlowReport> = scenario

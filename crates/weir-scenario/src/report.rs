@@ -49,6 +49,9 @@ pub struct Meta {
     pub cell_ns: u64,
     /// Interval of the probe of classes: how plots and samples.csv show the series. A multiple of `cell_ns`.
     pub probe_ns: u64,
+    /// Length of the windows over which plots show rates, if not `probe_ns`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_ns: Option<u64>,
     /// What a reader should know about this run: limits met, seconds taken, warnings.
     #[serde(default)]
     pub notes: Vec<String>,

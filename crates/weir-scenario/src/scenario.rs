@@ -294,6 +294,9 @@ pub struct Probe {
     /// Length of an interval. Default 100 ms; 1 ms to the duration.
     #[serde(default = "probe_interval")]
     pub every: Time,
+    /// Plots show rates over windows of this length that begin `every` so often. Default `every`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub over: Option<Time>,
 }
 
 /// What a probe samples.
@@ -340,6 +343,9 @@ pub struct Expect {
     /// the value has no meaning (no packet, nothing to divide by) do not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub every: Option<Time>,
+    /// Slide: the windows have this length and begin `every` so often. Default `every`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub over: Option<Time>,
     /// With `every`: `"all"` windows must hold (default), a share of them (`"90%"`), or their `"median"`, `"mean"`.
     #[serde(default)]
     pub windows: Windows,

@@ -214,9 +214,27 @@ impl Judge<'_> {
             Time::from_millis(1),
             self.scenario.duration.max(Time::from_millis(1)),
         );
+        self.over(Some(probe.every), probe.over);
         if self.scenario.probes[..index].iter().any(|other| other.what == probe.what) {
             let what = if probe.what == ProbeWhat::Classes { "classes" } else { "flows" };
             self.say("what", format!("there are two probes of {what}"), "keep one of them");
+        }
+    }
+
+    /// Windows that slide are not shorter than the way from one to the next.
+    fn over(&mut self, every: Option<Time>, over: Option<Time>) {
+        match (every, over) {
+            (None, Some(_)) => self.say(
+                "over",
+                "`over` without `every`: there is one window",
+                "add how often one begins, as in every = \"100ms\"",
+            ),
+            (Some(every), Some(over)) if over < every || over > self.scenario.duration => self.say(
+                "over",
+                format!("windows of {over} that begin every {every}"),
+                format!("write a length from {every} to {}", self.scenario.duration),
+            ),
+            _ => {}
         }
     }
 
@@ -227,7 +245,7 @@ impl Judge<'_> {
             .probes
             .iter()
             .enumerate()
-            .map(|(index, probe)| ("probe", "every", index, vec![probe.every]));
+            .map(|(index, probe)| ("probe", "every", index, probe.times().collect::<Vec<_>>()));
         let expects = scenario.expects.iter().enumerate();
         let expects = expects.map(|(index, expect)| ("expect", "", index, expect.times().collect()));
         let default = scenario.probes.iter().all(|probe| probe.what != ProbeWhat::Classes);

@@ -182,6 +182,22 @@ fn windows_are_judged_as_asked() {
     );
 }
 
+/// The same, sliding: windows of 2 s that begin every second hold 12, 20 … 76 kbit/s.
+#[test]
+fn windows_slide() {
+    let windows = |windows: &str, bounds: &str| {
+        let slide = "every = \"1s\"\nover = \"2s\"";
+        one(&format!("what = \"rate\"\nclass = \"a\"\n{slide}\nwindows = \"{windows}\"\n{bounds}"))
+    };
+    let all = windows("all", "min = \"16k\"");
+    assert_eq!((all.pass, all.measured), (false, Some(12_000.0)));
+    assert_eq!(all.note.as_deref(), Some("8 of 9 windows hold; the worst begins at 0.000 s"));
+    assert_eq!(all.what, "rate of class a, in every 2s, sliding by 1s, bit/s");
+    assert!(windows("all", "min = \"12k\"\nmax = \"76k\"").pass);
+    assert!(!windows("all", "min = \"12k\"\nmax = \"75k\"").pass, "up to the end");
+    assert_eq!(windows("median", "value = \"44k\"").measured, Some(44_000.0));
+}
+
 #[test]
 fn what_cannot_be_measured_fails_with_a_reason() {
     let unknown = one("what = \"rate\"\nclass = \"c\"\nmin = 0");

@@ -51,6 +51,26 @@ fn plots_have_their_words() {
     }
 }
 
+/// A rate over windows that slide: as many points, each the mean of those that it covers.
+#[test]
+fn rates_slide() {
+    let mut report = fixture::report(RunKind::Sim, 1, false);
+    let class = report.ports[0].class("c0").unwrap().clone();
+    let single = rate(&report, &class);
+    let probe_ns = report.meta.probe_ns;
+    report.meta.window_ns = Some(4 * probe_ns);
+    let sliding = rate(&report, &class);
+    // Whole windows only.
+    let whole = (report.meta.duration_ns / probe_ns) as usize;
+    assert_eq!(sliding.len(), whole - 3);
+    for (n, (at, mbps)) in sliding.iter().enumerate() {
+        let covered = &single[n..n + 4];
+        let mean = |part: fn(&(f64, f64)) -> f64| covered.iter().map(part).sum::<f64>() / 4.0;
+        assert!((at - mean(|p| p.0)).abs() < 1e-9 && (mbps - mean(|p| p.1)).abs() < 1e-9, "{n}");
+    }
+    assert!(sliding.windows(2).any(|pair| pair[0].1 != pair[1].1), "the fixture's rate changes");
+}
+
 /// A run without a packet, and one of a single packet, still give a plot that says so.
 #[test]
 fn plots_of_nothing_are_plots() {

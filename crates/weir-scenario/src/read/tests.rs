@@ -226,6 +226,10 @@ const FAULTS: &[(&str, &str)] = &[
     (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nfrom = "5s"\nto = "5s""#, r#"the interval begins at 5s, but ends at 5s | write a time before 5s"#),
     (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nto = "46s""#, r#"the interval ends at 46s, after the end of the run at 45s | write a time up to 45s"#),
     (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nto = "3s"\nevery = "4s""#, r#"no window of 4s fits between 0s and 3s | write a window above 0 that fits"#),
+    (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nto = "3s"\nevery = "1s"\nover = "4s""#, r#"no window of 4s fits between 0s and 3s | write a window above 0 that fits"#),
+    (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nevery = "1s"\nover = "500ms""#, r#"windows of 500ms that begin every 1s | write a length from 1s to 45s"#),
+    (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nover = "500ms""#, r#"`over` without `every`: there is one window | add how often one begins, as in every = "100ms""#),
+    (r#"[[probe]]\nwhat = "classes"\nover = "50s""#, r#"windows of 50s that begin every 100ms | write a length from 100ms to 45s"#),
     (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nwindows = "90%""#, r#"`windows` without `every`: there is one window | add every = "1s", or leave `windows` out"#),
     (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nevery = "1s"\nwindows = "most""#, r#"`most` does not say which windows must hold | write "all", "median", "mean" or a share such as "90%""#),
     (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nflow = "f1""#, r#"rate is measured for classes, not by `flow` | leave `flow` out, or see what can be measured for it"#),
@@ -327,6 +331,7 @@ pause = "1ms"
 [[probe]]
 what = "flows"
 every = "200ms"
+over = "400ms"
 [[expect]]
 what = "delay-p98.5"
 port = "a>b"
@@ -335,6 +340,7 @@ per = ["e"]
 from = "1s"
 to = "2s"
 every = "500ms"
+over = "1s"
 windows = "90%"
 value = "58.3%"
 tolerance = "5pt"

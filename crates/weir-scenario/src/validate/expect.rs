@@ -25,16 +25,17 @@ impl Judge<'_> {
                 format!("write a time before {to}"),
             );
         }
-        if let Some(every) = expect.every
+        if let Some((every, window)) = expect.every.zip(expect.window())
             && (every == Time::ZERO
-                || every.as_nanos() > to.as_nanos().saturating_sub(expect.from.as_nanos()))
+                || window.as_nanos() > to.as_nanos().saturating_sub(expect.from.as_nanos()))
         {
             self.say(
-                "every",
-                format!("no window of {every} fits between {} and {to}", expect.from),
+                if expect.over.is_some() && every != Time::ZERO { "over" } else { "every" },
+                format!("no window of {window} fits between {} and {to}", expect.from),
                 "write a window above 0 that fits",
             );
         }
+        self.over(expect.every, expect.over);
         if expect.every.is_none() && expect.windows != Windows::All {
             self.say(
                 "windows",
