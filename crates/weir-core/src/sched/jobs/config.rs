@@ -41,6 +41,18 @@ pub(super) const PARAMS: &[ParamSpec] = &[
         "",
         "Drop by proportional loss until the bounds fit, before rates are moved, instead of after.",
     ),
+    P::discipline(
+        "counters",
+        Kind::Word(&["bytes", "packets"]),
+        "bytes",
+        "What loss is counted in; the same where all packets are of one length.",
+    ),
+    P::discipline(
+        "shifts",
+        Kind::Flag,
+        "",
+        "Factors rdc and rlc are powers of two: shifts stand for the multiplications by them.",
+    ),
     P::discipline("drop-head", Kind::Flag, "", "The oldest packet of the chosen class dies, not the newest."),
     P::class("priority", count(0, 15), "0", "Index of the class; no order of service."),
     P::class("default", Kind::Flag, "", "Takes what no filter matches."),
@@ -63,9 +75,29 @@ pub(super) struct Settings {
     pub interval_ns: u64,
     pub exact: bool,
     pub drop_head: bool,
+    pub count_packets: bool,
+    pub shifts: bool,
 }
 
 impl Settings {
+    /// What these packets and bytes are in the unit that loss is counted in.
+    #[inline]
+    pub fn counted(&self, packets: u64, bytes: u64) -> u64 {
+        if self.count_packets { packets } else { bytes }
+    }
+    /// With `shifts` every factor must be a power of two.
+    ///
+    /// # Errors
+    /// The first that is not.
+    pub fn check_factors(&self, class: &str, terms: &Terms) -> Result<(), ParamError> {
+        for (name, factor) in [("rdc", terms.delay_factor), ("rlc", terms.loss_factor)] {
+            if let Some(factor) = factor.filter(|f| self.shifts && !weights::is_power_of_two(*f)) {
+                let expected = "a power of two, as 2 or 0.5: jobs has `shifts` here";
+                return Err(ParamError::new(class, name, factor, expected));
+            }
+        }
+        Ok(())
+    }
     /// These settings with what `params` change.
     ///
     /// # Errors
@@ -84,6 +116,8 @@ impl Settings {
         self.exact |= params.has("exact-drops");
         self.drop_head |= params.has("drop-head");
         self.loss_first = params.word("relax").map_or(self.loss_first, |word| word == "loss-first");
+        self.shifts |= params.has("shifts");
+        self.count_packets = params.word("counters").map_or(self.count_packets, |word| word == "packets");
         self.interval_ns = params.time("interval").map_or(self.interval_ns, |time| time.as_nanos());
         Ok(self)
     }
@@ -98,6 +132,8 @@ pub(super) fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Di
         interval_ns: 0,
         exact: false,
         drop_head: false,
+        count_packets: false,
+        shifts: false,
     };
     let settings = none.with(&node.params)?;
     let (mut classes, mut ranges) = (Vec::<Class>::new(), Vec::new());
@@ -108,6 +144,7 @@ pub(super) fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Di
         let priority = class.params.count("priority").unwrap_or(0);
         check_priority(&classes, &class.name, priority)?;
         let terms = Terms::default().with(&class.name, &class.params, &builder.link)?;
+        settings.check_factors(&class.name, &terms)?;
         let first = builder.next_leaf();
         let queue = builder.child(node, index, builder.link.rate, u32::MAX)?;
         ranges.push(first..builder.next_leaf());

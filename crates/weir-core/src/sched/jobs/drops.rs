@@ -3,7 +3,7 @@
 use super::Jobs;
 use super::loss::{Candidate, Harm, least_harm};
 use super::rates::{self, ONE, bits};
-use crate::queue::{Cx, DropReason};
+use crate::queue::{Backlog, Cx, DropReason};
 
 impl Jobs {
     /// The bytes of the packet that class `index` would lose: its newest, or its oldest; or
@@ -22,9 +22,9 @@ impl Jobs {
         let class = &self.classes[index];
         Some(Candidate {
             account: self.states[index].account,
-            victim_bytes: self.victim_bytes(cx, index, arriving)?,
+            victim: self.settings.counted(1, self.victim_bytes(cx, index, arriving)?),
             bound: class.terms.loss,
-            weight: class.in_loss_chain.weight,
+            weight: class.in_loss_chain.weight(self.settings.shifts),
             chained: class.in_loss_chain.members != 0,
         })
     }
@@ -101,7 +101,8 @@ impl Jobs {
     /// True if class `index` may lose `bytes` for the sake of its delay.
     fn may_drop(&self, index: usize, bytes: u64) -> bool {
         let bound = self.classes[index].terms.loss;
-        self.settings.loss_first || !self.states[index].account.would_break(bound, bytes)
+        let counted = self.settings.counted(1, bytes);
+        self.settings.loss_first || !self.states[index].account.would_break(bound, counted)
     }
     /// Drops the newest packet of class `index`, or its oldest; answers its row.
     fn drop_one(&mut self, cx: &mut Cx, index: usize, reason: DropReason) -> Option<usize> {
@@ -113,7 +114,7 @@ impl Jobs {
         };
         let (row, len) = (id.index(), u64::from(cx.packets.get(&id).len));
         cx.drop(id, reason);
-        self.count_loss(index, len);
+        self.count_loss(index, Backlog { packets: 1, bytes: len });
         self.refresh(cx, index, 0);
         Some(row)
     }

@@ -1,10 +1,11 @@
 //! Loss: how much of a class has died, and whose packet dies next. [QOSBOX section 2.4]
 //!
-//! Loss is bytes dropped by bytes arrived, since the accounting began. Bounds are compared by
+//! Loss is bytes dropped by bytes arrived, since the accounting began; with `counters packets`
+//! read packets for bytes. Bounds are compared by
 //! products; a quotient is taken only when a victim must be chosen.
 
 use super::rates::bits;
-use super::weights::{CLASSES, HEAVIEST};
+use super::weights::{CLASSES, Weight};
 use crate::units::Fraction;
 
 /// What has become of a class's bytes since the accounting began.
@@ -44,11 +45,11 @@ impl Account {
 #[derive(Clone, Copy)]
 pub(super) struct Candidate {
     pub account: Account,
-    /// Bytes of the packet that it would lose.
-    pub victim_bytes: u64,
+    /// What the packet that it would lose counts.
+    pub victim: u64,
     pub bound: Option<Fraction>,
     /// Weight of its loss in its chain.
-    pub weight: u64,
+    pub weight: Weight,
     /// True if it is in a chain of proportional loss.
     pub chained: bool,
 }
@@ -68,15 +69,15 @@ pub(super) enum Harm {
 
 impl Candidate {
     fn harm(&self) -> Harm {
-        if self.account.would_break(self.bound, self.victim_bytes) {
+        if self.account.would_break(self.bound, self.victim) {
             let bound = self.bound.unwrap_or_default().raw();
-            return Harm::Breaks(self.account.loss(self.victim_bytes).saturating_sub(bound));
+            return Harm::Breaks(self.account.loss(self.victim).saturating_sub(bound));
         }
         if self.bound.is_some() && !self.chained {
             return Harm::Bounded(self.account.loss(0));
         }
-        let weight = if self.chained { self.weight } else { HEAVIEST };
-        Harm::Share(u128::from(self.account.loss(0)) * u128::from(weight))
+        let weight = if self.chained { self.weight } else { Weight::Shift(0) };
+        Harm::Share(weight.of(self.account.loss(0)))
     }
 }
 

@@ -131,16 +131,16 @@ impl Jobs {
     fn refresh_all(&mut self, cx: &Cx) {
         for index in 0..self.classes.len() {
             let state = &self.states[index];
-            let before = state.wire_bytes - state.packets * u64::from(cx.link.overhead);
+            let bytes = state.wire_bytes - state.packets * u64::from(cx.link.overhead);
+            let before = Backlog { packets: state.packets, bytes };
             self.refresh(cx, index, self.states[index].oldest_ns);
-            let after = self.classes[index].queue.backlog().bytes;
-            self.count_loss(index, before.saturating_sub(after));
+            self.count_loss(index, less(before, self.classes[index].queue.backlog()));
         }
     }
-    /// Counts `bytes` of class `index` as lost.
-    fn count_loss(&mut self, index: usize, bytes: u64) {
-        self.states[index].account.dropped += bytes;
-        self.classes[index].totals.dropped_bytes += bytes;
+    /// Counts packets of class `index` as lost.
+    fn count_loss(&mut self, index: usize, lost: Backlog) {
+        self.states[index].account.dropped += self.settings.counted(lost.packets, lost.bytes);
+        self.classes[index].totals.dropped_bytes += lost.bytes;
     }
     /// The queue was empty: a busy period begins. [QOSBOX figure 4, lines 2 to 4]
     fn begin_busy_period(&mut self) {
@@ -209,7 +209,7 @@ impl Jobs {
         let seen = Seen {
             drain: self.drain(cx, index),
             delay_ns: state.delay_ns.max(cx.now.as_nanos().saturating_sub(state.oldest_ns)),
-            weight: self.classes[index].in_delay_chain.weight,
+            weight: self.classes[index].in_delay_chain.weight(self.settings.shifts),
         };
         seen.load((step != Step::Whole).then_some(self.rates[index]))
     }
@@ -299,6 +299,14 @@ impl Jobs {
     }
 }
 
+/// What of `before` is not in `after`.
+fn less(before: Backlog, after: Backlog) -> Backlog {
+    Backlog {
+        packets: before.packets.saturating_sub(after.packets),
+        bytes: before.bytes.saturating_sub(after.bytes),
+    }
+}
+
 impl Discipline for Jobs {
     fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
         let (leaf, len, came) = {
@@ -315,22 +323,22 @@ impl Discipline for Jobs {
             self.begin_busy_period();
         }
         self.begin_interval(now_ns);
-        self.states[index].account.arrived += len;
+        let one = Backlog { packets: 1, bytes: len };
+        self.states[index].account.arrived += self.settings.counted(1, len);
         self.classes[index].totals.arrived_bytes += len;
         let room = if cx.adopting() { Ok(()) } else { self.make_room(cx, index, len) };
         if let Err(reason) = room {
-            self.count_loss(index, len);
+            self.count_loss(index, one);
             cx.drop(id, reason);
             return Verdict::Dropped;
         }
         let newcomer = id.index();
-        let before = self.classes[index].queue.backlog().bytes;
+        let before = self.classes[index].queue.backlog();
         let first = self.states[index].packets == 0;
         let mut verdict = self.classes[index].queue.enqueue(cx, id);
         let oldest = if first { came } else { self.states[index].oldest_ns };
         self.refresh(cx, index, oldest);
-        let after = self.classes[index].queue.backlog().bytes;
-        self.count_loss(index, (before + len).saturating_sub(after));
+        self.count_loss(index, less(before + one, self.classes[index].queue.backlog()));
         let mut step = Step::After(now_ns.saturating_sub(self.adjusted_ns));
         if self.backlogged != self.rated {
             // Lines 8 and 9.
@@ -355,7 +363,7 @@ impl Discipline for Jobs {
                 return wait.map_or(Next::Idle, Next::At);
             }
             let index = self.most_behind(waiting);
-            let before = self.classes[index].queue.backlog().bytes;
+            let before = self.classes[index].queue.backlog();
             let next = self.classes[index].queue.take(cx);
             let Next::Packet(id) = next else {
                 if let Next::At(at) = next {
@@ -363,8 +371,7 @@ impl Discipline for Jobs {
                     held_up |= 1 << index;
                 }
                 self.refresh(cx, index, self.states[index].oldest_ns);
-                let after = self.classes[index].queue.backlog().bytes;
-                self.count_loss(index, before.saturating_sub(after));
+                self.count_loss(index, less(before, self.classes[index].queue.backlog()));
                 continue;
             };
             let (len, came) = {
@@ -372,12 +379,12 @@ impl Discipline for Jobs {
                 (u64::from(row.len), row.enqueued)
             };
             self.refresh(cx, index, came.as_nanos());
-            let after = self.classes[index].queue.backlog().bytes;
-            self.count_loss(index, before.saturating_sub(after + len));
+            let one = Backlog { packets: 1, bytes: len };
+            self.count_loss(index, less(before, self.classes[index].queue.backlog() + one));
             let delay_ns = cx.now.since(came).as_nanos();
             let late = self.classes[index].terms.delay_ns.is_some_and(|bound| delay_ns > bound);
             if late && self.settings.loss_first {
-                self.count_loss(index, len);
+                self.count_loss(index, one);
                 cx.drop(id, DropReason::Deadline);
                 continue;
             }
@@ -405,7 +412,13 @@ impl Discipline for Jobs {
     fn reconfigure(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
         if class.is_empty() {
             params::accept(ENTRY.params, Scope::Discipline, "", params)?;
-            self.settings = self.settings.with(params)?;
+            let settings = self.settings.with(params)?;
+            self.classes.iter().try_for_each(|c| settings.check_factors(&c.name, &c.terms))?;
+            if settings.count_packets != self.settings.count_packets {
+                // Another unit: counting begins anew.
+                self.states.iter_mut().for_each(|state| state.account = Account::default());
+            }
+            self.settings = settings;
             self.until_sample = self.until_sample.min(self.settings.sample - 1);
             return Ok(());
         }
@@ -416,6 +429,7 @@ impl Discipline for Jobs {
             return Ok(());
         };
         let terms = self.classes[index].terms.with(class, params, &cx.link)?;
+        self.settings.check_factors(class, &terms)?;
         if let Some(priority) = params.count("priority")
             && priority != self.classes[index].priority
         {

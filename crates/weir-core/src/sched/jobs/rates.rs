@@ -44,7 +44,7 @@
 //! Proof of range: shares are at most 2^40 each and in sum; m is capped at 2^58 and 16 of them
 //! sum to at most 2^62; R m / M is computed with M scaled into 32 bits.
 
-use super::weights::CLASSES;
+use super::weights::{CLASSES, Weight};
 
 /// The whole link.
 pub(super) const ONE: u64 = 1 << SHARE_BITS;
@@ -144,8 +144,8 @@ pub(super) struct Seen {
     pub drain: u128,
     /// The delay that its packets have now.
     pub delay_ns: u64,
-    /// Its weight, in 2^-62.
-    pub weight: u64,
+    /// Its weight.
+    pub weight: Weight,
 }
 
 impl Seen {
@@ -160,8 +160,7 @@ impl Seen {
             }
             None => backlog,
         };
-        // Both below 2^64: one multiplication.
-        ((u128::from(work as u64) * u128::from(self.weight)) >> 62) as u64
+        (self.weight.of(work as u64) >> 62) as u64
     }
 }
 

@@ -1,9 +1,9 @@
 //! Evidence: constant sources through the whole discipline, and its decisions against plain
-//! arithmetic in floats. Rows J05 to J27.
+//! arithmetic in floats. Rows J05 to J28.
 
 use super::loss::{Account, Candidate, least_harm};
 use super::rates::{self, ONE, Seen, Step, bits};
-use super::weights::{CLASSES, HEAVIEST};
+use super::weights::{CLASSES, HEAVIEST, Weight};
 use crate::Random;
 use crate::queue::{DropReason, Params, Value};
 use crate::sched::testing::{Bench, class, node, stat};
@@ -450,21 +450,21 @@ fn j21_the_victim_is_that_of_a_brute_force_search() {
                 let bounded = random.below(3) == 0;
                 Candidate {
                     account: Account { arrived, dropped: random.below(arrived) >> random.below(20) },
-                    victim_bytes: 1 + random.below(1500),
+                    victim: 1 + random.below(1500),
                     bound: bounded.then(|| Fraction::ratio(random.below(50), 1000)),
-                    weight: HEAVIEST >> random.below(6),
+                    weight: Weight::Shift(random.below(6) as u32),
                     chained: !bounded || random.below(2) == 0,
                 }
             })
             .collect();
         let harm = |c: &Candidate| {
             let arrived = c.account.arrived as f64;
-            let after = (c.account.dropped as f64 + c.victim_bytes as f64) / arrived;
+            let after = (c.account.dropped as f64 + c.victim as f64) / arrived;
             let loss = c.account.dropped as f64 / arrived;
             match c.bound.map(|b| b.raw() as f64 / 4_294_967_296.0) {
                 Some(bound) if after > bound => (2, after.min(1.0) - bound),
                 Some(_) if !c.chained => (1, loss),
-                _ => (0, loss * c.weight as f64 / HEAVIEST as f64),
+                _ => (0, loss * c.weight.of(1) as f64 / HEAVIEST as f64),
             }
         };
         let mask = ((1u32 << n) - 1) as u16;
@@ -509,7 +509,7 @@ fn j23_rates_keep_sum_and_minimum() {
             let seen = Seen {
                 drain: u128::from(random.next_u64()) << random.below(30) >> random.below(60),
                 delay_ns: random.next_u64() >> random.below(64),
-                weight: (HEAVIEST >> random.below(40)).max(1),
+                weight: Weight::Times((HEAVIEST >> random.below(40)).max(1)),
             };
             loads[class] = seen.load((random.below(2) == 0).then_some(rates[class]));
         }
@@ -549,7 +549,8 @@ fn j24_rates_and_losses_are_exact_from_9600_to_400g() {
                 let bytes = 64 + magnitude(&mut random, 30).min(1800 * bps / 8);
                 let delay_ns = (bytes as f64 * 3.0 * 8e9 / bps as f64) as u64;
                 let weight = HEAVIEST >> random.below(6);
-                let seen = Seen { drain: u128::from(bytes) * u128::from(per_byte), delay_ns, weight };
+                let drain = u128::from(bytes) * u128::from(per_byte);
+                let seen = Seen { drain, delay_ns, weight: Weight::Times(weight) };
                 loads[class] = seen.load(Some(rates[class]));
                 let time = bytes as f64 * 8e9 / bps as f64;
                 m[class] = weight as f64 / HEAVIEST as f64 * (time + delay_ns as f64 / 3.0) / 2.0;
@@ -614,6 +615,73 @@ fn j27_every_tenth_arrival_is_enough() {
     for (every, tenth) in every.iter().zip(tenth) {
         assert!(near(tenth, *every, 0.15) && near(*every, 2.0, 0.1), "{every} {tenth}");
     }
+}
+
+/// Four classes under load, packets of one length; delays 3/2 and 4/3, losses 3/2 and 4/3.
+fn ratios_with(params: &[(&'static str, Value)], factor: f64) -> ([f64; 4], Vec<Vec<Cell>>) {
+    let chain = [("rdc", real(factor)), ("rlc", real(factor))];
+    let first = [("adc", ms(8)), ("alc", fraction(0.01))];
+    let params: Vec<_> = [("qlimit", Value::Count(200))].iter().chain(params).cloned().collect();
+    let node = jobs(&params, &[&first, &chain, &chain, &[]]);
+    let sources =
+        [source(0, 1000, 13.0), source(1, 1000, 58.0), source(2, 1000, 24.0), source(3, 1000, 12.0)];
+    let table = run(&node, 100_000_000, &sources, 6, HALF);
+    let c = total(&table, 2);
+    let ratio = |of: fn(&Cell) -> f64, n: usize| of(&c[n]) / of(&c[n - 1]);
+    ([ratio(Cell::delay, 2), ratio(Cell::delay, 3), ratio(Cell::loss, 2), ratio(Cell::loss, 3)], table)
+}
+
+/// Packet counters, shifts and intervals of fixed length: what the paper offers to those who must
+/// save operations, at no cost where packets are of one length.
+#[test]
+fn j28_cheaper_counting_keeps_the_ratios() {
+    let packets = ("counters", Value::Word("packets"));
+    let (shifts, interval) = (("shifts", Value::Flag), ("interval", ms(500)));
+    let (plain, table) = ratios_with(&[], 2.0);
+    assert!(plain.iter().all(|r| near(*r, 2.0, 0.1)), "{plain:?}");
+    let options = [
+        vec![packets.clone()],
+        vec![shifts.clone()],
+        vec![interval.clone()],
+        vec![packets, shifts, interval],
+    ];
+    for option in options {
+        let (ratios, cells) = ratios_with(&option, 2.0);
+        assert!(ratios.iter().zip(plain).all(|(r, p)| near(*r, p, 0.05)), "{option:?}: {ratios:?} {plain:?}");
+        // A shift is the same number, so the same packets leave and die.
+        let same = format!("{cells:?}") == format!("{table:?}");
+        assert!(same || option[0].0 != "shifts", "{option:?}");
+    }
+    // Reversed: other factors are seen to be others.
+    let (other, _) = ratios_with(&[("shifts", Value::Flag)], 4.0);
+    assert!(!other.iter().zip(plain).any(|(r, p)| near(*r, p, 0.05)), "{other:?} {plain:?}");
+}
+
+#[test]
+fn j28_shifts_are_for_powers_of_two() {
+    let mut random = Random::new(28);
+    for _ in 0..10_000 {
+        let (x, n) = (random.next_u64(), random.below(63) as u32);
+        assert_eq!(Weight::Shift(n).of(x), Weight::Times(HEAVIEST >> n).of(x));
+    }
+    let build = |factor: f64| {
+        let node = jobs(&[("shifts", Value::Flag)], &[&[("rdc", real(factor))], &[]]);
+        let built = crate::sched::Registry::builtin().build(&node, Bench::new(&jobs(&[], &[&[]]), 1).cx.link);
+        built.map(|_| ()).map_err(|e| format!("{e}"))
+    };
+    assert!(build(0.125).is_ok() && build(1024.0).is_ok());
+    let error = "class c0: rdc: found 3, expected a power of two, as 2 or 0.5: jobs has `shifts` here";
+    assert_eq!(build(3.0).unwrap_err(), error);
+    // At run time too, whichever of the two comes later.
+    let set = |node: &Node, class: &str, params: Params| {
+        let mut bench = Bench::new(node, 1);
+        bench.tree.discipline.reconfigure(&mut bench.cx, class, &params).map_err(|e| format!("{e}"))
+    };
+    let with = jobs(&[("shifts", Value::Flag)], &[&[("rdc", real(2.0))], &[]]);
+    assert_eq!(set(&with, "c0", Params::new().with("rdc", real(3.0))).unwrap_err(), error);
+    assert!(set(&with, "c0", Params::new().with("rdc", real(4.0))).is_ok());
+    let without = jobs(&[], &[&[("rdc", real(3.0))], &[]]);
+    assert_eq!(set(&without, "", Params::new().with("shifts", Value::Flag)).unwrap_err(), error);
 }
 
 #[test]

@@ -21,6 +21,42 @@ pub(super) struct Link {
     pub weight: u64,
 }
 
+/// A weight as it is applied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Weight {
+    /// By a multiplication, in units of 2^-62.
+    Times(u64),
+    /// By a shift: 2^-n, for factors that are powers of two. [QOSBOX section 3.3]
+    Shift(u32),
+}
+
+impl Weight {
+    /// `x` times the weight, in units of 2^-62. Of a power of two both forms are the same number.
+    #[inline]
+    pub fn of(self, x: u64) -> u128 {
+        match self {
+            Weight::Times(weight) => u128::from(x) * u128::from(weight),
+            Weight::Shift(n) => u128::from(x) << (62 - n),
+        }
+    }
+}
+
+impl Link {
+    /// Its weight; `by_shifts` where all factors are powers of two, and so the weight is one.
+    #[inline]
+    pub fn weight(self, by_shifts: bool) -> Weight {
+        match by_shifts {
+            true => Weight::Shift(62 - self.weight.trailing_zeros()),
+            false => Weight::Times(self.weight),
+        }
+    }
+}
+
+/// True for 2, 0.5 and the like.
+pub(super) fn is_power_of_two(factor: Fixed) -> bool {
+    factor.raw() > 0 && factor.raw().count_ones() == 1
+}
+
 /// A positive number as mantissa (top bit set) and power of two: products of 15 factors of 32.32
 /// bits reach from 2^-480 to 2^465.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
