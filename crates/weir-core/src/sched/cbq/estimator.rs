@@ -126,6 +126,9 @@ impl Estimator {
         self.minburst = if shape.waits { shape.minburst } else { 1 };
         self.left = self.left.min(self.minburst);
         self.waits = shape.waits;
+        if !self.waits {
+            self.cost = 0;
+        }
         self.average = self.average.clamp(self.least, self.most);
         if shape.rate.is_zero() {
             self.wake = Instant::NEVER;
@@ -163,42 +166,57 @@ impl Estimator {
         // waiting ended is in time, and so is the rest of its burst: the rounding must not count
         // as idleness.
         let late = start - self.undertime;
-        let begun = self.cost > 0;
-        if !begun {
-            self.rounding = if (0..NANOSECOND).contains(&late) { late } else { 0 };
-        }
-        let end = start + on_link - self.rounding;
-        self.cost += cost;
-        if self.waits {
-            self.typical += (own - self.typical) >> 3;
-        }
-        if self.left > 1 {
-            // A burst that was waited for. One that starts late has earned more, and one that
-            // starts early (an inner class, for a child within its share) is none.
-            if begun || (0..own).contains(&(late - self.rounding)) {
-                self.left -= 1;
-                self.wake = Instant::ZERO;
-                return self.wake;
-            }
-            self.left = 1;
-        }
-        let idle = end - self.last - self.cost;
+        let rounding = if (0..NANOSECOND).contains(&late) { late } else { 0 };
+        let (cost, rounding) = match self.waits {
+            false => (cost, rounding),
+            true => match self.burst(cost, own, late, rounding) {
+                Some(whole) => whole,
+                None => {
+                    self.wake = Instant::ZERO;
+                    return self.wake;
+                }
+            },
+        };
+        let end = start + on_link - rounding;
+        let idle = end - self.last - cost;
         self.last = end;
-        let average = self.average + ((idle - self.average) >> self.gain_log2);
+        // At most 10: a shift by less than a word is one instruction.
+        let gain_log2 = self.gain_log2 & 31;
+        let average = self.average + ((idle - self.average) >> gain_log2);
         self.average = average.clamp(self.least, self.most);
-        self.cost = 0;
         // Credit within the resolution of clocks is none.
-        if self.average > NANOSECOND >> self.gain_log2 {
+        if self.average > NANOSECOND >> gain_log2 {
             self.wake = Instant::ZERO;
             return self.wake;
         }
         // The next packet, starting at x, brings the average to 0 if its idle time
         // x + on_link - last - cost = -(G - 1) * average.
-        let debt = self.average - (self.average << self.gain_log2);
+        let debt = self.average - (self.average << gain_log2);
         let next = if self.waits { self.next_burst() } else { own };
         self.undertime = end + next + debt;
         self.wake = Fine::from_raw(self.undertime.max(0) as u128).ceil();
         self.wake
+    }
+
+    /// A packet of a class that waits by itself: the cost and the rounding of the burst that it
+    /// ends, or nothing if more of that burst are to come.
+    fn burst(&mut self, cost: i128, own: i128, late: i128, rounding: i128) -> Option<(i128, i128)> {
+        let begun = self.cost > 0;
+        if !begun {
+            self.rounding = rounding;
+        }
+        self.cost += cost;
+        self.typical += (own - self.typical) >> 3;
+        if self.left > 1 {
+            // A burst that was waited for. One that starts late has earned more, and one that
+            // starts early (an inner class, for a child within its share) is none.
+            if begun || (0..own).contains(&(late - self.rounding)) {
+                self.left -= 1;
+                return None;
+            }
+            self.left = 1;
+        }
+        Some((core::mem::take(&mut self.cost), self.rounding))
     }
 
     /// The class waits now, for as long as its next `minburst` packets take at its rate. How long

@@ -212,7 +212,9 @@ impl Cbq {
 
     #[inline]
     fn advance(&mut self, now: Instant) {
-        while let Some(class) = self.held.take_due(now) {
+        while self.held_count > 0
+            && let Some(class) = self.held.take_due(now)
+        {
             self.held_count -= 1;
             self.sharing.enter(class, self.starts(now));
         }

@@ -15,27 +15,6 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A set of small numbers, with "the next from here".
-struct Bits(Vec<u64>);
-
-impl Bits {
-    fn new(len: usize) -> Self {
-        Bits(vec![0; len.div_ceil(64)])
-    }
-    #[inline]
-    fn set(&mut self, at: usize, value: bool) {
-        let bit = 1 << (at % 64);
-        if value {
-            self.0[at / 64] |= bit;
-        } else {
-            self.0[at / 64] &= !bit;
-        }
-    }
-    fn has(&self, at: usize) -> bool {
-        self.0[at / 64] >> (at % 64) & 1 == 1
-    }
-}
-
 #[derive(Clone, Copy)]
 struct Turn {
     class: u32,
@@ -43,13 +22,15 @@ struct Turn {
     quantum: i64,
 }
 
+/// The sets of a word.
+const READY: usize = 0;
+const OVER: usize = 1;
+
 /// The classes of one priority.
 pub(super) struct Ring {
     turns: Vec<Turn>,
-    /// Underlimit, with packets.
-    ready: Bits,
-    /// Overlimit, with packets and a lender.
-    over: Bits,
+    /// A bit for each that is underlimit, with packets; and overlimit, with packets and a lender.
+    sets: Vec<[u64; 2]>,
     ready_count: u32,
     over_count: u32,
     cursor: usize,
@@ -89,8 +70,7 @@ impl Ring {
             |&(class, quantum): &(u32, i64)| Turn { class, credit: quantum.max(1), quantum: quantum.max(1) };
         Ring {
             turns: members.iter().map(turn).collect(),
-            ready: Bits::new(members.len()),
-            over: Bits::new(members.len()),
+            sets: vec![[0; 2]; members.len().div_ceil(64)],
             ready_count: 0,
             over_count: 0,
             cursor: 0,
@@ -109,9 +89,13 @@ impl Ring {
         self.ready_count > 0 || (borrowers && self.over_count > 0)
     }
 
+    fn has(&self, set: usize, place: usize) -> bool {
+        self.sets[place / 64][set] >> (place % 64) & 1 == 1
+    }
+
     /// How the class at `place` stands.
     pub fn standing(&self, place: usize) -> Standing {
-        match (self.ready.has(place), self.over.has(place)) {
+        match (self.has(READY, place), self.has(OVER, place)) {
             (true, _) => Standing::Ready,
             (false, true) => Standing::Over,
             (false, false) => Standing::Out,
@@ -121,14 +105,15 @@ impl Ring {
     /// Changes how the class at `place` stands.
     #[inline]
     pub fn stand(&mut self, place: usize, from: Standing, to: Standing) {
+        let (sets, bit) = (&mut self.sets[place / 64], 1 << (place % 64));
         match from {
-            Standing::Ready => (self.ready_count -= 1, self.ready.set(place, false)).1,
-            Standing::Over => (self.over_count -= 1, self.over.set(place, false)).1,
+            Standing::Ready => (self.ready_count, sets[READY]) = (self.ready_count - 1, sets[READY] & !bit),
+            Standing::Over => (self.over_count, sets[OVER]) = (self.over_count - 1, sets[OVER] & !bit),
             Standing::Out => {}
         }
         match to {
-            Standing::Ready => (self.ready_count += 1, self.ready.set(place, true)).1,
-            Standing::Over => (self.over_count += 1, self.over.set(place, true)).1,
+            Standing::Ready => (self.ready_count, sets[READY]) = (self.ready_count + 1, sets[READY] | bit),
+            Standing::Over => (self.over_count, sets[OVER]) = (self.over_count + 1, sets[OVER] | bit),
             Standing::Out => {}
         }
     }
@@ -137,15 +122,20 @@ impl Ring {
     #[inline]
     fn next(&self, from: usize, borrowers: bool) -> Option<usize> {
         let mut mask = u64::MAX << (from % 64);
-        for word in from / 64..self.ready.0.len() {
-            let over = if borrowers { self.over.0[word] } else { 0 };
-            let bits = (self.ready.0[word] | over) & mask;
+        for (word, sets) in self.sets.iter().enumerate().skip(from / 64) {
+            let bits = (sets[READY] | if borrowers { sets[OVER] } else { 0 }) & mask;
             if bits != 0 {
                 return Some(word * 64 + bits.trailing_zeros() as usize);
             }
             mask = u64::MAX;
         }
         None
+    }
+
+    /// The same, around the ring.
+    #[inline]
+    fn next_around(&self, from: usize, borrowers: bool) -> Option<usize> {
+        self.next(from, borrowers).or_else(|| self.next(0, borrowers))
     }
 
     /// The class whose turn it is among those that `may` send; with it, what `may` said.
@@ -169,17 +159,9 @@ impl Ring {
             self.look_aside(borrowers, may);
         }
         let start = if self.aside { self.aside_cursor } else { self.cursor };
-        let (mut from, mut wrapped) = (start, false);
+        let Some(first) = self.next_around(start, borrowers) else { return Look::Nobody };
+        let mut place = first;
         loop {
-            let place = match self.next(from, borrowers) {
-                Some(place) if !wrapped || place < start => place,
-                None if !wrapped => {
-                    (from, wrapped) = (0, true);
-                    continue;
-                }
-                _ => break,
-            };
-            from = place + 1;
             #[cfg(test)]
             {
                 self.looks += 1;
@@ -194,16 +176,19 @@ impl Ring {
                 turn.credit += turn.quantum;
                 poor = true;
             }
+            place = self.next_around(place + 1, borrowers).unwrap_or(first);
+            if place == first {
+                return if poor { Look::Poor } else { Look::Nobody };
+            }
         }
-        if poor { Look::Poor } else { Look::Nobody }
     }
 
     /// Whose turn it is may have packets, and a lender, and yet be held back just now.
     fn look_aside<T>(&mut self, borrowers: bool, may: &impl Fn(u32) -> Option<T>) {
         self.aside = false;
-        if let Some(holder) = self.next(self.cursor, true).or_else(|| self.next(0, true)) {
+        if let Some(holder) = self.next_around(self.cursor, true) {
             self.cursor = holder;
-            self.aside = self.over.has(holder) && !(borrowers && may(self.turns[holder].class).is_some());
+            self.aside = self.has(OVER, holder) && !(borrowers && may(self.turns[holder].class).is_some());
         }
     }
 
