@@ -143,10 +143,30 @@ pub fn bench(rounds: usize, program: &Program, progress: &mut dyn FnMut(&str)) -
             rows.push(row?);
         }
     }
-    let rows: Vec<Row> =
-        Mode::ALL.into_iter().zip(&measured).map(|(mode, rows)| summary(mode, rows)).collect();
-    let targets = targets(&rows);
-    Ok(BenchReport { rounds, rows, targets })
+    BenchReport::of(&measured).map_err(Error::Broke)
+}
+
+impl BenchReport {
+    /// The report of what was measured: for each of `Mode::ALL`, a row a round.
+    ///
+    /// # Errors
+    /// Why these are no figures: something did not pass at all.
+    pub fn of(measured: &[Vec<Row>]) -> Result<BenchReport, String> {
+        let rows: Vec<Row> =
+            Mode::ALL.into_iter().zip(measured).map(|(mode, rows)| summary(mode, rows)).collect();
+        for row in &rows {
+            let figures = [row.pps_60, row.pps_1514, row.tcp_bps, row.ping_mean_us, row.ping_min_us];
+            if figures.iter().any(|figure| !figure.is_finite() || *figure <= 0.0) {
+                let [p60, p1514, tcp, mean, _] = figures;
+                return Err(format!(
+                    "{}: packets, a stream or echoes did not pass ({p60} and {p1514} packets/s, {tcp} bit/s, {mean} us)",
+                    row.mode.name()
+                ));
+            }
+        }
+        let targets = targets(&rows);
+        Ok(BenchReport { rounds: measured.iter().map(Vec::len).min().unwrap_or(0), rows, targets })
+    }
 }
 
 fn measure(bed: &mut Bed, mode: Mode) -> Result<Row, NodeError> {
