@@ -43,6 +43,13 @@ pub struct BedPlan {
     pub hosts_cpu: Option<usize>,
 }
 
+impl BedPlan {
+    /// The hardware address of a host.
+    pub(crate) fn mac_of(&self, host: &str) -> String {
+        mac(self.left.iter().chain(&self.right).position(|h| h.name == host).unwrap_or(0))
+    }
+}
+
 /// Names of the box's interfaces.
 pub const SIDES: [&str; 2] = ["left", "right"];
 

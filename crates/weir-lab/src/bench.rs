@@ -432,7 +432,8 @@ fn blast(with: &Value) -> Result<Value, String> {
     let size = with["size"].as_u64().unwrap_or(60).clamp(60, 1514) as usize;
     let end = now() + Duration::from_nanos(with["length_ns"].as_u64().unwrap_or(0).min(10_000_000_000));
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 20_000)).map_err(|e| e.to_string())?;
-    socket.connect((NOBODY, 9)).map_err(|e| e.to_string())?;
+    let to: Ipv4Addr = serde_json::from_value(with["to"].clone()).unwrap_or(NOBODY);
+    socket.connect((to, 9)).map_err(|e| e.to_string())?;
     let (payload, mut sent) = (vec![0; size - 42], 0);
     while now() < end {
         sent += socket::send_repeated(&socket, &payload, 64).map_err(|e| e.to_string())?;

@@ -5,11 +5,13 @@
 //! - [`node`]: a namespace, held by a child process that dies with its parent.
 //! - `inside`: what runs in the box: the same data plane as `weir up`.
 //! - [`bench`]: the data plane beside the kernel's own.
+//! - `capacity`: whether the testbed is faster than the link that it emulates.
 //! - `traffic` and [`flow`]: the flows of a scenario as senders and receivers.
 #![forbid(unsafe_code)]
 
 pub mod bed;
 pub mod bench;
+mod capacity;
 mod configure;
 pub mod flow;
 mod inside;

@@ -1,6 +1,7 @@
 //! A scenario, live: builds the testbed, starts the box, lets the traffic run, and reports.
 
-use crate::bed::{Bed, BedHost, BedPlan, possible_here};
+use crate::bed::{Bed, BedHost, BedPlan, SIDES, possible_here};
+use crate::capacity;
 use crate::flow::FlowReport;
 use crate::inside::{Seen, Start};
 use crate::node::{NodeError, Order, Program};
@@ -75,6 +76,7 @@ pub fn run(scenario: &Scenario, options: &Options<'_>) -> Result<Report, Error> 
     let program = options.program.clone().map_or_else(this, Ok)?;
     let mut bed = Bed::build(&bed_plan, &program)?;
 
+    let mut notes = capacities(&mut bed, &bed_plan, scenario, &layout, cpu);
     // Long scenarios have many flows: each order takes a fraction of a millisecond.
     let copies = scenario.flow_copies().len() as u64;
     let t0_ns = now().as_nanos() + LEAD * 4 + copies * 2_000_000;
@@ -105,7 +107,7 @@ pub fn run(scenario: &Scenario, options: &Options<'_>) -> Result<Report, Error> 
     }
     let seen = bed.call_box("stop", serde_json::Value::Null)?;
     let seen: Seen = serde_json::from_value(seen).map_err(|e| Error::Broke(e.to_string()))?;
-    let mut notes = judge(&seen.snapshot);
+    notes.extend(judge(&seen.snapshot));
     if late > 0 {
         notes.push(format!("the machine was slow: traffic began {} ms late", late / 1_000_000));
     }
@@ -114,6 +116,25 @@ pub fn run(scenario: &Scenario, options: &Options<'_>) -> Result<Report, Error> 
     report.meta.notes.extend(complaints(&reports));
     report.checks = evaluate(scenario, &report);
     Ok(report)
+}
+
+/// What the way to each managed egress carries without a discipline, beside the rate of its link.
+fn capacities(
+    bed: &mut Bed,
+    plan: &BedPlan,
+    scenario: &Scenario,
+    layout: &LabLayout,
+    cpu: Option<usize>,
+) -> Vec<String> {
+    [(1, 0), (0, 1)]
+        .into_iter()
+        .filter(|&(_, to)| layout.sides[to].egress.port.is_some())
+        .map(|(from, to)| {
+            let link = &scenario.links[layout.sides[to].egress.link];
+            let measured = capacity::measure(bed, plan, [from, to], link.overhead.as_bytes(), cpu);
+            capacity::note(SIDES[to], measured.map_err(|e| e.to_string()), link.rate.as_bps())
+        })
+        .collect()
 }
 
 /// Sleeps to the end of the run, telling of its progress.

@@ -107,6 +107,30 @@ fn classes_get_their_shares_live_and_reversed() {
         assert!(flow.rtt.mean_ns > 9.5e6, "the path alone takes 10 ms: {}", flow.rtt.mean_ns);
     }
     assert!(!report.meta.notes.iter().any(|n| n.contains("not valid")), "{:?}", report.meta.notes);
+    let carries = report.meta.notes.iter().filter(|n| n.contains("without shaping the testbed carries"));
+    assert_eq!(carries.count(), 1, "one managed egress: {:?}", report.meta.notes);
+}
+
+/// A link that the testbed cannot carry twice is said to be too fast for it, before anybody
+/// believes the figures. A run lasts less than a second longer for each direction.
+#[test]
+fn a_link_too_fast_for_the_testbed_is_not_valid() {
+    let Some(_turn) = turn() else { return };
+    let conf = "interface em0 bandwidth 400G fifoq qlimit 1000\n";
+    let fast = |rate: &str| {
+        star(conf, "").replace("\"10M\"", rate).replace("\"1G\"", "\"400G\"").replace("\"3s\"", "\"100ms\"")
+    };
+    let begun = std::time::Instant::now();
+    let report = live(&fast("\"400G\"")).unwrap();
+    assert!(begun.elapsed() < std::time::Duration::from_secs(10), "{:?}", begun.elapsed());
+    let notes = &report.meta.notes;
+    assert!(
+        notes.iter().any(|n| n.starts_with("not valid: without shaping the testbed carries")),
+        "{notes:?}"
+    );
+    // Reversed: the same on a link that is slow.
+    let report = live(&fast("\"10M\"")).unwrap();
+    assert!(!report.meta.notes.iter().any(|n| n.contains("not valid")), "{:?}", report.meta.notes);
 }
 
 #[test]
