@@ -71,7 +71,7 @@ fn page(entry: &Entry, manual: &File, old: &str) -> String {
         let _ = write!(page, "\n{heading}\n\n| word | value | default | |\n|---|---|---|---|\n");
         for p in rows {
             let none = if p.none { " or -1" } else { "" };
-            let value = format!("{}{none}", p.kind).replace('|', "\\|");
+            let value = format!("{}{none}", p.kind).replace('|', ", ");
             let default = if p.default.is_empty() { String::new() } else { format!("`{}`", p.default) };
             let _ =
                 writeln!(page, "| `{}` | {value} | {default} | {} |", p.name, escaped(p.help, &mut false));
