@@ -54,11 +54,9 @@ impl Terms {
     }
 }
 
-/// What changes with every packet: 80 bytes.
+/// What changes with every packet: 72 bytes.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct State {
-    /// R^out - Xmit: bytes that its rate entitles it to and that it has not sent, in 2^-40.
-    pub credit: i64,
     /// Its bytes, with what the wire adds to each packet.
     pub wire_bytes: u64,
     pub packets: u64,

@@ -2,6 +2,7 @@
 
 use super::Jobs;
 use super::class::{Class, State, Terms, Totals};
+use super::service::Service;
 use super::weights::{self, CLASSES};
 use crate::queue::ParamSpec as P;
 use crate::queue::{Discipline, Kind, ParamError, ParamSpec, Params, Routes, TimeUnit};
@@ -168,6 +169,7 @@ pub(super) fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Di
         classes,
         states: [State::default(); CLASSES],
         rates: [0; CLASSES],
+        service: Service::NEW,
         backlogged: 0,
         rated: 0,
         bounded: 0,

@@ -9,7 +9,7 @@
 //! gives way in an order that the operator chooses. No reservations, no policing, no flows.
 //! Paper: N. Christin and J. Liebeherr, "The QoSbox: quantitative service differentiation in BSD
 //! routers", Computer Networks 50, 2006 [QOSBOX]: figure 4 is `enqueue` and `sampled`, equation 1
-//! is `charge`, section 2.4 is `rates` and `loss`.
+//! is `service`, section 2.4 is `rates` and `loss`.
 //!
 //! Where we differ, and why: time is counted by the link's work, so a rate is a share of what the
 //! link really carries, and a slow driver distorts nothing. Rates are exact shares of 2^-40, from
@@ -38,6 +38,7 @@ mod config;
 mod drops;
 mod loss;
 mod rates;
+mod service;
 #[cfg(test)]
 mod tests;
 mod weights;
@@ -55,6 +56,7 @@ use class::{Class, State};
 use config::Settings;
 use loss::Account;
 use rates::{ONE, Seen, Step, bits};
+use service::Service;
 use weights::CLASSES;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -73,6 +75,8 @@ struct Jobs {
     states: [State; CLASSES],
     /// Shares of the link; they add up to `ONE` over the classes of `rated`.
     rates: [u64; CLASSES],
+    /// What they have had of it.
+    service: Service,
     /// Bit i: class i has packets.
     backlogged: u16,
     /// The backlogged classes for which the rates were last reset.
@@ -124,8 +128,13 @@ impl Jobs {
         state.wire_bytes = backlog.bytes + backlog.packets * u64::from(cx.link.overhead);
         state.oldest_ns = oldest_ns.unwrap_or(came_ns);
         self.packets = self.packets - before + backlog.packets;
-        let bit = 1u16 << index;
-        self.backlogged = if backlog.packets == 0 { self.backlogged & !bit } else { self.backlogged | bit };
+        if (backlog.packets == 0) != (before == 0) {
+            self.backlogged ^= 1u16 << index;
+            match backlog.packets {
+                0 => self.service.leave(index),
+                _ => self.service.join(index, self.rates[index]),
+            }
+        }
     }
     /// The same for every class, and what a smaller queue has dropped is lost.
     fn refresh_all(&mut self, cx: &Cx) {
@@ -146,9 +155,10 @@ impl Jobs {
     fn begin_busy_period(&mut self) {
         self.rated = 0;
         self.rates = [0; CLASSES];
+        self.service.clear();
         self.until_sample = 0;
         for state in &mut self.states {
-            (state.credit, state.delay_ns) = (0, 0);
+            state.delay_ns = 0;
             if self.settings.interval_ns == 0 {
                 state.account = Account::default();
             }
@@ -271,31 +281,14 @@ impl Jobs {
         }
         rates::redistribute(&mut self.rates, &least, self.backlogged);
     }
-    /// The backlogged class of `among` that is most behind its rate.
-    fn most_behind(&self, among: u16) -> usize {
-        let mut best = among.trailing_zeros() as usize;
-        for class in bits(among & (among - 1)) {
-            if self.states[class].credit > self.states[best].credit {
-                best = class;
-            }
+    /// The class with packets that is most behind its rate, but for those of `held_up`.
+    #[inline]
+    fn most_behind(&self, held_up: u16) -> usize {
+        if held_up == 0 {
+            return self.service.most_behind(self.classes.len());
         }
-        best
-    }
-    /// Class `index` sends `bytes` on the wire: while it does, the rates of all that wait add to
-    /// what they are owed. Equation 1, with the time that the link needs for the packet. A class
-    /// that must not send yet is owed nothing. The sum over all classes stays 0.
-    fn charge(&mut self, index: usize, bytes: u64, waiting: u16) {
-        // 2^20 * 2^40 fits; a packet has at most 2^16 bytes or so.
-        let bytes = bytes.min(1 << 20);
-        let mut passed = 0;
-        for class in bits(waiting) {
-            let owed = (bytes * self.rates[class]) as i64;
-            let state = &mut self.states[class];
-            state.credit = state.credit.saturating_add(owed);
-            passed += owed;
-        }
-        let state = &mut self.states[index];
-        state.credit = state.credit.saturating_sub(passed);
+        let more = |a: usize, b: usize| if self.service.owed(b) > self.service.owed(a) { b } else { a };
+        bits(self.backlogged & !held_up).reduce(more).unwrap_or(0)
     }
 }
 
@@ -351,6 +344,7 @@ impl Discipline for Jobs {
             if self.sampled(cx, newcomer, step) {
                 verdict = Verdict::Dropped;
             }
+            self.service.set(&self.rates);
         }
         self.until_sample -= 1;
         verdict
@@ -358,11 +352,10 @@ impl Discipline for Jobs {
     fn dequeue(&mut self, cx: &mut Cx) -> Next {
         let (mut held_up, mut wait) = (0u16, None::<Instant>);
         loop {
-            let waiting = self.backlogged & !held_up;
-            if waiting == 0 {
+            if self.backlogged & !held_up == 0 {
                 return wait.map_or(Next::Idle, Next::At);
             }
-            let index = self.most_behind(waiting);
+            let index = self.most_behind(held_up);
             let before = self.classes[index].queue.backlog();
             let next = self.classes[index].queue.take(cx);
             let Next::Packet(id) = next else {
@@ -378,12 +371,16 @@ impl Discipline for Jobs {
                 let row = cx.packets.get(&id);
                 (u64::from(row.len), row.enqueued)
             };
+            let delay_ns = cx.now.since(came).as_nanos();
+            let late = self.classes[index].terms.delay_ns.is_some_and(|bound| delay_ns > bound);
+            let dies = late && self.settings.loss_first;
+            if !dies {
+                self.service.sent(index, len + u64::from(cx.link.overhead), held_up);
+            }
             self.refresh(cx, index, came.as_nanos());
             let one = Backlog { packets: 1, bytes: len };
             self.count_loss(index, less(before, self.classes[index].queue.backlog() + one));
-            let delay_ns = cx.now.since(came).as_nanos();
-            let late = self.classes[index].terms.delay_ns.is_some_and(|bound| delay_ns > bound);
-            if late && self.settings.loss_first {
+            if dies {
                 self.count_loss(index, one);
                 cx.drop(id, DropReason::Deadline);
                 continue;
@@ -393,7 +390,6 @@ impl Discipline for Jobs {
             totals.sent_packets += 1;
             totals.delay_ns = totals.delay_ns.saturating_add(delay_ns);
             totals.late += u64::from(late);
-            self.charge(index, len + u64::from(cx.link.overhead), waiting);
             return Next::Packet(id);
         }
     }
@@ -476,7 +472,7 @@ impl Discipline for Jobs {
                 return broken("a class without packets has a rate");
             }
             sum += self.rates[index];
-            credit = credit.saturating_add(state.credit);
+            credit = credit.saturating_add(self.service.owed(index));
         }
         if self.packets != packets {
             return broken("the total and the queues disagree");
