@@ -3,7 +3,7 @@
 //! The bytes of each class over each interval of the tests are compared, as shares of the link.
 //! One packet is 0.0018 of a link for three seconds. The order of departures is reported only:
 //! ns-2 prints arrivals with six digits, and lets a class send uncharged when its arithmetic
-//! finds the root overlimit by a rounding error.
+//! finds the root overlimit by a rounding error, or by the quirk that `model::ns2_cbq` explains.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,6 +15,7 @@ use weir_core::port::{Event, Port, PortConfig, Refill, WireConfig};
 use weir_core::queue::{Link, Params, Value};
 use weir_core::sched::{Class, Node, Registry};
 use weir_core::units::{Fraction, Instant, Rate};
+use weir_testkit::model::{Forgives, Ns2Sent, ns2_two_agencies};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -151,9 +152,61 @@ const FLAT: [(u64, u64); 7] = [(1, 4), (5, 8), (9, 12), (13, 16), (17, 20), (21,
 #[test]
 fn floyd_formal() {
     let off = differences("cbq-formal", &agencies("formal", 70, 30), 4, &AGENCIES);
-    // While videoB is silent ns-2 gives agency B 28.4 % for its 30 %; we give it 29.7 %.
-    let allowed = [0.01, 0.0135, 0.01, 0.01, 0.01, 0.01];
-    assert!(off.iter().zip(allowed).all(|(&off, allowed)| off < allowed), "{off:?}");
+    // From 5 to 8 s ns-2's own quirk keeps agency B at 28.4 % of its 30: see below.
+    assert!(off.iter().enumerate().all(|(n, &off)| n == 1 || off < 0.01), "{off:?}");
+}
+
+/// What the model of ns-2 sent.
+fn modelled(forgives: Forgives) -> (Vec<Ns2Sent>, Vec<Departure>) {
+    let sent = ns2_two_agencies(forgives);
+    let departure =
+        |s: &Ns2Sent| Departure { time: (s.at_s * 1e9) as u64, class: s.class, size: s.len_bytes };
+    let departures = sent.iter().map(departure).collect();
+    (sent, departures)
+}
+
+/// Packets from 5 to 8 s, while videoB is silent, that nobody was charged for.
+fn free(sent: &[Ns2Sent]) -> usize {
+    sent.iter().filter(|s| s.free && (5.0..8.0).contains(&s.at_s)).count()
+}
+
+/// The model of ns-2 sends the very packets that ns-2 sent, each when ns-2 did as far as the
+/// six digits of its trace tell; without the quirk it does not.
+#[test]
+fn ns2_is_understood_to_the_packet() {
+    let theirs = expected("cbq-formal");
+    let equal = |forgives| {
+        let (_, ours) = modelled(forgives);
+        assert!(ours.len().abs_diff(theirs.len()) < 100);
+        let same = |a: &Departure, b: &Departure| a.class == b.class && a.time.abs_diff(b.time) < 51_000;
+        ours.iter().zip(&theirs).filter(|(a, b)| same(a, b)).count()
+    };
+    assert_eq!(equal(Forgives::AtOnce), theirs.len());
+    assert!(equal(Forgives::AfterTheChoice) < theirs.len() * 9 / 10);
+}
+
+/// From 5 to 8 s ns-2 forgives dataA its debt in the midst of a search; that makes everybody wait
+/// for it, and videoA sends 16 packets that nobody is charged for. Were it settled first who sends,
+/// or nothing forgiven, agency B would get 29.3 to 29.7 % (one packet is 0.18), and there we
+/// stand within half a point.
+#[test]
+fn floyd_formal_without_the_quirk_of_ns2() {
+    let interval = AGENCIES[1];
+    let (sent, departures) = modelled(Forgives::AtOnce);
+    assert_eq!(free(&sent), 16);
+    assert!((shares(&departures, 4, interval)[3] - 0.284).abs() < 0.001);
+
+    let ours = shares(&replay("cbq-formal", &agencies("formal", 70, 30)), 4, interval);
+    for forgives in [Forgives::AfterTheChoice, Forgives::Never] {
+        let (sent, departures) = modelled(forgives);
+        let mended = shares(&departures, 4, interval);
+        println!("{interval:?} s: {ours:.3?}, ns-2 that forgives {forgives:?}: {mended:.3?}");
+        assert_eq!(free(&sent), 0);
+        assert!((mended[3] - 0.295).abs() < 0.003, "{mended:?}");
+        assert!(ours.iter().zip(&mended).all(|(a, b)| (a - b).abs() < 0.005), "{ours:?} {mended:?}");
+    }
+    let reversed = shares(&replay("cbq-formal", &agencies("formal", 30, 70)), 4, interval);
+    assert!((reversed[3] - 0.295).abs() > 0.1, "{reversed:?}");
 }
 
 #[test]
