@@ -7,7 +7,7 @@ mod fifo;
 mod flows;
 mod fq_codel;
 pub mod hfsc;
-mod jobs;
+pub mod jobs;
 mod longest;
 mod priq;
 mod qfq;

@@ -49,8 +49,12 @@ impl Bench {
     }
     /// The tree of `node` over a link of `rate`.
     pub fn over(node: &Node, rate: Rate, seed: u64) -> Self {
+        Bench::of(&Registry::builtin(), node, rate, seed)
+    }
+    /// The same, of what a registry knows.
+    pub fn of(registry: &Registry, node: &Node, rate: Rate, seed: u64) -> Self {
         let link = Link::new(rate, 0, 1514);
-        let tree = Registry::builtin().build(node, link).expect("a valid configuration");
+        let tree = registry.build(node, link).expect("a valid configuration");
         Bench { cx: Cx::new(100_000, link, seed), tree, offered: 0, dropped: Vec::new() }
     }
     /// Offers a packet of `len` bytes after `change`; `frame` counts the packets offered.

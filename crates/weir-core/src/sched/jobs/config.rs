@@ -125,6 +125,10 @@ impl Settings {
 }
 
 pub(super) fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
+    Ok(Box::new(make(node, builder)?))
+}
+
+pub(super) fn make(node: &Node, builder: &mut Builder<'_>) -> Result<Jobs, ParamError> {
     let none = Settings {
         limit: 200,
         separate: false,
@@ -180,9 +184,11 @@ pub(super) fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Di
         accounting_since_ns: 0,
         class_of,
         routes: Routes::new(&ranges),
+        elsewhere: None,
+        epoch: 0,
     };
     jobs.index();
-    Ok(Box::new(jobs))
+    Ok(jobs)
 }
 
 fn check_priority(classes: &[Class], name: &str, priority: u64) -> Result<(), ParamError> {

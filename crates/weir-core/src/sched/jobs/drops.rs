@@ -3,6 +3,7 @@
 use super::Jobs;
 use super::loss::{Candidate, Harm, least_harm};
 use super::rates::{self, ONE, bits};
+use super::sampled::{self, Facts, Live, live};
 use crate::queue::{Backlog, Cx, DropReason};
 
 impl Jobs {
@@ -123,11 +124,12 @@ impl Jobs {
     /// already, no drop from the tail can help it; then its newest packet counts, which dies if it
     /// would be late as well. (Dropping from the head, the overdue packet itself dies.)
     fn is_too_much(&self, cx: &Cx, index: usize, rate: u64) -> bool {
-        let (Some(bound_ns), Some(left_ns)) = (self.classes[index].terms.delay_ns, self.left_ns(cx, index))
+        let (Some(bound_ns), Some(left_ns)) =
+            (self.classes[index].terms.delay_ns, live!(self, cx).left_ns(index))
         else {
             return false;
         };
-        let drain = self.drain(cx, index);
+        let drain = live!(self, cx).drain(index);
         if left_ns > 0 || self.settings.drop_head {
             return left_ns == 0 || !rates::suffices(rate, drain, left_ns);
         }
@@ -158,11 +160,12 @@ impl Jobs {
     pub(super) fn drop_until_bounds_fit(&mut self, cx: &mut Cx, newcomer: usize) -> bool {
         let mut died = false;
         loop {
-            let least = self.least_rates(cx);
+            let live = live!(self, cx);
+            let least = sampled::least_rates(&live);
             let sum: u64 = least.iter().sum();
             let mut mask = 0u16;
             for class in bits(self.bounded & self.backlogged) {
-                let helps = match self.left_ns(cx, class) {
+                let helps = match live.left_ns(class) {
                     None => false,
                     Some(0) => self.is_too_much(cx, class, ONE),
                     Some(_) => sum > ONE && least[class] > self.classes[class].terms.floor,

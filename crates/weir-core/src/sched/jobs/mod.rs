@@ -36,8 +36,11 @@
 mod class;
 mod config;
 mod drops;
+#[cfg(test)]
+mod elsewhere_tests;
 mod loss;
 mod rates;
+mod sampled;
 mod service;
 #[cfg(test)]
 mod tests;
@@ -55,7 +58,9 @@ use alloc::vec::Vec;
 use class::{Class, State};
 use config::Settings;
 use loss::Account;
-use rates::{ONE, Seen, Step, bits};
+use rates::{ONE, Step, bits};
+pub use sampled::{Adjusted, Delegate, Sample, delegated};
+use sampled::{Elsewhere, Live, live};
 use service::Service;
 use weights::CLASSES;
 
@@ -93,6 +98,10 @@ struct Jobs {
     /// Index of the class for each child of `routes`, which are in the order of the file.
     class_of: Vec<usize>,
     routes: Routes,
+    /// Who adjusts the rates, if it is not done here.
+    elsewhere: Option<Elsewhere>,
+    /// Grows when rates that were asked for before are of no use any more.
+    epoch: u64,
 }
 
 impl Jobs {
@@ -178,108 +187,32 @@ impl Jobs {
     /// Answers whether the packet of row `newcomer` died.
     fn sampled(&mut self, cx: &mut Cx, newcomer: usize, step: Step) -> bool {
         let mut died = false;
-        let mut least = [0; CLASSES];
         if self.bounded & self.backlogged != 0 {
             if self.settings.exact && !cx.adopting() {
                 died = self.drop_until_bounds_fit(cx, newcomer);
             }
-            if self.is_somebody_short(cx) {
-                least = self.least_rates(cx);
-                rates::redistribute(&mut self.rates, &least, self.backlogged);
+            if self.redistribute(cx) {
                 if !self.settings.exact && !cx.adopting() {
                     died |= self.drop_what_is_short(cx, newcomer);
                     // Whoever lost a packet may need less than it was given, and others still more.
-                    if self.is_somebody_short(cx) {
-                        least = self.least_rates(cx);
-                        rates::redistribute(&mut self.rates, &least, self.backlogged);
-                    }
+                    self.redistribute(cx);
                 }
-                self.waive_floors(cx);
+                sampled::waive_floors(&live!(self, cx), &mut self.rates);
             }
         }
-        for chain in 0..self.chains.len() {
-            let members = self.chains[chain] & self.backlogged & self.rated;
-            if members & (members.wrapping_sub(1)) == 0 {
-                continue;
-            }
-            let mut loads = [0; CLASSES];
-            for class in bits(members) {
-                loads[class] = self.load(cx, class, step);
-                if self.bounded >> class & 1 == 1 {
-                    least[class] = self.least_rate(cx, class).min(self.rates[class]);
-                }
-            }
-            rates::steer(&mut self.rates, members, &loads, &least, step);
-        }
+        sampled::steer(&live!(self, cx), &mut self.rates, step);
         self.adjusted_ns = cx.now.as_nanos();
         died
     }
-    fn load(&self, cx: &Cx, index: usize, step: Step) -> u64 {
-        let state = &self.states[index];
-        let seen = Seen {
-            drain: self.drain(cx, index),
-            delay_ns: state.delay_ns.max(cx.now.as_nanos().saturating_sub(state.oldest_ns)),
-            weight: self.classes[index].in_delay_chain.weight(self.settings.shifts),
-        };
-        seen.load((step != Step::Whole).then_some(self.rates[index]))
-    }
-    /// How long the backlog of class `index` takes the whole link, in 2^-32 ns.
-    fn drain(&self, cx: &Cx, index: usize) -> u128 {
-        u128::from(self.states[index].wire_bytes) * u128::from(cx.link.per_byte().raw())
-    }
-    /// Time until the oldest packet of class `index` is late, if it has a bound; 0: it is overdue.
-    fn left_ns(&self, cx: &Cx, index: usize) -> Option<u64> {
-        let bound = self.classes[index].terms.delay_ns?;
-        let age = cx.now.as_nanos().saturating_sub(self.states[index].oldest_ns);
-        Some(bound.saturating_sub(age))
-    }
-    /// True if a bound asks for a higher rate than its class has: products only.
-    fn is_somebody_short(&self, cx: &Cx) -> bool {
-        bits(self.bounded & self.backlogged)
-            .any(|class| self.rates[class] < self.classes[class].terms.floor || self.is_late(cx, class))
-    }
-    /// True if class `index` has a delay bound and a rate too low for it, or is overdue.
-    fn is_late(&self, cx: &Cx, index: usize) -> bool {
-        self.left_ns(cx, index).is_some_and(|left_ns| {
-            left_ns == 0 || !rates::suffices(self.rates[index], self.drain(cx, index), left_ns)
-        })
-    }
-    /// The least rate of class `index`; the whole link if it is overdue.
-    fn least_rate(&self, cx: &Cx, index: usize) -> u64 {
-        let floor = self.classes[index].terms.floor;
-        match self.left_ns(cx, index) {
-            None => floor,
-            Some(0) => ONE,
-            Some(left_ns) => floor.max(rates::least(self.drain(cx, index), left_ns)),
+    /// Gives classes that are short what others can spare; false if nobody is.
+    fn redistribute(&mut self, cx: &Cx) -> bool {
+        let live = live!(self, cx);
+        let short = sampled::is_somebody_short(&live, &self.rates);
+        if short {
+            let least = sampled::least_rates(&live);
+            rates::redistribute(&mut self.rates, &least, self.backlogged);
         }
-    }
-    /// The least rate of every class; the overdue ones ask for equal parts of the link.
-    /// [QOSBOX section 2.4, compute_min_rates]
-    fn least_rates(&self, cx: &Cx) -> [u64; CLASSES] {
-        let mut least = [0; CLASSES];
-        let mut overdue = 0u16;
-        for class in bits(self.bounded & self.backlogged) {
-            least[class] = self.least_rate(cx, class);
-            overdue |= u16::from(self.left_ns(cx, class) == Some(0)) << class;
-        }
-        for class in bits(overdue) {
-            least[class] = ONE / u64::from(overdue.count_ones());
-        }
-        least
-    }
-    /// Where a delay bound cannot hold beside the least rates of others, and no more may die for
-    /// it, the least rates give way: an overdue class has the link. [QOSBOX section 2.4]
-    fn waive_floors(&mut self, cx: &Cx) {
-        if !bits(self.bounded & self.backlogged).any(|class| self.is_late(cx, class)) {
-            return;
-        }
-        let mut least = self.least_rates(cx);
-        for class in bits(self.bounded & self.backlogged) {
-            if self.classes[class].terms.delay_ns.is_none() {
-                least[class] = 0;
-            }
-        }
-        rates::redistribute(&mut self.rates, &least, self.backlogged);
+        short
     }
     /// The class with packets that is most behind its rate, but for those of `held_up`.
     #[inline]
@@ -338,10 +271,15 @@ impl Discipline for Jobs {
             rates::reset(&mut self.rates, self.backlogged);
             (self.rated, step) = (self.backlogged, Step::Whole);
             self.until_sample = 0;
+            self.epoch += 1;
         }
         if self.until_sample == 0 {
             self.until_sample = self.settings.sample;
-            if self.sampled(cx, newcomer, step) {
+            let died = match self.elsewhere.take_if(|_| step != Step::Whole) {
+                Some(elsewhere) => self.sampled_elsewhere(cx, elsewhere, newcomer),
+                None => self.sampled(cx, newcomer, step),
+            };
+            if died {
                 verdict = Verdict::Dropped;
             }
             self.service.set(&self.rates);
@@ -415,6 +353,7 @@ impl Discipline for Jobs {
                 self.states.iter_mut().for_each(|state| state.account = Account::default());
             }
             self.settings = settings;
+            self.epoch += 1;
             self.until_sample = self.until_sample.min(self.settings.sample - 1);
             return Ok(());
         }
@@ -435,6 +374,7 @@ impl Discipline for Jobs {
         self.classes[index].queue.reconfigure_queue(cx, class, params, ENTRY.params)?;
         self.refresh_all(cx);
         self.classes[index].terms = terms;
+        self.epoch += 1;
         self.index();
         Ok(())
     }

@@ -13,15 +13,15 @@ use std::format;
 use std::vec;
 use std::vec::Vec;
 
-const SECOND: u64 = 1_000_000_000;
+pub(super) const SECOND: u64 = 1_000_000_000;
 
-fn real(x: f64) -> Value {
+pub(super) fn real(x: f64) -> Value {
     Value::Real(Fixed::from_raw((x * 4_294_967_296.0) as i64))
 }
-fn fraction(x: f64) -> Value {
+pub(super) fn fraction(x: f64) -> Value {
     Value::Fraction(Fraction::ratio((x * 1e9) as u64, 1_000_000_000))
 }
-fn ms(n: u64) -> Value {
+pub(super) fn ms(n: u64) -> Value {
     Value::Time(Duration::from_millis(n))
 }
 fn mbps(x: f64) -> Value {
@@ -29,7 +29,7 @@ fn mbps(x: f64) -> Value {
 }
 
 /// Classes c0, c1, ... of priorities 0, 1, ...
-fn jobs(params: &[(&'static str, Value)], classes: &[&[(&'static str, Value)]]) -> Node {
+pub(super) fn jobs(params: &[(&'static str, Value)], classes: &[&[(&'static str, Value)]]) -> Node {
     let mut node = node("jobs", params);
     for (n, terms) in classes.iter().enumerate() {
         let mut class = class(&format!("c{n}"), terms);
@@ -41,34 +41,34 @@ fn jobs(params: &[(&'static str, Value)], classes: &[&[(&'static str, Value)]]) 
 
 /// A source of `len` bytes at `bps` into one leaf.
 #[derive(Clone, Copy)]
-struct Source {
-    leaf: u32,
-    len: u32,
-    bps: u64,
+pub(super) struct Source {
+    pub(super) leaf: u32,
+    pub(super) len: u32,
+    pub(super) bps: u64,
     /// Packets at once; the rate is the mean.
-    burst: u32,
-    from_ns: u64,
-    to_ns: u64,
+    pub(super) burst: u32,
+    pub(super) from_ns: u64,
+    pub(super) to_ns: u64,
 }
 
-fn source(leaf: u32, len: u32, mbps: f64) -> Source {
+pub(super) fn source(leaf: u32, len: u32, mbps: f64) -> Source {
     Source { leaf, len, bps: (mbps * 1e6) as u64, burst: 1, from_ns: 0, to_ns: u64::MAX }
 }
 
 /// What happened in one window to one class.
 #[derive(Clone, Copy, Default, Debug)]
-struct Cell {
+pub(super) struct Cell {
     offered: u64,
     sent: u64,
     dropped: u64,
     packets: u64,
     dropped_packets: u64,
     delay_ns: u64,
-    longest_ns: u64,
+    pub(super) longest_ns: u64,
 }
 
 impl Cell {
-    fn delay(&self) -> f64 {
+    pub(super) fn delay(&self) -> f64 {
         self.delay_ns as f64 / self.packets as f64 / 1e6
     }
     fn loss(&self) -> f64 {
@@ -80,10 +80,19 @@ impl Cell {
 }
 
 /// `seconds` of `sources` through `node` over `bps`; windows of `window_ns`, then classes.
-fn run(node: &Node, bps: u64, sources: &[Source], seconds: u64, window_ns: u64) -> Vec<Vec<Cell>> {
-    let mut bench = Bench::over(node, Rate::from_bps(bps), 1);
+pub(super) fn run(node: &Node, bps: u64, sources: &[Source], seconds: u64, window_ns: u64) -> Vec<Vec<Cell>> {
+    run_on(Bench::over(node, Rate::from_bps(bps), 1), node.classes.len(), sources, seconds, window_ns)
+}
+
+pub(super) fn run_on(
+    mut bench: Bench,
+    classes: usize,
+    sources: &[Source],
+    seconds: u64,
+    window_ns: u64,
+) -> Vec<Vec<Cell>> {
     let end = seconds * SECOND;
-    let mut table = vec![vec![Cell::default(); node.classes.len()]; (end / window_ns) as usize + 2];
+    let mut table = vec![vec![Cell::default(); classes]; (end / window_ns) as usize + 2];
     let mut random = Random::new(5);
     let gap = |s: &Source| u64::from(s.len * s.burst) * 8 * SECOND / s.bps;
     let mut due: Vec<u64> = sources.iter().map(|s| s.from_ns + random.below(gap(s))).collect();
@@ -129,7 +138,7 @@ fn run(node: &Node, bps: u64, sources: &[Source], seconds: u64, window_ns: u64) 
 }
 
 /// One window over everything after `skip` windows.
-fn total(table: &[Vec<Cell>], skip: usize) -> Vec<Cell> {
+pub(super) fn total(table: &[Vec<Cell>], skip: usize) -> Vec<Cell> {
     let mut sum = vec![Cell::default(); table[0].len()];
     for row in &table[skip..] {
         for (sum, cell) in sum.iter_mut().zip(row) {
@@ -155,7 +164,7 @@ fn near(value: f64, expected: f64, relative: f64) -> bool {
     (value / expected - 1.0).abs() <= relative
 }
 
-const HALF: u64 = SECOND / 2;
+pub(super) const HALF: u64 = SECOND / 2;
 /// Four constant sources of 2.6 Mbit/s for a link of 10.
 fn four(mbps: f64) -> Vec<Source> {
     (0..4).map(|leaf| source(leaf, 500, mbps)).collect()

@@ -1,0 +1,180 @@
+//! J33: rates that are adjusted by another thread.
+
+use super::tests::{Cell, HALF, SECOND, Source, fraction, jobs, ms, real, run_on, source, total};
+use super::{Adjusted, Delegate, Sample, delegated};
+use crate::queue::Value;
+use crate::sched::testing::Bench;
+use crate::sched::{Build, Entry, Registry};
+use crate::units::{Fixed, Rate};
+use std::boxed::Box;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::{format, thread, vec, vec::Vec};
+
+/// A thread that adjusts. What it has made is taken up `LAG` polls after it was asked for, however
+/// quick or slow the thread is, so that a run can be repeated.
+struct Thread<const LAG: u32> {
+    to: Sender<Sample>,
+    from: Receiver<Adjusted>,
+    left: Option<u32>,
+}
+
+impl<const LAG: u32> Thread<LAG> {
+    fn new() -> Self {
+        let ((to, samples), (results, from)) = (channel::<Sample>(), channel());
+        thread::spawn(move || {
+            for sample in samples {
+                if results.send(sample.adjust()).is_err() {
+                    return;
+                }
+            }
+        });
+        Thread { to, from, left: None }
+    }
+}
+
+impl<const LAG: u32> Delegate for Thread<LAG> {
+    fn start(&mut self, sample: Sample) {
+        assert!(self.left.replace(LAG).is_none(), "one at a time");
+        self.to.send(sample).expect("the thread lives");
+    }
+    fn finished(&mut self) -> Option<Adjusted> {
+        self.left = match self.left? {
+            0 => return self.left.take().and_then(|_| self.from.recv().ok()),
+            n => Some(n - 1),
+        };
+        None
+    }
+}
+
+/// Takes samples and never answers.
+struct Silent;
+impl Delegate for Silent {
+    fn start(&mut self, _: Sample) {}
+    fn finished(&mut self) -> Option<Adjusted> {
+        None
+    }
+}
+
+fn registry(build: Build) -> Registry {
+    let mut registry = Registry::builtin();
+    let jobs = *registry.find("jobs").expect("it is built in");
+    registry.register(Entry { build: Some(build), ..jobs });
+    registry
+}
+fn thread<const LAG: u32>() -> Registry {
+    registry(|node, builder| delegated(node, builder, Box::new(Thread::<LAG>::new())))
+}
+
+/// The classes of the paper's table 1 under load, for four seconds.
+fn table_1(registry: &Registry, params: &[(&'static str, Value)]) -> Vec<Vec<Cell>> {
+    let chain = [("rdc", real(2.0)), ("rlc", real(2.0))];
+    let first = [("adc", ms(8)), ("alc", fraction(0.01))];
+    let params: Vec<_> = [("qlimit", Value::Count(200))].iter().chain(params).cloned().collect();
+    let node = jobs(&params, &[&first, &chain, &chain, &[]]);
+    let sources =
+        [source(0, 1000, 13.0), source(1, 1500, 58.0), source(2, 1500, 24.0), source(3, 1500, 12.0)];
+    let bench = Bench::of(registry, &node, Rate::from_mbps(100), 1);
+    run_on(bench, 4, &sources, 4, HALF)
+}
+
+fn ratios(table: &[Vec<Cell>]) -> [f64; 2] {
+    let cells = total(table, 1);
+    [cells[2].delay() / cells[1].delay(), cells[3].delay() / cells[2].delay()]
+}
+
+/// The tolerance of sampling (J27): delays within 15 % of those with rates adjusted in place, at
+/// every arrival; the class with a bound keeps it.
+#[test]
+fn j33_another_thread_may_adjust_the_rates() {
+    let here = table_1(&Registry::builtin(), &[]);
+    let expected = ratios(&here);
+    let holds = |table: &[Vec<Cell>]| {
+        ratios(table).iter().zip(expected).all(|(r, e)| (r / e - 1.0).abs() < 0.15)
+            && table[1..].iter().all(|row| row[0].longest_ns <= 8_500_000)
+    };
+    assert!(holds(&here));
+    for (registry, params) in [
+        (thread::<0>(), vec![]),
+        (thread::<1>(), vec![]),
+        (thread::<10>(), vec![]),
+        (thread::<1>(), vec![("sample", Value::Count(10))]),
+        (thread::<5>(), vec![("exact-drops", Value::Flag)]),
+    ] {
+        let table = table_1(&registry, &params);
+        assert!(holds(&table), "{params:?}: {:?} {expected:?}", ratios(&table));
+    }
+}
+
+/// Where all classes have packets all the time nothing is reset, and the rates follow the load by
+/// feedback alone: the same tolerance half a second after the load has turned.
+#[test]
+fn j33_another_thread_follows_the_load() {
+    let after_the_turn = |registry: &Registry| {
+        let chain = [("rdc", real(2.0)), ("rlc", real(2.0))];
+        let node = jobs(&[("qlimit", Value::Count(100))], &[&chain, &chain, &[]]);
+        let turn = 2 * SECOND;
+        let sources = [
+            source(0, 500, 5.0),
+            Source { to_ns: turn, ..source(1, 500, 9.0) },
+            Source { from_ns: turn, ..source(1, 500, 3.0) },
+            Source { to_ns: turn, ..source(2, 500, 3.0) },
+            Source { from_ns: turn, ..source(2, 500, 9.0) },
+        ];
+        let table = run_on(Bench::of(registry, &node, Rate::from_mbps(10), 1), 3, &sources, 5, HALF);
+        let cells = total(&table[..10], 5);
+        [cells[1].delay() / cells[0].delay(), cells[2].delay() / cells[1].delay()]
+    };
+    let here = after_the_turn(&Registry::builtin());
+    assert!(here.iter().all(|r| (r / 2.0 - 1.0).abs() < 0.1), "{here:?}");
+    let holds = |ratios: [f64; 2]| ratios.iter().zip(here).all(|(r, h)| (r / h - 1.0).abs() < 0.15);
+    for registry in [thread::<0>(), thread::<1>(), thread::<10>(), thread::<30>()] {
+        let ratios = after_the_turn(&registry);
+        assert!(holds(ratios), "{ratios:?} {here:?}");
+    }
+    // Reversed: nobody adjusts.
+    let silent = registry(|node, builder| delegated(node, builder, Box::new(Silent)));
+    let ratios = after_the_turn(&silent);
+    assert!(!holds(ratios), "{ratios:?}");
+}
+
+/// Without bounds nothing dies on the way, so a delegate without lag decides the same, packet by
+/// packet; one with lag does not.
+#[test]
+fn j33_a_delegate_without_lag_is_the_same_discipline() {
+    let chains = |registry: &Registry| {
+        let chain = [("rdc", Value::Real(Fixed::from_int(3))), ("rlc", real(2.0))];
+        let node = jobs(&[("qlimit", Value::Count(60))], &[&chain, &chain, &[]]);
+        let sources = [source(0, 700, 5.0), source(1, 300, 4.0), source(2, 1200, 6.0)];
+        let table = run_on(Bench::of(registry, &node, Rate::from_mbps(10), 1), 3, &sources, 3, HALF);
+        format!("{table:?}")
+    };
+    let here = chains(&Registry::builtin());
+    assert_eq!(here, chains(&thread::<0>()));
+    assert_ne!(here, chains(&thread::<7>()));
+    assert_eq!(chains(&thread::<7>()), chains(&thread::<7>()), "and it can be repeated");
+}
+
+/// A class that comes or goes while a sample is on its way makes the answer worthless; so does a
+/// promise that changes.
+#[test]
+fn j33_rates_for_others_are_forgotten() {
+    let node = jobs(&[], &[&[("rdc", real(2.0))], &[("rdc", real(2.0))], &[]]);
+    let mut bench = Bench::of(&thread::<1>(), &node, Rate::from_mbps(10), 1);
+    for round in 0..400u32 {
+        let (arrivals, departures) = (round * 7 % 5, round * 3 % 4);
+        for n in 0..arrivals {
+            bench.offer(100 + n * 200, |m| m.leaf = (round / 3 + n) % 3);
+        }
+        for _ in 0..departures {
+            if let Some(meta) = bench.serve() {
+                bench.pass(meta.len);
+            }
+        }
+        if round % 29 == 0 {
+            let params = crate::queue::Params::new().with("rdc", real(f64::from(1 + round % 3)));
+            bench.tree.discipline.reconfigure(&mut bench.cx, "c0", &params).expect("a right factor");
+        }
+        // The rates of those that wait add up to the link, whatever came back.
+        bench.check();
+    }
+}
