@@ -102,8 +102,10 @@ impl Tournament {
     #[cold]
     fn rebase(&mut self) {
         let least = self.keys.iter().copied().min().unwrap_or(0);
-        self.base = least.saturating_sub(self.far() / 2);
         let far = self.far();
+        // No further than the words reach to the last key: `base + offset` is a key, and one below
+        // the base is as far from it as one above all words.
+        self.base = least.saturating_sub(far / 2).min(ABSENT - 1 - far);
         for slot in 0..self.keys.len() {
             let word = match self.keys[slot] {
                 ABSENT => ABSENT,
@@ -138,6 +140,7 @@ impl Tournament {
 mod tests {
     use super::*;
     use crate::Random;
+    use std::collections::BTreeSet;
 
     /// Near keys, keys at the end of time, and keys too far apart for one base.
     #[test]
@@ -164,6 +167,43 @@ mod tests {
                 let least = present.min().map(|(k, i)| (i as u32, k));
                 assert_eq!(tree.min(), least, "seed {seed}, {slots} slots, 2^{range_log2}");
                 assert_eq!(tree.get(slot as u32), model[slot], "seed {seed}");
+            }
+        }
+    }
+
+    /// Keys at both ends of time and in the middle, one after another, against an ordered map.
+    #[test]
+    fn keys_may_lie_anywhere() {
+        for (slots, seed) in [1usize, 2, 3, 8, 64, 100].into_iter().flat_map(|n| (0..4).map(move |s| (n, s)))
+        {
+            let (mut random, mut tree) = (Random::new(seed), Tournament::new(slots));
+            let (mut model, mut keys) = (BTreeSet::new(), std::vec![None; slots]);
+            let mut middle = 0u64;
+            for _ in 0..2_000 {
+                if random.below(50) == 0 {
+                    middle = [0, 1 << 63, u64::MAX, random.below(u64::MAX)][random.below(4) as usize];
+                }
+                let slot = random.below(slots as u64) as usize;
+                let near = random.below(u64::MAX) >> random.below(64);
+                let key = match random.below(6) {
+                    0 => None,
+                    1 => Some(u64::MAX),
+                    2 | 3 => Some(middle.saturating_add(near)),
+                    _ => Some(middle.saturating_sub(near)),
+                };
+                if let Some(old) = keys[slot] {
+                    model.remove(&(old, slot as u32));
+                }
+                // The greatest counts as the one below it.
+                keys[slot] = key.map(|k| k.min(u64::MAX - 1));
+                match key {
+                    Some(key) => tree.set(slot as u32, key),
+                    None => tree.remove(slot as u32),
+                }
+                model.extend(keys[slot].map(|key| (key, slot as u32)));
+                let least = model.first().map(|&(key, slot)| (slot, key));
+                assert_eq!(tree.min(), least, "seed {seed}, {slots} slots");
+                assert_eq!(tree.get(slot as u32), keys[slot], "seed {seed}, {slots} slots");
             }
         }
     }
