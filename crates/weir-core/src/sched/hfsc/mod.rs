@@ -285,7 +285,7 @@ impl Hfsc {
     fn leave(&mut self, class: usize, now: Instant) {
         if self.classes[class].active {
             if self.share.takes_part(class + 1) {
-                self.share.charge(class + 1, 0, true, now);
+                self.share.charge(class + 1, 0, false, true, now);
             }
             self.forget(class);
         }
@@ -319,7 +319,7 @@ impl Hfsc {
         }
         let head = c.queue.as_mut().map_or(Head::Idle, |queue| queue.head(cx));
         // Bytes by either criterion count for sharing.
-        self.share.charge(class + 1, bytes, head == Head::Idle, cx.now);
+        self.share.charge(class + 1, bytes, !real_time, head == Head::Idle, cx.now);
         match head {
             Head::Idle => self.forget(class),
             head => self.learn(class, head, cx.now),

@@ -6,8 +6,8 @@
 //! of its active children's.
 //!
 //! Virtual times are words in units of 2^-8 ns. Active siblings lie a packet's time at the slowest
-//! rate apart at most, three days for 64 KB at 2 bit/s; a word has room for two years, and what a
-//! group has behind it is taken off before it is full.
+//! rate apart at most, three days for 64 KB at 2 bit/s, unless real time brings one far ahead; a
+//! word has room for two years, and what a group has behind it is taken off before it is full.
 
 use super::curve::{CLOCK, Runtime, Slopes, VIRTUAL};
 use crate::sched::tournament::Tournament;
@@ -98,6 +98,8 @@ struct Group {
     /// Greatest virtual time in this period. It may be that of a child gone passive: it then
     /// still bounds the distance between any two, since the others only catch up.
     greatest: u64,
+    /// The same of children that had their turn: real time takes no turns.
+    reached: u64,
     /// Where the next period starts.
     next_start: u64,
 }
@@ -157,6 +159,7 @@ impl ShareTree {
             active: 0,
             least: 0,
             greatest: 0,
+            reached: 0,
             next_start: 0,
         };
         ShareTree { nodes, groups: members.into_iter().map(group).collect() }
@@ -233,13 +236,16 @@ impl ShareTree {
         if group.active == 0 {
             // A period of the parent begins, where the one before it ended.
             group.least = 0;
-            group.greatest = group.next_start;
+            (group.greatest, group.reached) = (group.next_start, group.next_start);
         }
         group.active += 1;
         // The middle between the least and the greatest keeps any two within a constant of
         // each other, however many there are [HFSC97 section 4.2].
         let middle = (group.least + group.greatest) >> 1;
         let virtual_time = if group.least > 0 { middle } else { group.greatest };
+        // But nobody need wait for a class that real time has brought far ahead.
+        let first = group.fit.min().map_or(0, |(_, virtual_time)| virtual_time);
+        let virtual_time = virtual_time.min(group.reached.max(first));
         // What it had in this same period still counts: it may be ahead. What it had in another is
         // behind where this one began.
         n.virtual_time = n.virtual_time.max(virtual_time);
@@ -275,10 +281,6 @@ impl ShareTree {
             group.unfit.remove(n.slot);
         }
         group.fit.set(n.slot, n.virtual_time);
-        if n.virtual_time >= FAR {
-            let group = n.group as usize;
-            self.move_back(group);
-        }
     }
 
     /// Takes off the virtual times of a group what all its active members have behind them.
@@ -287,26 +289,31 @@ impl ShareTree {
         let group = &mut self.groups[group];
         let members = group.members.iter().map(|&member| &self.nodes[member as usize]);
         let least = members.filter(|n| n.is_active()).map(|n| n.virtual_time).min();
-        let by = least.unwrap_or(0).saturating_sub(NEAR);
+        // Those below the least time of the last choice are lifted to it in any case.
+        let by = least.unwrap_or(group.next_start).max(group.least).saturating_sub(NEAR);
+        // Somebody whom real time has brought 104 days ahead is not kept back for longer, and as
+        // much must pass until this is done again.
+        let back = |virtual_time: u64| virtual_time.saturating_sub(by).min(FAR / 2);
         for &member in &group.members {
             let n = &mut self.nodes[member as usize];
-            // Somebody who is two years ahead is not kept back for longer.
-            n.virtual_time = n.virtual_time.saturating_sub(by).min(FAR - 1);
+            n.virtual_time = back(n.virtual_time);
             n.curve.advance(by, n.virtual_time, n.total);
             if group.fit.get(n.slot).is_some() {
                 group.fit.set(n.slot, n.virtual_time);
             }
         }
         if group.least > 0 {
-            group.least = group.least.saturating_sub(by).max(1);
+            group.least = back(group.least).max(1);
         }
-        group.greatest = group.greatest.saturating_sub(by).min(FAR - 1);
-        group.next_start = group.next_start.saturating_sub(by).min(FAR - 1);
+        group.greatest = back(group.greatest);
+        group.reached = back(group.reached);
+        group.next_start = back(group.next_start);
     }
 
-    /// A leaf has had `bytes`; `leaves` if it has nothing more to send.
+    /// A leaf has had `bytes`, `in_turn` if it was chosen here; `leaves` if it has nothing more to
+    /// send.
     #[inline]
-    pub(super) fn charge(&mut self, leaf: usize, bytes: u64, mut leaves: bool, now: Instant) {
+    pub(super) fn charge(&mut self, leaf: usize, bytes: u64, in_turn: bool, mut leaves: bool, now: Instant) {
         let mut node = leaf;
         while node != ROOT {
             let n = &mut self.nodes[node];
@@ -331,6 +338,10 @@ impl ShareTree {
                 n.own_fit = limit.fit(n.total, now);
             }
             group.greatest = group.greatest.max(n.virtual_time);
+            if in_turn {
+                group.reached = group.reached.max(n.virtual_time);
+            }
+            let far = n.virtual_time >= FAR;
             if leaves {
                 n.active -= 1;
                 leaves = n.active == 0;
@@ -345,6 +356,10 @@ impl ShareTree {
                 }
             } else {
                 self.place(node, now);
+            }
+            if far {
+                let group = self.nodes[node].group as usize;
+                self.move_back(group);
             }
             node = parent;
         }

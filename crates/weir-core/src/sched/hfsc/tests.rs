@@ -287,3 +287,68 @@ fn a08_a_class_that_may_not_send_can_be_flushed() {
     assert_eq!(rig.hfsc.dequeue(&mut rig.cx), Next::Idle);
     rig.hfsc.check(&rig.cx).unwrap();
 }
+/// A class that real time serves while its upper limit keeps it from sharing, at the least weight
+/// there is: its virtual time runs over its word though it never has a turn by it. A class that
+/// joins its siblings then shares with those who share.
+#[test]
+fn virtual_time_runs_over_outside_the_turns_too() {
+    let ls = |bps| Params::new().with("ls", linear(bps));
+    let mut rig = Rig::new(&[
+        ("fast", None, ls(0).with("rt", linear(9_000_000)).with("ul", linear(2))),
+        ("a", None, ls(1_000_000)),
+        ("b", None, ls(1_000_000)),
+    ]);
+    for n in 0..60 {
+        rig.put(0, ["fast", "a"][n % 2], 1_500);
+    }
+    let (joins_ns, mut joined, mut bytes) = (30_000_000_000, false, [0u64; 3]);
+    while let Some((start, end, leaf, len)) = rig.send(joins_ns + 2_000_000_000) {
+        bytes[leaf] += u64::from(len);
+        rig.put(end, ["fast", "a", "b"][leaf], 1_500);
+        if start >= joins_ns && !joined {
+            (joined, bytes) = (true, [0; 3]);
+            for _ in 0..10 {
+                rig.put(end, "b", 1_500);
+            }
+        }
+    }
+    assert!(bytes[0].abs_diff(9_000_000 / 8 * 2) < 10_000, "{bytes:?}");
+    assert!(bytes[1] > 0 && bytes[1].abs_diff(bytes[2]) < 10_000, "{bytes:?}");
+}
+
+/// A voice class whose guarantee is many times its weight is served by real time, and its virtual
+/// time runs ahead. Another class that comes later shares from the first packet with those who
+/// share; that voice is ahead is no affair of its.
+#[test]
+fn who_joins_does_not_wait_for_a_class_that_real_time_serves() {
+    let ls = |bps| Params::new().with("ls", linear(bps));
+    for greedy in [false, true] {
+        let mut rig = Rig::new(&[
+            ("voice", None, ls(64_000).with("rt", linear(2_000_000))),
+            ("bulk", None, ls(1_000_000)),
+            ("web", None, ls(1_000_000)),
+        ]);
+        for _ in 0..20 {
+            rig.put(0, "bulk", 1_500);
+        }
+        // 2 Mbit/s, a packet at a time, or one waiting always.
+        let (mut voice_ns, joins_ns, mut joined, mut bytes) = (0, 20_000_000_000, false, [0u64; 3]);
+        while let Some((start, end, leaf, len)) = rig.send(joins_ns + 2_000_000_000) {
+            bytes[leaf] += u64::from(len);
+            if leaf > 0 {
+                rig.put(end, ["", "bulk", "web"][leaf], 1_500);
+            }
+            if voice_ns <= end {
+                voice_ns = voice_ns.max(start) + if greedy { 700_000 } else { 800_000 };
+                rig.put(end, "voice", 200);
+            }
+            if start >= joins_ns && !joined {
+                (joined, bytes) = (true, [0; 3]);
+                for _ in 0..20 {
+                    rig.put(end, "web", 1_500);
+                }
+            }
+        }
+        assert!(bytes[1] > 0 && bytes[1].abs_diff(bytes[2]) < 10_000, "greedy {greedy}: {bytes:?}");
+    }
+}
