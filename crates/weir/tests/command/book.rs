@@ -158,26 +158,47 @@ fn configurations_in_the_book_are_usable() {
     assert!(shown >= 6, "{shown}");
 }
 
+/// What the headings of a page are called in links, as mdBook makes it.
+fn anchors(page: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(page).unwrap();
+    let outside_code = text.split("\n```").step_by(2).flat_map(str::lines);
+    let headings = outside_code.filter_map(|line| line.strip_prefix('#'));
+    let name = |heading: &str| -> String {
+        let kept = |c: char| match c {
+            c if c.is_alphanumeric() || c == '_' || c == '-' => Some(c.to_ascii_lowercase()),
+            c if c.is_whitespace() => Some('-'),
+            _ => None,
+        };
+        heading.trim_start_matches('#').trim().chars().filter_map(kept).collect()
+    };
+    headings.map(name).collect()
+}
+
 #[test]
 fn links_lead_to_files() {
     let mut pages = files("book/src", "md");
     pages.extend(files("book/src/disciplines", "md"));
     pages.extend([source("README.md"), source("ARCHITECTURE.md")].map(PathBuf::from));
-    let mut links = 0;
+    let (mut links, mut anchored) = (0, 0);
     for page in pages {
         let text = std::fs::read_to_string(&page).unwrap();
         let links_of_page = text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap());
         let included = text.split("{{#include ").skip(1).map(|rest| rest.split('}').next().unwrap());
         for target in links_of_page.chain(included) {
-            let file = target.split('#').next().unwrap();
-            if target.contains("://") || file.is_empty() || file.contains(char::is_whitespace) {
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            if target.contains("://") || target.contains(char::is_whitespace) {
                 continue;
             }
             links += 1;
-            assert!(page.parent().unwrap().join(file).exists(), "{}: {target}", page.display());
+            let to = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+            assert!(to.exists(), "{}: {target}", page.display());
+            if !heading.is_empty() {
+                anchored += 1;
+                assert!(anchors(&to).contains(&heading.to_string()), "{}: {target}", page.display());
+            }
         }
     }
-    assert!(links > 100, "{links}");
+    assert!(links > 100 && anchored > 20, "{links} {anchored}");
 }
 
 /// Every command of the language is on its page, and every way to write an interface's own options.
