@@ -341,7 +341,8 @@ impl Hfsc {
     /// become so, and is the only one, is not put among them first.
     #[inline]
     fn eligible(&mut self, cx: &mut Cx) -> Option<usize> {
-        let (now_ns, mut only) = (cx.now.as_nanos(), None);
+        // The greatest key stands for the end of time, which does not come.
+        let (now_ns, mut only) = (cx.now.as_nanos().min(u64::MAX - 2), None);
         while let Some((slot, at)) = self.waiting.min()
             && at <= now_ns
         {

@@ -280,12 +280,15 @@ fn wrong_curves_are_refused() {
 /// A rate of 0 waits for ever and says so; its packets can still be flushed (A08).
 #[test]
 fn a08_a_class_that_may_not_send_can_be_flushed() {
-    let mut rig = Rig::new(&[("a", None, Params::new().with("rt", curve(0, 0, 0)))]);
-    rig.put(0, "a", 100);
-    assert_eq!(rig.hfsc.dequeue(&mut rig.cx), Next::At(Instant::NEVER));
-    rig.hfsc.flush(&mut rig.cx, DropReason::Flush);
-    assert_eq!(rig.hfsc.dequeue(&mut rig.cx), Next::Idle);
-    rig.hfsc.check(&rig.cx).unwrap();
+    // For ever is for ever, also in the last nanosecond there is.
+    for now_ns in [0, u64::MAX - 1] {
+        let mut rig = Rig::new(&[("a", None, Params::new().with("rt", curve(0, 0, 0)))]);
+        rig.put(now_ns, "a", 100);
+        assert_eq!(rig.hfsc.dequeue(&mut rig.cx), Next::At(Instant::NEVER));
+        rig.hfsc.flush(&mut rig.cx, DropReason::Flush);
+        assert_eq!(rig.hfsc.dequeue(&mut rig.cx), Next::Idle);
+        rig.hfsc.check(&rig.cx).unwrap();
+    }
 }
 /// A class that real time serves while its upper limit keeps it from sharing, at the least weight
 /// there is: its virtual time runs over its word though it never has a turn by it. A class that
