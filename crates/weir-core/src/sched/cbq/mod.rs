@@ -20,7 +20,7 @@
 //! for enters the average whole. `minburst` concerns only classes that may not borrow, since others
 //! do not wait by themselves. Under formal and ancestor-only a class that is held back keeps its
 //! turn, so that excess bandwidth follows the weights too.
-//! Cost: the same whatever the number of classes without packets; a class, 300 bytes and its
+//! Cost: the same whatever the number of classes without packets; a class, 400 bytes and its
 //! queue.
 //! Guarantees (tests of this folder): `a20` a class that is always backlogged gets its share;
 //! `a21` equal priorities share by weight whatever the packet sizes; `a22` the rules agree on

@@ -12,13 +12,16 @@
 //! Where we differ, and why: any depth and number of classes, by winner trees instead of sorted
 //! lists; the upper limit has an exact time instead of a tick, and lets a class that was late
 //! catch up on two packets only, so that it holds over every interval; `bandwidth` sets both the
-//! real-time and the link-share curve.
+//! real-time and the link-share curve; who joins in link sharing does not wait for a class that
+//! real time has brought far ahead in virtual time.
 //! Cost: O(log n) in the classes for guarantees, O(depth log children) for sharing; 650 bytes a
 //! class.
 //! Guarantees: when the real-time curves fit the link, no packet leaves later than its deadline
 //! and one packet's time (`deadlines_hold`); a class's service is below its upper limit and two
 //! packets over every interval (`the_upper_limit_holds_over_every_interval`); shares follow the
-//! link-share curves (`shares_follow_the_curves`); work conserving without upper limits.
+//! link-share curves (`shares_follow_the_curves`), from a class's first packet on
+//! (`who_joins_does_not_wait_for_a_class_that_real_time_serves`); work conserving without upper
+//! limits (`bandwidth_is_work_conserving`).
 
 mod curve;
 mod options;
