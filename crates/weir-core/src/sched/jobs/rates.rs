@@ -208,6 +208,8 @@ impl Sharing {
 }
 
 /// Adjusts the rates of the backlogged members of one chain, whose sum stays. See above.
+// Inlined by force, as `sampled::steer`: two more calls would cost an arrival 5 ns of 75.
+#[inline(always)]
 pub(super) fn steer(
     rates: &mut [u64; CLASSES],
     members: u16,

@@ -156,6 +156,7 @@ pub(super) fn waive_floors(facts: &impl Facts, rates: &mut [u64; CLASSES]) {
 }
 
 /// A step of the feedback in every chain. [QOSBOX section 2.4, adjust_rates]
+#[inline(always)]
 pub(super) fn steer(facts: &impl Facts, rates: &mut [u64; CLASSES], step: Step) {
     for &chain in facts.chains() {
         let members = chain & facts.backlogged() & facts.rated();
@@ -303,7 +304,8 @@ impl Elsewhere {
 }
 
 impl Jobs {
-    /// `sampled`, by the delegate. Answers whether the packet of row `newcomer` died.
+    /// `sampled`, by the delegate: apart from the path that almost everybody takes. Answers whether the packet of row `newcomer` died.
+    #[cold]
     pub(super) fn sampled_elsewhere(
         &mut self,
         cx: &mut Cx,
