@@ -10,11 +10,12 @@ use weir_conf::plan::Attach;
 use weir_core::classify::Classifier;
 use weir_core::port::{Port, PortConfig, WireConfig};
 use weir_core::sched::{Node, Registry};
-use weir_engine::control::Snapshot;
+use weir_engine::control::{ClassState, Snapshot};
 use weir_engine::direction::{Delay, Managed};
 use weir_engine::up::{Setup, Side, up as bring_up};
 use weir_engine::worker::Pace;
 use weir_io::PoolSize;
+use weir_scenario::report::ConditionerReport;
 
 /// Where `weir up` serves statistics unless told otherwise.
 pub const SOCKET: &str = "/run/weir.sock";
@@ -187,5 +188,13 @@ fn print_snapshot(snapshot: &Snapshot) {
             ]);
         }
         print_table(rows, 1);
+        let element = |state: &ClassState| {
+            ConditionerReport::of(
+                &state.name,
+                state.values.iter().map(|(name, value)| (name.as_str(), *value)),
+            )
+        };
+        let conditioners: Vec<ConditionerReport> = port.conditioners.iter().map(element).collect();
+        super::run::print_conditioners(&conditioners);
     }
 }

@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use weir_scenario::expect::show;
 use weir_scenario::measure::Unit;
-use weir_scenario::report::PortReport;
+use weir_scenario::report::ConditionerReport;
 use weir_scenario::{Report, Scenario, Time, plot};
 
 fn read(path: &Path) -> Result<Scenario, Failure> {
@@ -145,7 +145,7 @@ fn print_report(report: &Report) {
             ]);
         }
         print_table(rows, 1);
-        print_conditioners(port);
+        print_conditioners(&port.conditioners);
     }
     if !report.flows.is_empty() {
         out!("");
@@ -178,12 +178,13 @@ fn print_report(report: &Report) {
 /// The order in which a reader expects what a conditioner or a meter counts.
 const RESULTS: [&str; 9] = ["offered", "passed", "marked", "dropped", "in", "out", "green", "yellow", "red"];
 
-fn print_conditioners(port: &PortReport) {
-    if port.conditioners.is_empty() {
+/// What each conditioner and meter did; nothing where there are none.
+pub(super) fn print_conditioners(conditioners: &[ConditionerReport]) {
+    if conditioners.is_empty() {
         return;
     }
     let mut rows = table(&["CONDITIONER, METER", "RESULT", "PACKETS", "BYTES"]);
-    for conditioner in &port.conditioners {
+    for conditioner in conditioners {
         let counts = RESULTS.iter().filter_map(|r| conditioner.counts.get(*r).map(|count| (r, count)));
         for (row, (result, count)) in counts.enumerate() {
             let name = if row == 0 { conditioner.name.clone() } else { String::new() };

@@ -12,6 +12,9 @@ interface right bandwidth 10M priq attach bridge left
 class priq right voice NULL priority 3
 class priq right rest NULL default
 filter right voice 10.0.0.2 5001 0 0 17
+interface left
+conditioner left seen <pass>
+filter left seen 10.0.0.2 5001 0 0 17
 ";
 
 /// A process that ends with the test, whatever becomes of the test.
@@ -164,6 +167,15 @@ fn a_box_passes_traffic_counts_it_and_leaves_nothing_behind() {
     assert!(sent("rest") >= 50, "the other port, and ARP: {stats}");
     let table = weir(&["stats", "--socket", &socket]).ok();
     assert!(table.out.contains("egress right") && table.out.contains("voice"), "{}", table.out);
+    let conditioner = egress["port"]["conditioners"][0].clone();
+    assert_eq!(
+        (&conditioner["name"], &conditioner["values"]["passed"]),
+        (&"seen".into(), &50.into()),
+        "{stats}"
+    );
+    let line = table.out.lines().skip_while(|line| !line.starts_with("CONDITIONER")).nth(1).unwrap_or("");
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(words[..3], ["seen", "offered", "50"], "{}", table.out);
 
     // SIGTERM ends it in order: last figures, exit 0, no socket.
     let kill = Command::new("kill").args(["-TERM", &up.pid()]).status().unwrap();
