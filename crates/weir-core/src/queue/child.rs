@@ -109,7 +109,7 @@ impl Child {
             },
         }
     }
-    #[inline]
+    #[inline(always)]
     fn pull(&mut self, cx: &mut Cx) -> Next {
         match &mut self.queue {
             Queue::Leaf(leaf) => leaf.dequeue(cx).map_or(Next::Idle, Next::Packet),

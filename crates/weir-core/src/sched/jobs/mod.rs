@@ -58,7 +58,7 @@ use alloc::vec::Vec;
 use class::{Class, State};
 use config::Settings;
 use loss::Account;
-use rates::{ONE, Step, bits};
+use rates::{ONE, Step};
 pub use sampled::{Adjusted, Delegate, Sample, delegated};
 use sampled::{Elsewhere, Live, live};
 use service::Service;
@@ -125,6 +125,7 @@ impl Jobs {
     /// Reads again what class `index` has, after a call into its queue. `came_ns` is when a
     /// packet came that was put in or taken out: an inner discipline does not say how old its
     /// oldest is.
+    #[inline(always)]
     fn refresh(&mut self, cx: &Cx, index: usize, came_ns: u64) {
         let queue = &self.classes[index].queue;
         let state = &mut self.states[index];
@@ -214,15 +215,6 @@ impl Jobs {
         }
         short
     }
-    /// The class with packets that is most behind its rate, but for those of `held_up`.
-    #[inline]
-    fn most_behind(&self, held_up: u16) -> usize {
-        if held_up == 0 {
-            return self.service.most_behind(self.classes.len());
-        }
-        let more = |a: usize, b: usize| if self.service.owed(b) > self.service.owed(a) { b } else { a };
-        bits(self.backlogged & !held_up).reduce(more).unwrap_or(0)
-    }
 }
 
 /// What of `before` is not in `after`.
@@ -282,7 +274,7 @@ impl Discipline for Jobs {
             if died {
                 verdict = Verdict::Dropped;
             }
-            self.service.set(&self.rates);
+            self.service.set(&self.rates, self.classes.len());
         }
         self.until_sample -= 1;
         verdict
@@ -293,7 +285,7 @@ impl Discipline for Jobs {
             if self.backlogged & !held_up == 0 {
                 return wait.map_or(Next::Idle, Next::At);
             }
-            let index = self.most_behind(held_up);
+            let index = self.service.most_behind(self.classes.len(), held_up);
             let before = self.classes[index].queue.backlog();
             let next = self.classes[index].queue.take(cx);
             let Next::Packet(id) = next else {
@@ -313,7 +305,8 @@ impl Discipline for Jobs {
             let late = self.classes[index].terms.delay_ns.is_some_and(|bound| delay_ns > bound);
             let dies = late && self.settings.loss_first;
             if !dies {
-                self.service.sent(index, len + u64::from(cx.link.overhead), held_up);
+                let bytes = len + u64::from(cx.link.overhead);
+                self.service.sent(index, bytes, held_up, self.classes.len());
             }
             self.refresh(cx, index, came.as_nanos());
             let one = Backlog { packets: 1, bytes: len };

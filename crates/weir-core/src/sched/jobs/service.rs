@@ -3,21 +3,22 @@
 //!
 //! Every packet that leaves adds to what every waiting class is owed, and each dequeue asks who is
 //! owed most. So a class is not changed by the packets of others: what it is owed is its rate times
-//! the bytes that `passed`, less `had`, and is worked out where it is asked, without a branch.
+//! the bytes that `passed`, less `had`, and is worked out where it is asked. Neither that nor a
+//! change of rates has a branch a class.
 //!
-//! Units are bytes times 2^-40. Proof of range: a rate is at most 2^40 and `passed` at most 2^22,
-//! so their product is at most 2^62; what is owed is kept within 2^61 when a class joins or `passed` begins
-//! anew, and all that is sent until then adds at most 2^62 to a `had`.
+//! Units are bytes times 2^-40. Proof of range, for arithmetic that wraps: a packet counts as 2^17
+//! bytes at most, so that it adds 2^57 at most. The class that is owed most is served, so none is
+//! ever owed more than the harmonic sum of 16 such packets, 3.4 * 2^57, and none has had more than
+//! all others are owed, 2^63 less a third. `passed` stays below 2^20, and its product with a rate
+//! below 2^60.
 
 use super::rates::bits;
 use super::weights::CLASSES;
 
 /// `passed` begins anew beyond this.
-const MOST_PASSED: u64 = 1 << 22;
+const MOST_PASSED: u64 = 1 << 19;
 /// A packet counts as at most so many bytes.
-const MOST_BYTES: u64 = 1 << 20;
-/// What is owed is kept within this.
-const MOST_OWED: i64 = 1 << 61;
+const MOST_BYTES: u64 = 1 << 17;
 /// What a class that does not wait has had: it is never the one that is owed most.
 const NOT_WAITING: i64 = i64::MAX;
 
@@ -28,6 +29,8 @@ pub(super) struct Service {
     had: [i64; CLASSES],
     /// What the others are owed.
     kept: [i64; CLASSES],
+    /// All bits for a waiting class.
+    waits: [u64; CLASSES],
     /// Bytes sent since the rates were set.
     passed: u64,
     /// Sum of `rates`.
@@ -35,61 +38,77 @@ pub(super) struct Service {
 }
 
 impl Service {
-    pub const NEW: Service =
-        Service { rates: [0; CLASSES], had: [NOT_WAITING; CLASSES], kept: [0; CLASSES], passed: 0, sum: 0 };
+    /// Nobody waits, and nobody is owed anything.
+    pub const NEW: Service = Service {
+        rates: [0; CLASSES],
+        had: [NOT_WAITING; CLASSES],
+        kept: [0; CLASSES],
+        waits: [0; CLASSES],
+        passed: 0,
+        sum: 0,
+    };
+
+    /// Nobody waits: nobody is owed anything any more.
+    pub fn clear(&mut self) {
+        (self.kept, self.passed) = ([0; CLASSES], 0);
+    }
 
     /// What class `index` is owed.
     pub fn owed(&self, index: usize) -> i64 {
-        match self.had[index] {
-            NOT_WAITING => self.kept[index],
-            had => (self.rates[index] * self.passed) as i64 - had,
+        match self.waits[index] {
+            0 => self.kept[index],
+            _ => (self.rates[index].wrapping_mul(self.passed) as i64).wrapping_sub(self.had[index]),
         }
     }
 
     /// Class `index` has packets from now on, and this rate.
     #[inline]
     pub fn join(&mut self, index: usize, rate: u64) {
-        self.rates[index] = rate;
-        self.had[index] = (rate * self.passed) as i64 - self.kept[index];
+        (self.rates[index], self.waits[index]) = (rate, u64::MAX);
+        self.had[index] = (rate.wrapping_mul(self.passed) as i64).wrapping_sub(self.kept[index]);
         self.sum += rate;
     }
 
     /// Class `index` has no more packets.
     #[inline]
     pub fn leave(&mut self, index: usize) {
-        self.kept[index] = self.owed(index).clamp(-MOST_OWED, MOST_OWED);
-        self.had[index] = NOT_WAITING;
+        self.kept[index] = self.owed(index);
         self.sum -= self.rates[index];
-        self.rates[index] = 0;
+        (self.rates[index], self.waits[index], self.had[index]) = (0, 0, NOT_WAITING);
     }
 
-    /// The waiting classes have these rates from now on.
-    pub fn set(&mut self, rates: &[u64; CLASSES]) {
-        self.sum = 0;
-        for (index, rate) in rates.iter().enumerate() {
-            self.kept[index] = self.owed(index).clamp(-MOST_OWED, MOST_OWED);
-            if self.had[index] != NOT_WAITING {
-                self.had[index] = -self.kept[index];
-                self.rates[index] = *rate;
-                self.sum += rate;
-            }
+    /// The waiting ones of the first `classes` have these rates from now on; there are no others.
+    #[inline]
+    #[expect(clippy::needless_range_loop, reason = "iterators over four arrays cost a branch a class here")]
+    pub fn set(&mut self, rates: &[u64; CLASSES], classes: usize) {
+        let passed = core::mem::take(&mut self.passed);
+        let mut sum = 0u64;
+        for class in 0..classes.min(CLASSES) {
+            let owed = self.rates[class].wrapping_mul(passed) as i64;
+            self.had[class] = self.had[class].wrapping_sub(owed);
+            self.rates[class] = rates[class] & self.waits[class];
+            sum = sum.wrapping_add(self.rates[class]);
         }
-        self.passed = 0;
-    }
-
-    /// Nobody is owed anything.
-    pub fn clear(&mut self) {
-        *self = Service::NEW;
+        self.sum = sum;
     }
 
     /// The class of the first `classes` that is most behind its rate; among equals the first.
+    /// Those of `held_up` are left out.
     #[inline]
-    pub fn most_behind(&self, classes: usize) -> usize {
+    pub fn most_behind(&self, classes: usize, held_up: u16) -> usize {
+        if held_up != 0 {
+            let among = (0..classes).filter(|&class| self.waits[class] != 0 && held_up >> class & 1 == 0);
+            return among.reduce(|a, b| if self.owed(b) > self.owed(a) { b } else { a }).unwrap_or(0);
+        }
+        let owed =
+            |class: usize| (self.rates[class].wrapping_mul(self.passed) as i64).wrapping_sub(self.had[class]);
         let (mut best, mut most) = (0, i64::MIN);
-        let all = self.rates[..classes].iter().zip(&self.had);
-        for (index, (rate, had)) in all.enumerate() {
-            let owed = (rate.wrapping_mul(self.passed) as i64).wrapping_sub(*had);
-            (best, most) = if owed > most { (index, owed) } else { (best, most) };
+        // By pairs, so that half of the comparisons need not wait for one another, and by index,
+        // since an iterator over two arrays costs a branch and a spill a class here.
+        for pair in 0..classes.div_ceil(2).min(CLASSES / 2) {
+            let (a, b) = (owed(2 * pair), owed(2 * pair + 1));
+            let (class, owed) = if b > a { (2 * pair + 1, b) } else { (2 * pair, a) };
+            (best, most) = if owed > most { (class, owed) } else { (best, most) };
         }
         best
     }
@@ -98,18 +117,18 @@ impl Service {
     /// what they are owed. A class of `held_up`, which must not send yet, is owed nothing. The sum
     /// over all classes stays 0.
     #[inline]
-    pub fn sent(&mut self, index: usize, bytes: u64, held_up: u16) {
+    pub fn sent(&mut self, index: usize, bytes: u64, held_up: u16, classes: usize) {
         let bytes = bytes.min(MOST_BYTES);
         let mut rates = self.sum;
         for class in bits(held_up) {
             rates -= self.rates[class];
-            self.had[class] += (bytes * self.rates[class]) as i64;
+            self.had[class] = self.had[class].wrapping_add((bytes * self.rates[class]) as i64);
         }
-        self.had[index] += (bytes * rates) as i64;
+        self.had[index] = self.had[index].wrapping_add((bytes * rates) as i64);
         self.passed += bytes;
-        if self.passed > MOST_PASSED - MOST_BYTES {
+        if self.passed > MOST_PASSED {
             let rates = self.rates;
-            self.set(&rates);
+            self.set(&rates, classes);
         }
     }
 }
