@@ -118,7 +118,8 @@ impl List {
             change(row);
         }
     }
-    /// True if counters and links agree both ways: for tests.
+    /// True if counters and links agree both ways, but for the first row's `prev`, which nobody
+    /// reads: for tests.
     pub fn is_sound(&self, table: &PacketTable) -> bool {
         let (mut at, mut before, mut packets, mut bytes) = (self.head, NIL, 0u32, 0u64);
         while at != NIL {

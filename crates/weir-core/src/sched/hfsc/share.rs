@@ -404,7 +404,7 @@ impl ShareTree {
         self.groups[0].fit_time()
     }
 
-    /// Whether members, tournaments and activity agree.
+    /// Whether members, tournaments and activity agree, and virtual times keep within their word.
     pub(super) fn is_sound(&self) -> bool {
         self.groups.iter().all(|group| {
             let mut active = 0;
@@ -412,7 +412,12 @@ impl ShareTree {
                 let n = &self.nodes[node as usize];
                 let (fits, waits) = (group.fit.get(n.slot).is_some(), group.unfit.get(n.slot).is_some());
                 active += u32::from(n.is_active());
-                waits == n.waits && !(fits && waits) && (fits || waits) == n.is_active()
+                let in_order = group.fit.get(n.slot).is_none_or(|key| key == n.virtual_time);
+                in_order
+                    && n.virtual_time < FAR
+                    && waits == n.waits
+                    && !(fits && waits)
+                    && (fits || waits) == n.is_active()
             });
             agree && active == group.active
         })
