@@ -95,11 +95,10 @@ struct Group {
     active: u32,
     /// Least virtual time at the last choice; 0 if none was made in this period.
     least: u64,
-    /// Greatest virtual time in this period. It may be that of a child gone passive: it then
-    /// still bounds the distance between any two, since the others only catch up.
+    /// Greatest virtual time in this period to which a turn has led; real time takes no turns. It
+    /// may be that of a child gone passive: it then still bounds the distance between any two,
+    /// since the others only catch up.
     greatest: u64,
-    /// The same of children that had their turn: real time takes no turns.
-    reached: u64,
     /// Where the next period starts.
     next_start: u64,
 }
@@ -159,7 +158,6 @@ impl ShareTree {
             active: 0,
             least: 0,
             greatest: 0,
-            reached: 0,
             next_start: 0,
         };
         ShareTree { nodes, groups: members.into_iter().map(group).collect() }
@@ -236,16 +234,15 @@ impl ShareTree {
         if group.active == 0 {
             // A period of the parent begins, where the one before it ended.
             group.least = 0;
-            (group.greatest, group.reached) = (group.next_start, group.next_start);
+            group.greatest = group.next_start;
         }
         group.active += 1;
         // The middle between the least and the greatest keeps any two within a constant of
-        // each other, however many there are [HFSC97 section 4.2].
-        let middle = (group.least + group.greatest) >> 1;
-        let virtual_time = if group.least > 0 { middle } else { group.greatest };
-        // But nobody need wait for a class that real time has brought far ahead.
+        // each other, however many there are [HFSC97 section 4.2]. A class that real time has
+        // brought ahead does not count, unless it has brought all of them there.
         let first = group.fit.min().map_or(0, |(_, virtual_time)| virtual_time);
-        let virtual_time = virtual_time.min(group.reached.max(first));
+        let greatest = group.greatest.max(first);
+        let virtual_time = if group.least > 0 { (group.least + greatest) >> 1 } else { greatest };
         // What it had in this same period still counts: it may be ahead. What it had in another is
         // behind where this one began.
         n.virtual_time = n.virtual_time.max(virtual_time);
@@ -257,7 +254,6 @@ impl ShareTree {
             limit.curve.min_with(&limit.slopes, now.as_nanos(), n.total);
             n.own_fit = Instant::from_nanos(limit.curve.time_at(&limit.slopes, n.total));
         }
-        group.greatest = group.greatest.max(n.virtual_time);
     }
 
     /// Puts a member where it belongs: among those that fit, by virtual time, or among those that
@@ -306,7 +302,6 @@ impl ShareTree {
             group.least = back(group.least).max(1);
         }
         group.greatest = back(group.greatest);
-        group.reached = back(group.reached);
         group.next_start = back(group.next_start);
     }
 
@@ -337,9 +332,8 @@ impl ShareTree {
             if let Some(limit) = &mut n.limit {
                 n.own_fit = limit.fit(n.total, now);
             }
-            group.greatest = group.greatest.max(n.virtual_time);
             if in_turn {
-                group.reached = group.reached.max(n.virtual_time);
+                group.greatest = group.greatest.max(n.virtual_time);
             }
             let far = n.virtual_time >= FAR;
             if leaves {
