@@ -143,10 +143,11 @@ impl Discipline for Priq {
             if queue.is_empty() {
                 self.active &= !(1 << priority);
             }
-            match next {
-                Next::Packet(id) => return Next::Packet(id),
-                Next::At(at) => wait = Some(wait.map_or(at, |w| w.min(at))),
-                Next::Idle => {}
+            if let Next::Packet(id) = next {
+                return Next::Packet(id);
+            }
+            if let Next::At(at) = next {
+                wait = Some(wait.map_or(at, |w| w.min(at)));
             }
         }
         wait.map_or(Next::Idle, Next::At)
