@@ -69,6 +69,11 @@ const SHOWN_CALLS: usize = 24;
 const PACKETS: u32 = 400;
 /// Ten years: A35 asks for no overflow within them.
 const LATE_NS: u64 = 10 * 365 * 86_400 * 1_000_000_000;
+/// A clock may also count from anywhere: in the last quarter of the range the sum of a time and a
+/// long delay is no time any more.
+const LAST_NS: u64 = u64::MAX - (1 << 62);
+/// Calls end here: time itself does later, and nobody has promised anything for then.
+const END_NS: u64 = u64::MAX - (1 << 60);
 
 /// Drives the configuration `node` with `operations` random calls in every form.
 ///
@@ -221,12 +226,15 @@ fn drive(
     };
     let tree = registry.build(node, link).map_err(|error| fail(0, error.to_string(), &last))?;
     let leaves = tree.leaves.len();
-    let start = Instant::from_nanos(if seed.is_multiple_of(3) { LATE_NS } else { 0 });
+    let start = Instant::from_nanos([LATE_NS, 0, LAST_NS][(seed % 3) as usize]);
     let mut rig = Rig::new(tree.discipline, leaves, form, link, PACKETS, seed, start);
     let mut operator = Operator::new(registry, node, leaves, link, seed);
     let mut nuisance = Nuisance::new(registry, node, link, seed);
     let mut log = Vec::with_capacity(operations as usize);
     for call in 0..operations {
+        if rig.now().as_nanos() > END_NS {
+            break;
+        }
         let op = operator.next_op();
         remember(&mut last, format!("{} {op:?}", rig.now()));
         if form == Form::Harassed && call % 4 == 0 {
