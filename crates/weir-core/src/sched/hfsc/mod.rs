@@ -195,6 +195,7 @@ impl Hfsc {
     }
 
     /// The queue of a class has changed from outside: the class joins in, or has to be asked.
+    #[inline]
     fn stir(&mut self, cx: &mut Cx, class: usize) {
         let c = &mut self.classes[class];
         let Some(queue) = &mut c.queue else { return };
@@ -214,6 +215,7 @@ impl Hfsc {
     }
 
     /// A class becomes active: what it did not ask for is not owed [HFSC97 equations 4 to 7].
+    #[inline]
     fn join(&mut self, class: usize, head: Head, now: Instant) {
         let c = &mut self.classes[class];
         c.active = true;
@@ -228,8 +230,17 @@ impl Hfsc {
     }
 
     /// What an active class would send, as its queue says now.
-    #[inline]
+    #[inline(always)]
     fn learn(&mut self, class: usize, head: Head, now: Instant) {
+        let c = &mut self.classes[class];
+        match head {
+            // The usual case without guarantees: nothing else follows from it.
+            Head::Packet { len } if c.owed.is_none() && c.ready_at == Instant::ZERO => c.shown = Some(len),
+            head => self.learn_all(class, head, now),
+        }
+    }
+
+    fn learn_all(&mut self, class: usize, head: Head, now: Instant) {
         let c = &mut self.classes[class];
         let (ready_at, shown) = match head {
             Head::Packet { len } => (Instant::ZERO, Some(len)),
@@ -295,6 +306,7 @@ impl Hfsc {
     }
 
     /// The part of `leave` that is not about sharing.
+    #[inline]
     fn forget(&mut self, class: usize) {
         let c = &mut self.classes[class];
         c.active = false;

@@ -209,6 +209,7 @@ impl ShareTree {
     }
 
     /// A leaf has something to send: it, and the ancestors that had not, join in.
+    #[inline]
     pub(super) fn activate(&mut self, leaf: usize, now: Instant) {
         let (mut node, mut joins) = (leaf, true);
         while node != ROOT {
@@ -228,6 +229,7 @@ impl ShareTree {
     }
 
     /// The virtual time with which a node joins its active siblings, or begins a new period.
+    #[inline]
     fn join(&mut self, node: usize, now: Instant) {
         let n = &mut self.nodes[node];
         let group = &mut self.groups[n.group as usize];
