@@ -381,12 +381,13 @@ fn fast_link() -> Link {
     Link::new(Rate::from_bps(100_000_000_000), 24, 65_536)
 }
 
-/// Twenty leaves that share 95 % equally, and all borrow; a filter for each.
+/// Twenty leaves that share 95 % equally, and all borrow; a filter for each, and queues as long as
+/// those of the FIFO and of htb.
 fn cbq_20() -> String {
     let mut text = String::from("interface em0 bandwidth 100G cbq\nclass cbq em0 root NULL pbandwidth 100\n");
     for n in 0..20 {
         let default = if n == 0 { " default" } else { "" };
-        text += &format!("class cbq em0 c{n} root borrow exactbandwidth 4750M{default}\n");
+        text += &format!("class cbq em0 c{n} root borrow exactbandwidth 4750M qlimit 1000{default}\n");
     }
     for n in 1..20 {
         text += &format!("filter em0 c{n} 0 {} 0 0 6\n", 6000 + n);
