@@ -132,3 +132,95 @@ impl Service {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::rates::ONE;
+    use super::*;
+    use crate::Random;
+
+    /// What classes are owed, changed with every packet as equation 1 reads.
+    #[derive(Default)]
+    struct Plain {
+        owed: [i128; CLASSES],
+        waiting: u16,
+    }
+
+    impl Plain {
+        fn most_behind(&self, held_up: u16) -> usize {
+            let more = |a: usize, b: usize| if self.owed[b] > self.owed[a] { b } else { a };
+            bits(self.waiting & !held_up).reduce(more).unwrap()
+        }
+        fn sent(&mut self, index: usize, bytes: u64, rates: &[u64; CLASSES], held_up: u16) {
+            for class in bits(self.waiting & !held_up) {
+                let part = i128::from(bytes) * i128::from(rates[class]);
+                self.owed[class] += part;
+                self.owed[index] -= part;
+            }
+        }
+    }
+
+    /// Rates that add up to the link over those who wait; all of it for one now and then.
+    fn rates(random: &mut Random, waiting: u16) -> [u64; CLASSES] {
+        let (mut rates, mut left) = ([0; CLASSES], ONE);
+        for class in bits(waiting) {
+            rates[class] = if random.below(8) == 0 { left } else { random.below(left + 1) };
+            left -= rates[class];
+        }
+        rates[waiting.trailing_zeros() as usize] += left;
+        rates
+    }
+
+    /// Packets up to the largest that counts, so that `passed` begins anew every few of them;
+    /// classes that come, go, change rates and are held up. Reversed: a model whose packets are
+    /// a byte shorter soon disagrees.
+    #[test]
+    fn j18_is_the_plain_sum_under_random_calls() {
+        for (classes, shorter) in [1, 2, 3, 4, 5, 8, 13, 16].into_iter().flat_map(|n| [(n, 0), (n, 1)]) {
+            let seed = 40 + classes as u64;
+            let mut random = Random::new(seed);
+            let (mut service, mut plain) = (Service::NEW, Plain::default());
+            let (mut now, mut differs) = ([0; CLASSES], false);
+            for _ in 0..20_000 {
+                let index = random.below(classes as u64) as usize;
+                let bit = 1u16 << index;
+                match random.below(8) {
+                    0 if plain.waiting & bit == 0 => {
+                        plain.waiting |= bit;
+                        service.join(index, now[index]);
+                    }
+                    1 if plain.waiting & bit != 0 => {
+                        plain.waiting &= !bit;
+                        service.leave(index);
+                    }
+                    2 if plain.waiting != 0 => {
+                        now = rates(&mut random, plain.waiting);
+                        service.set(&now, classes);
+                    }
+                    3 if plain.waiting == 0 => {
+                        (plain.owed, now) = ([0; CLASSES], [0; CLASSES]);
+                        service.clear();
+                    }
+                    4.. if plain.waiting != 0 => {
+                        let held_up = if random.below(4) == 0 { plain.waiting & !bit } else { 0 };
+                        if plain.waiting & !held_up == 0 {
+                            continue;
+                        }
+                        let most = service.most_behind(classes, held_up);
+                        differs |= most != plain.most_behind(held_up);
+                        let bytes = 40 + random.below(MOST_BYTES - 39);
+                        service.sent(most, bytes, held_up, classes);
+                        plain.sent(most, bytes - shorter, &now, held_up);
+                    }
+                    _ => {}
+                }
+                let owed = (0..classes).map(|class| i128::from(service.owed(class)));
+                differs |= owed.clone().zip(plain.owed).any(|(a, b)| a != b);
+                assert!(shorter > 0 || !differs, "seed {seed}, {classes} classes");
+                assert_eq!(owed.sum::<i128>(), 0, "seed {seed}, {classes} classes");
+            }
+            // A single class is never owed anything, whatever its packets.
+            assert_eq!(differs, shorter > 0 && classes > 1, "seed {seed}, {classes} classes");
+        }
+    }
+}
