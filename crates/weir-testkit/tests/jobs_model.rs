@@ -2,10 +2,11 @@
 
 use weir_core::Random;
 use weir_core::packet::{FrameRef, Meta};
-use weir_core::queue::{Cx, Link, Params, Value, Visit};
+use weir_core::queue::{Cx, Link, Params, Value};
 use weir_core::sched::{Class, Node, Registry, Tree};
 use weir_core::units::{Duration, Fixed, Fraction, Instant, Rate};
 use weir_testkit::model::{JobsClass, Ratio, jobs_harm, jobs_rates};
+use weir_testkit::values_of;
 
 /// At 8 Mbit/s a byte takes a microsecond.
 const LINK_BPS: u64 = 8_000_000;
@@ -55,18 +56,7 @@ impl Bed {
     }
     /// The share of each class, in millionths.
     fn shares(&self) -> Vec<i64> {
-        struct Shares(Vec<i64>);
-        impl Visit for Shares {
-            fn class(&mut self, _: &str, _: u32) {}
-            fn value(&mut self, name: &'static str, _: &'static str, value: i64) {
-                if name == "share" {
-                    self.0.push(value);
-                }
-            }
-        }
-        let mut shares = Shares(Vec::new());
-        self.tree.discipline.visit_stats(&mut shares);
-        shares.0
+        values_of(self.tree.discipline.as_ref(), "share")
     }
 }
 

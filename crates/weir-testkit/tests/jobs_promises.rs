@@ -3,25 +3,14 @@
 use std::collections::VecDeque;
 use weir_core::Random;
 use weir_core::packet::{FrameRef, Meta};
-use weir_core::queue::{Cx, Discipline, Link, Next, Params, Value, Visit};
+use weir_core::queue::{Cx, Discipline, Link, Next, Params, Value};
 use weir_core::sched::{Class, Node, Registry};
 use weir_core::units::{Duration, Fraction, Instant, Rate};
 use weir_testkit::model::{PromisedClass, Ratio, least_shares, may_lose};
+use weir_testkit::values_of;
 
 const BPS: u64 = 10_000_000;
 const BYTES: u32 = 500;
-
-/// The shares of the classes, in millionths, as the statistics tell them.
-#[derive(Default)]
-struct Shares(Vec<i64>);
-impl Visit for Shares {
-    fn class(&mut self, _: &str, _: u32) {}
-    fn value(&mut self, name: &'static str, _: &'static str, value: i64) {
-        if name == "share" {
-            self.0.push(value);
-        }
-    }
-}
 
 /// Four classes: a delay bound with a loss bound; a least rate; a delay bound; nothing.
 fn promises() -> [PromisedClass; 4] {
@@ -113,10 +102,9 @@ impl Watch {
         }
         self.classes
     }
+    /// In millionths.
     fn shares(&self) -> Vec<i64> {
-        let mut shares = Shares::default();
-        self.tree.visit_stats(&mut shares);
-        shares.0
+        values_of(self.tree.as_ref(), "share")
     }
 }
 

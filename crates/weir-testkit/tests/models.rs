@@ -4,13 +4,14 @@ use weir_core::Random;
 use weir_core::classify::Classifier;
 use weir_core::packet::{FrameRef, Meta};
 use weir_core::port::{Event, Port, PortConfig, Refill, WireConfig};
-use weir_core::queue::{Curve, Cx, Link, Next, Params, Value, Visit};
+use weir_core::queue::{Curve, Cx, Link, Next, Params, Value};
 use weir_core::sched::{Class, Node, Registry};
 use weir_core::units::{Duration, Fraction, Instant, Rate};
 use weir_testkit::model::{
     DeficitRoundRobin, Gps, Job, PiecewiseCurve, RedAverage, Served, ShareClass, TokenBucket, deadlines,
     fluid_shares,
 };
+use weir_testkit::values_of;
 
 #[derive(Clone, Copy)]
 struct Arrival {
@@ -141,17 +142,6 @@ fn the_meters_bucket_is_never_too_generous() {
     }
 }
 
-/// Reads one value of a discipline's statistics.
-struct Read(&'static str, Option<i64>);
-impl Visit for Read {
-    fn class(&mut self, _: &str, _: u32) {}
-    fn value(&mut self, name: &'static str, _: &'static str, value: i64) {
-        if name == self.0 {
-            self.1 = Some(value);
-        }
-    }
-}
-
 /// The largest difference between RED's average and the model's, in packets, over bursts, drains
 /// and pauses.
 fn average_error(weight: u64, model_weight: u64, seed: u64) -> f64 {
@@ -179,9 +169,7 @@ fn average_error(weight: u64, model_weight: u64, seed: u64) -> f64 {
             let id = cx.packets.insert(Meta::new(500, cx.now, FrameRef(n))).expect("there is room");
             let exact = model.arrive(cx.now.as_nanos(), backlog);
             let _ = tree.enqueue(&mut cx, id);
-            let mut read = Read("average", None);
-            tree.visit_stats(&mut read);
-            let average = read.1.expect("RED shows its average") as f64 / 1_000.0;
+            let average = values_of(tree.as_ref(), "average")[0] as f64 / 1_000.0;
             worst = worst.max((average - exact).abs());
         } else if let Next::Packet(id) = tree.dequeue(&mut cx) {
             cx.packets.remove(id);
