@@ -54,7 +54,7 @@ impl Terms {
     }
 }
 
-/// What changes with every packet: 72 bytes.
+/// What changes with every packet: 48 bytes.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct State {
     /// Its bytes, with what the wire adds to each packet.

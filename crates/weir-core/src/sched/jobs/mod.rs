@@ -26,7 +26,7 @@
 //! lose packets from its queue: its arriving packet dies instead.
 //! Cost: linear in the classes (at most 16). A departure divides nothing; an arrival divides once
 //! for each chain, if it is one that adjusts the rates, and once more for each class whose bound
-//! asks for another rate. 300 bytes a class.
+//! asks for another rate. 350 bytes a class.
 //! Guarantees (tests of this folder): `j05_loss_bounds_hold_while_others_can_lose`;
 //! `j06_least_rates_hold_in_every_half_second`; `j07_delays_come_to_their_ratios`;
 //! `j08_losses_come_to_their_ratios`; `j11_exactly_the_chosen_bound_gives_way`;
