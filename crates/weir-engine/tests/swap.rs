@@ -163,6 +163,14 @@ struct Seen {
     dropped: u64,
     overtaken: u64,
 }
+/// What leaves and dies on the way forth, from now on.
+fn watch(bridge: &mut Bridge<Memory, Memory>) -> Arc<Mutex<Seen>> {
+    let watch = Watch::default();
+    let seen = watch.0.clone();
+    bridge.directions_mut()[0].observe(Box::new(watch));
+    seen
+}
+
 impl Observe for Watch {
     fn arrived(&mut self, _: usize, _: Instant, _: &Key, _: u32, _: u32) {}
     fn told(&mut self, index: usize, event: &Event<'_>, _: u8) {
@@ -207,12 +215,8 @@ fn swaps_under_load(files: &[String]) -> Seen {
     let config = PortConfig::new(link, WireConfig::Link { ring: 4, refill: Refill::Packet });
     let mut port = Port::new(config, first.tree, first.classifier);
     port.set_conditioners(first.conditioners);
-    let mut forth = Direction::new(0, Some(Managed { port, ecn: true }), SIZE, Delay::default());
-    let watch = Watch::default();
-    let seen = watch.0.clone();
-    forth.observe(Box::new(watch));
-    let back = Direction::new(1, None, SIZE, Delay::default());
-    let mut bridge = Bridge::new(Memory::new(), Memory::new(), [forth, back]);
+    let mut bridge = bridge(Managed { port, ecn: true });
+    let seen = watch(&mut bridge);
     let (mut fed, mut now_us) = (0, 0);
     for swap in 0..1_000 {
         // 20 frames of 125 bytes take 200 us: a backlog of some 400 frames is kept up.
@@ -272,12 +276,8 @@ fn a_worker_takes_a_thousand_swaps_while_it_works() {
     let texts = [POLICED, PLAIN];
     let first = plan(texts[1]);
     let port = Port::new(config, first.tree, Classifier::empty());
-    let mut forth = Direction::new(0, Some(Managed { port, ecn: true }), SIZE, Delay::default());
-    let watch = Watch::default();
-    let seen = watch.0.clone();
-    forth.observe(Box::new(watch));
-    let back = Direction::new(1, None, SIZE, Delay::default());
-    let mut bridge = Bridge::new(Memory::new(), Memory::new(), [forth, back]);
+    let mut bridge = bridge(Managed { port, ecn: true });
+    let seen = watch(&mut bridge);
     // No conditioner takes TCP, so none of these may die.
     bridge.interfaces().0.arriving = (0..40)
         .map(|n| {
