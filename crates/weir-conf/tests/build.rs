@@ -279,6 +279,7 @@ fn what_a_discipline_refuses_is_said_at_its_word() {
     assert_eq!((error.line, error.column), (2, 37));
 }
 
+/// A53, ten times over.
 #[test]
 fn a_thousand_classes_and_filters_are_read_in_no_time() {
     let mut text =

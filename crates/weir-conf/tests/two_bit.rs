@@ -178,6 +178,7 @@ fn d02_d09_premium_goes_first_as_in_a_static_server() {
 
 /// The edge: premium is policed to its profile, assured loses its mark beyond it, and nobody
 /// else's mark gets in.
+/// Proves D01.
 #[test]
 fn the_edge_marks_and_polices() {
     let mut port = port("two-bit-edge.altq");

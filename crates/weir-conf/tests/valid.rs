@@ -33,6 +33,7 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
+/// J36: files of every discipline, in ALTQ's words.
 #[test]
 fn every_sample_reads_prints_and_reads_again_as_the_same() {
     for file in files() {

@@ -166,6 +166,7 @@ fn what_overflows_is_dropped_once_and_its_frames_come_back() {
     assert_eq!(bridge.directions()[0].frames_available(), 512);
 }
 
+/// A07: a frame that the device refuses is offered again; the queue never takes a packet back.
 #[test]
 fn a_full_device_is_asked_again_and_order_is_kept() {
     let mut bridge = bridge(fifo(100), Duration::ZERO);

@@ -238,6 +238,7 @@ fn premium(ring: u32, refill: &str, queue: u64) -> Report {
     report
 }
 
+/// D11: premium gets its window divided by the ring.
 #[test]
 fn ds2_a_ring_takes_the_priority_away() {
     let share =

@@ -202,6 +202,7 @@ fn transactions_take_their_time() {
 }
 
 /// A window of W octets over an empty path gives W per round trip.
+/// Proves D14 for TCP.
 #[test]
 fn a_fixed_window_is_a_rate() {
     let tcp = "[[flow]]\nfrom = \"a\"\nto = \"b\"\nwindow = 65536\ndelayed_ack = false\n";
@@ -216,6 +217,7 @@ fn a_fixed_window_is_a_rate() {
 }
 
 /// Chunks follow one another `pause` after the last was acknowledged; idle time is idle.
+/// Proves J30.
 #[test]
 fn chunks_pause_and_idle_flows_are_silent() {
     let tcp = "[[flow]]\nname = \"chunks\"\nfrom = \"a\"\nto = \"b\"\nchunk = 14480\npause = \"180ms\"\n\

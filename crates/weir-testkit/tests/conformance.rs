@@ -87,7 +87,7 @@ fn hostile_disciplines_keep_the_laws() {
     }
 }
 
-/// Swapped under load between all disciplines, and fallen back to FIFO: proves A02 and A13.
+/// Swapped under load between all disciplines, and fallen back to FIFO: proves A02, A13 and A17.
 #[test]
 fn a13_a_port_swaps_under_load_and_loses_nothing() {
     let registry = with_hostile();

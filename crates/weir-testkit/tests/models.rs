@@ -456,6 +456,7 @@ fn lateness_ns(curves: &[PiecewiseCurve], owed: &[PiecewiseCurve], seed: u64, bp
 
 /// HFSC97, theorem 2: when the curves fit the link, no packet is later than its deadline by more
 /// than the time of the longest packet; curves that ask for more than was configured are missed.
+/// Proves A55 for HFSC.
 #[test]
 fn hfsc_keeps_every_service_curve() {
     const BPS: u64 = 10_000_000;

@@ -3,6 +3,7 @@
 //! Exceptions stand in `allowed.rs`, each with its reason, and nowhere else.
 
 mod allowed;
+mod claims;
 mod code;
 mod core_rules;
 mod manifest;
@@ -60,6 +61,8 @@ const RULES: &[Rule] = &[
     pages::disciplines_have_a_page,
     pages::pages_are_up_to_date,
     pages::guarantees_name_tests_that_exist,
+    claims::claims_stand_in_the_table,
+    claims::claims_are_proven,
     text::no_paths_of_a_machine,
 ];
 

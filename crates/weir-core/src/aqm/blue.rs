@@ -140,6 +140,7 @@ mod tests {
         crate::sched::testing::stat(&*bench.tree.discipline, name)
     }
 
+    /// A55, for BLUE.
     #[test]
     fn rises_on_overflow_and_falls_when_idle() {
         let mut bench = bench(&[("qlimit", Value::Count(10))]);

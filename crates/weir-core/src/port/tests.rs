@@ -157,7 +157,7 @@ fn every(period_us: u64, tick_ms: u64, packet_events: bool) -> Port {
     )
 }
 
-/// A24, A25: with an exact timer the period holds; with a 10 ms tick and no packet events the
+/// A05, A24, A25: with an exact timer the period holds; with a 10 ms tick and no packet events the
 /// tree is asked at the second tick after it was suspended; packet events ask it earlier.
 #[test]
 fn a25_the_tick_rounds_to_the_second_tick() {

@@ -183,6 +183,7 @@ fn windows_are_judged_as_asked() {
 }
 
 /// The same, sliding: windows of 2 s that begin every second hold 12, 20 … 76 kbit/s.
+/// Proves J37.
 #[test]
 fn windows_slide() {
     let windows = |windows: &str, bounds: &str| {

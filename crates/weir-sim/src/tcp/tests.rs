@@ -380,6 +380,7 @@ fn a_lost_syn_comes_again_after_one_second() {
     assert_eq!(pair.now, 3 * SECOND + 4 * 25 * MS, "SYNs at 0, 1 and 3 s");
 }
 
+/// Proves A51.
 #[test]
 fn every_second_segment_is_acknowledged_after_the_quick_start() {
     let run = |delayed_ack| {

@@ -398,6 +398,7 @@ fn plateau(mbps: u64, mtu: u32, tick_ms: u64) -> f64 {
     share(&sent, 1, link, SECOND, 11 * SECOND) * mbps as f64
 }
 
+/// altq98-timer (A25): the rates that a timer of so many ticks allows.
 #[test]
 fn altq98_timer_plateaus() {
     for (mbps, mtu, tick_ms, expected) in

@@ -247,6 +247,7 @@ fn j05_loss_bounds_hold_while_others_can_lose() {
 }
 
 /// Figures of another implementation for the same load; d is delay, l is loss, by class from 1.
+/// J12: `run` panics where the link idles while packets wait.
 #[test]
 fn delay_and_loss_settle_where_they_should() {
     let chain = [("rdc", real(4.0)), ("rlc", real(2.0))];
