@@ -7,13 +7,16 @@ use crate::tidy::{File, collect, pages};
 use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use weir_core::queue::Scope;
+use weir_core::queue::{Kind, ParamSpec, Scope, TimeUnit};
 use weir_core::sched::{Classes, Entry};
 
 /// Between what is written from the sources and what people write.
 const MARK: &str =
     "<!-- What stands above is written by `cargo xtask book` from the sources; below it, by people. -->";
 const SUMMARY: &str = "book/src/SUMMARY.md";
+const QUEUES: &str = "book/src/queues.md";
+const QUEUES_MARK: &str =
+    "<!-- What stands below is written by `cargo xtask book` from the sources; above it, by people. -->";
 
 /// Writes every page that is not what it should be.
 pub fn main(root: &Path) -> ExitCode {
@@ -40,23 +43,26 @@ pub fn main(root: &Path) -> ExitCode {
 /// What every page of a discipline and the table of contents should be.
 pub fn pages(files: &[File], built: &[(Entry, File)]) -> Vec<File> {
     let text = |path: &str| files.iter().find(|f| f.path == path).map_or("", |f| &f.text);
+    let entries: Vec<&Entry> = built.iter().map(|(entry, _)| entry).collect();
+    let shared = of_queues(&entries);
     let mut pages: Vec<File> = built
         .iter()
         .map(|(entry, manual)| {
             let path = format!("book/src/disciplines/{}.md", entry.name);
-            let text = page(entry, manual, text(&path));
+            let scenario = format!("book/figures/{}.toml", entry.name);
+            let text = page(entry, manual, text(&scenario), &shared, text(&path));
             File { path, text }
         })
         .collect();
-    let entries: Vec<&Entry> = built.iter().map(|(entry, _)| entry).collect();
+    pages.push(File { path: QUEUES.into(), text: queues(&entries, text(QUEUES)) });
     pages.push(File { path: SUMMARY.into(), text: contents(text(SUMMARY), &entries) });
     pages
 }
 
-/// A discipline's page; `old` keeps what people wrote.
-fn page(entry: &Entry, manual: &File, old: &str) -> String {
+/// A discipline's page; `old` keeps what people wrote, `opening` is the scenario of its figure.
+fn page(entry: &Entry, manual: &File, opening: &str, shared: &[&ParamSpec], old: &str) -> String {
     let (title, sentence) = title(entry);
-    let mut page = format!("# {title}\n\n{}\n", sentence_case(sentence));
+    let mut page = format!("# {title}\n\n{}\n{}", sentence_case(sentence), figure(entry.name, opening));
     let rest = manual.text.split_once('\n').map_or("", |(_, rest)| rest);
     page.push_str(&markdown(rest));
     let _ = write!(page, "\n## Parameters\n\n{}", words(entry));
@@ -64,17 +70,15 @@ fn page(entry: &Entry, manual: &File, old: &str) -> String {
         (Scope::Discipline, "On the interface, or on a class whose queue it is:"),
         (Scope::Class, "On each of its classes:"),
     ] {
-        let rows: Vec<_> = entry.params().filter(|p| p.scope == scope).collect();
-        if rows.is_empty() {
-            continue;
+        let (of_queues, own): (Vec<_>, Vec<_>) = entry
+            .params()
+            .filter(|p| p.scope == scope)
+            .partition(|p| shared.iter().any(|other| same(p, other)));
+        if !own.is_empty() {
+            let _ = write!(page, "\n{heading}\n\n{}", table(&own));
         }
-        let _ = write!(page, "\n{heading}\n\n| word | value | default | |\n|---|---|---|---|\n");
-        for p in rows {
-            let none = if p.none { " or -1" } else { "" };
-            let value = format!("{}{none}", p.kind).replace('|', ", ");
-            let default = if p.default.is_empty() { String::new() } else { format!("`{}`", p.default) };
-            let _ =
-                writeln!(page, "| `{}` | {value} | {default} | {} |", p.name, escaped(p.help, &mut false));
+        if !of_queues.is_empty() {
+            page.push_str("\nEach class takes the [words of queues and AQMs](../queues.md) too.\n");
         }
     }
     let path = &manual.path;
@@ -86,6 +90,94 @@ fn page(entry: &Entry, manual: &File, old: &str) -> String {
         page.push('\n');
     }
     page
+}
+
+/// The configuration that the scenario of a figure uses, the figure, and the scenario's opening
+/// comment as its caption.
+fn figure(name: &str, scenario: &str) -> String {
+    let Some((_, text)) = scenario.split_once("text = \"\"\"\n") else { return String::new() };
+    let conf = text.split("\"\"\"").next().unwrap_or("");
+    let comment = scenario.lines().skip(1).map_while(|line| line.strip_prefix('#'));
+    let caption: Vec<&str> = comment.map(str::trim).collect();
+    format!(
+        "\n```text\n{conf}```\n\n![](../figures/{name}.svg)\n\n{}\nScenario: [`{name}.toml`](../../figures/{name}.toml).\n",
+        caption.join("\n")
+    )
+}
+
+fn table(rows: &[&ParamSpec]) -> String {
+    let mut text = String::from("| word | value | default | |\n|---|---|---|---|\n");
+    for p in rows {
+        let none = if p.none { "; `-1` for none" } else { "" };
+        let default = if p.default.is_empty() { String::new() } else { format!("`{}`", p.default) };
+        let help = escaped(p.help, &mut false);
+        let _ = writeln!(text, "| `{}` | {}{none} | {default} | {help} |", p.name, form(p.kind));
+    }
+    text
+}
+
+/// How a value is written, with its unit.
+fn form(kind: Kind) -> String {
+    match kind {
+        Kind::Flag => "the word alone".into(),
+        Kind::Count { min, max } => format!("`{min}` to `{max}`"),
+        Kind::Bytes { min, max } => format!("bytes, `1500` or `64K` (K is 1024): {min} to {max}"),
+        Kind::Rate => "bit/s, `64K` or `10M` (K is 1000)".into(),
+        Kind::Time { bare: TimeUnit::Micros } => "`300us` or `8ms`; a bare number is in us".into(),
+        Kind::Time { bare: TimeUnit::Millis } => "`300us` or `8ms`; a bare number is in ms".into(),
+        Kind::Percent => "percent, `14` or `2.5`".into(),
+        Kind::Fraction => "`0` to `1`, such as `0.1`".into(),
+        Kind::Real => "above 0, such as `1.5`".into(),
+        Kind::Word(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
+        Kind::Curve => "`[m1 d m2]`, such as `[4M 5ms 1M]`".into(),
+    }
+}
+
+fn same(a: &ParamSpec, b: &ParamSpec) -> bool {
+    (a.name, a.help) == (b.name, b.help)
+}
+
+/// The words of classes that every scheduler with queues takes: they speak of the queue.
+fn of_queues(entries: &[&Entry]) -> Vec<&'static ParamSpec> {
+    let classes = |e: &&&Entry| e.params().any(|p| p.scope == Scope::Class && p.name == "drop-head");
+    let with_queues: Vec<_> = entries.iter().filter(classes).collect();
+    let Some(first) = with_queues.first() else { return Vec::new() };
+    let mut shared: Vec<_> = first.params().filter(|p| p.scope == Scope::Class).collect();
+    shared.retain(|p| with_queues.iter().all(|e| e.params().any(|other| same(p, other))));
+    shared.retain(|p| p.name != "default");
+    shared
+}
+
+/// The page of queues: what every class may say of its queue, by AQM.
+fn queues(entries: &[&Entry], old: &str) -> String {
+    let shared = of_queues(entries);
+    let aqms: Vec<&&Entry> =
+        entries.iter().filter(|e| shared.iter().any(|p| p.kind == Kind::Flag && p.name == e.name)).collect();
+    let of = |aqm: &Entry, p: &ParamSpec| aqm.params().any(|own| own.name == p.name);
+    let common = |p: &&&ParamSpec| {
+        let by = aqms.iter().filter(|aqm| of(aqm, p)).count();
+        by == 0 || by == aqms.len() || p.kind == Kind::Flag && p.name == "ecn"
+    };
+    let above = old.split_once(QUEUES_MARK).map_or(old, |(above, _)| above).trim_end();
+    let mut text = format!("{above}\n\n");
+    let _ = write!(text, "{QUEUES_MARK}\n\n## Every queue\n\n");
+    let (all, mut tuning): (Vec<_>, Vec<_>) = shared.iter().partition(common);
+    text.push_str(&table(&all));
+    for aqm in aqms {
+        let (own, others) = tuning.into_iter().partition::<Vec<_>, _>(|p| of(aqm, p));
+        tuning = others;
+        if !own.is_empty() {
+            let _ = write!(
+                text,
+                "\n## {}\n\nHow it works: [{}](disciplines/{}.md).\n\n",
+                title(aqm).0,
+                title(aqm).0,
+                aqm.name
+            );
+            text.push_str(&table(&own));
+        }
+    }
+    text
 }
 
 /// `CBQ: a tree of ...` is a title and a sentence.
@@ -200,21 +292,51 @@ mod tests {
     use crate::tidy::pages::built;
     use weir_core::sched::Registry;
 
+    const SCENARIO: &str = "# plot: rate\n# A caption.\n[[port]]\ntext = \"\"\"\ninterface em0 cbq\n\"\"\"\n";
+
+    #[test]
+    fn words_of_queues_stand_once_and_by_aqm() {
+        let files = built(&[]);
+        let entries: Vec<&Entry> = files.iter().map(|(e, _)| e).collect();
+        let text = queues(&entries, "");
+        for word in ["drop-head", "red", "ecn", "thmin", "lo_thmin", "target", "unmarked"] {
+            assert_eq!(text.matches(&format!("\n| `{word}` |")).count(), 1, "{word}: {text}");
+        }
+        assert!(text.contains("\n## RED\n") && text.contains("\n## RIO\n") && text.contains("\n## CoDel\n"));
+        let (red, rio) = (text.find("\n## RED\n").unwrap(), text.find("\n## RIO\n").unwrap());
+        assert!((red..rio).contains(&text.find("| `gentle` |").unwrap()), "{text}");
+        let shared = of_queues(&entries);
+        let (hfsc, manual) = files.iter().find(|(e, _)| e.name == "hfsc").expect("there is an HFSC");
+        let page = page(hfsc, manual, SCENARIO, &shared, "");
+        assert!(page.contains("| `rt` |") && !page.contains("| `thmin` |"), "{page}");
+        assert!(page.contains("](../queues.md)"), "{page}");
+    }
+
+    #[test]
+    fn a_page_begins_with_a_file_and_its_figure() {
+        let text = figure("cbq", SCENARIO);
+        let expected = "\n```text\ninterface em0 cbq\n```\n\n![](../figures/cbq.svg)\n\nA caption.\n";
+        assert!(text.starts_with(expected), "{text}");
+    }
+
     #[test]
     fn a_page_keeps_what_people_wrote_and_is_stable() {
         let registry = Registry::builtin();
         let entry = registry.find("cbq").expect("there is a CBQ");
         let manual = File { path: "a/cbq.rs".into(), text: entry.manual() };
-        let new = page(entry, &manual, "");
+        let new = page(entry, &manual, SCENARIO, &[], "");
         assert!(new.starts_with("# CBQ\n\nA tree of classes"), "{new}");
         for p in entry.params() {
             assert!(new.contains(&format!("| `{}` |", p.name)), "{}", p.name);
         }
         assert!(new.contains("\n**Principle.** Every class"), "{new}");
         let edited = new.replace("## Validation\n", "## Validation\n\nBy hand.\n");
-        assert_eq!(page(entry, &manual, &edited), edited);
+        assert_eq!(page(entry, &manual, SCENARIO, &[], &edited), edited);
         // Above the mark people change nothing.
-        assert_eq!(page(entry, &manual, &edited.replace("A tree of classes", "Rubbish")), edited);
+        assert_eq!(
+            page(entry, &manual, SCENARIO, &[], &edited.replace("A tree of classes", "Rubbish")),
+            edited
+        );
     }
 
     #[test]

@@ -1,8 +1,10 @@
-//! The least of n keys that change one at a time, and whose it is: a winner tree.
+//! The smallest of n keys that change one at a time, and the slot that holds it: a winner tree.
 //!
 //! A node of the tree holds the least key below it and its slot in one word: the key, counted from
 //! a base, above the slot's number. So one comparison a level decides both, a change is
-//! log2(n) steps without a branch, and who is first is known without a search.
+//! log2(n) steps without a branch, and the first slot is known without a search. HFSC looks up
+//! the smallest key three times per packet. A walk down a tree of bare keys was a quarter of what
+//! `tree-4096x4` costs.
 //!
 //! A word has room for keys up to 2^(64 - log2 n) from the base: nine years of nanoseconds for 64
 //! slots. Keys that lie further stand last in the tree, whatever their order, and when only such

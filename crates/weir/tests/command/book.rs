@@ -32,7 +32,7 @@ fn figures_show_what_their_scenarios_expect() {
 }
 
 #[test]
-fn every_discipline_has_a_page_with_validation_and_figure() {
+fn every_discipline_has_a_page_with_validation() {
     let all = weir(&["disciplines", "-j"]).ok().json();
     for discipline in all["disciplines"].as_array().unwrap() {
         let name = discipline["name"].as_str().unwrap();
@@ -40,7 +40,7 @@ fn every_discipline_has_a_page_with_validation_and_figure() {
             continue;
         }
         let page = std::fs::read_to_string(source(&format!("book/src/disciplines/{name}.md"))).unwrap();
-        for part in ["\n## Parameters\n", "\n## Validation\n", "\n## Figure\n"] {
+        for part in ["\n## Parameters\n", "\n## Validation\n"] {
             assert!(page.contains(part), "{name}: no {part:?}");
         }
         let validation = page.split("\n## Validation\n").nth(1).unwrap();
