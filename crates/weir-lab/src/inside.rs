@@ -14,10 +14,11 @@ use weir_engine::control::{ClassState, Snapshot};
 use weir_engine::up::{Setup, Side, Up, up};
 use weir_engine::{Delay, Managed, Observe, Pace};
 use weir_io::PoolSize;
+use weir_report::report::ConditionerReport;
+use weir_report::{Recorder, Report, RunKind};
 use weir_scenario::lab::{Egress, LabLayout, lab_layout};
-use weir_scenario::report::ConditionerReport;
-use weir_scenario::scenario::{Link as ScenarioLink, RunKind};
-use weir_scenario::{Recorder, Report, Scenario, scenario};
+use weir_scenario::scenario::Link as ScenarioLink;
+use weir_scenario::{Scenario, scenario};
 
 /// Packets that a port of the lab has room for.
 const CAPACITY: u32 = 1 << 15;
@@ -83,7 +84,7 @@ pub(crate) fn start(with: Value) -> Result<Running, String> {
     let start: Start = serde_json::from_value(with).map_err(|e| e.to_string())?;
     let scenario = &start.scenario;
     let layout = lab_layout(scenario).map_err(|e| e.to_string())?;
-    let mut recorder = Recorder::new(scenario, RunKind::Lab, start.inputs);
+    let mut recorder = scenario.recorder(RunKind::Lab, start.inputs);
     // The report lists ports in the order of the scenario.
     let mut ports: Vec<Option<(usize, Built)>> = Vec::new();
     for (index, port) in scenario.ports.iter().enumerate() {
@@ -91,7 +92,7 @@ pub(crate) fn start(with: Value) -> Result<Running, String> {
         let (name, text) = start.configurations.get(index).ok_or("a port without a configuration")?;
         let built = configure(name, text, port.interface.as_deref(), link_of(&scenario.links[link]))?;
         let names: Vec<String> = built.tree.leaves.iter().map(|l| l.name.clone()).collect();
-        let number = recorder.port(scenario, index, &built.discipline, &names);
+        let number = recorder.port(scenario.port_report(index, &built.discipline, &names));
         ports.push(Some((number, built)));
     }
     let mut sides = Vec::new();

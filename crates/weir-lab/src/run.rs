@@ -9,9 +9,11 @@ use crate::traffic::{Plan, UDP_HEADER, When, ip_headers, plan};
 use std::time::Duration;
 use weir_engine::control::Snapshot;
 use weir_io::sys::now;
+use weir_report::{FlowKind, Report, RunKind, evaluate};
+use weir_scenario::Scenario;
 use weir_scenario::lab::{LabLayout, lab_layout};
-use weir_scenario::scenario::{CongestionControl, Flow, Kind, RunKind};
-use weir_scenario::{Recorder, Report, Scenario, Time, evaluate};
+use weir_scenario::scenario::{CongestionControl, Flow};
+use weir_text::Time;
 
 /// Why there is no report.
 #[derive(Debug)]
@@ -114,7 +116,7 @@ pub fn run(scenario: &Scenario, options: &Options<'_>) -> Result<Report, Error> 
     let mut report = put_together(scenario, inputs, seed, &reports, seen, when.cell_ns);
     report.meta.notes.extend(notes);
     report.meta.notes.extend(complaints(&reports));
-    report.checks = evaluate(scenario, &report);
+    report.checks = evaluate(&scenario.expects, &report);
     Ok(report)
 }
 
@@ -178,7 +180,7 @@ pub(crate) fn processors() -> (Option<usize>, Option<usize>) {
 fn check_kernel(scenario: &Scenario) -> Result<(), String> {
     let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
     let known = std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?;
-    let tcp = || scenario.flows.iter().enumerate().filter(|(_, f)| f.kind == Kind::Tcp);
+    let tcp = || scenario.flows.iter().enumerate().filter(|(_, f)| f.kind == FlowKind::Tcp);
     for (index, flow) in tcp() {
         if !known.split_whitespace().any(|name| name == flow.cc.name()) {
             let module = match flow.cc {
@@ -211,7 +213,7 @@ fn bed_plan(scenario: &Scenario, layout: &LabLayout, hosts_cpu: Option<usize>) -
             let mut values = scenario
                 .flows
                 .iter()
-                .filter(|f| f.kind == Kind::Tcp && (f.from == *name || f.to == *name))
+                .filter(|f| f.kind == FlowKind::Tcp && (f.from == *name || f.to == *name))
                 .map(of);
             let first = values.next();
             match (first, values.all(|v| Some(v) == first)) {
@@ -284,8 +286,8 @@ fn complaints(reports: &[FlowReport]) -> Vec<String> {
 fn headers(flow: &Flow) -> u64 {
     match flow.kind {
         // With the time stamps that Linux sends.
-        Kind::Tcp => ip_headers(flow) + 32,
-        Kind::Udp | Kind::Rr => ip_headers(flow) + UDP_HEADER,
+        FlowKind::Tcp => ip_headers(flow) + 32,
+        FlowKind::Udp | FlowKind::Rr => ip_headers(flow) + UDP_HEADER,
     }
 }
 
@@ -297,14 +299,14 @@ fn put_together(
     seen: Seen,
     cell_ns: u64,
 ) -> Report {
-    let mut recorder = Recorder::new(scenario, RunKind::Lab, inputs);
+    let mut recorder = scenario.recorder(RunKind::Lab, inputs);
     recorder.meta().seed = seed;
     for (index, copy) in scenario.flow_copies().iter().enumerate() {
         let kind = scenario.flows[copy.flow].kind;
         for end in reports.iter().filter(|r| r.port == copy.source_port) {
             for (cell, bytes) in end.delivered.iter().enumerate().filter(|(_, b)| **b > 0) {
                 // What a receiver of requests counts is not what the flow delivers.
-                if kind != Kind::Rr {
+                if kind != FlowKind::Rr {
                     recorder.delivered(index, *bytes, cell as u64 * cell_ns);
                 }
             }

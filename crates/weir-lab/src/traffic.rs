@@ -3,9 +3,11 @@
 use crate::flow::{ReceiverKind, ReceiverSpec, SenderSpec, Traffic};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use weir_report::FlowKind;
+use weir_scenario::Scenario;
 use weir_scenario::lab::LabLayout;
-use weir_scenario::scenario::{Distribution, Flow, FlowCopy, Kind};
-use weir_scenario::{Scenario, Size};
+use weir_scenario::scenario::{Distribution, Flow, FlowCopy};
+use weir_text::Size;
 
 /// Headers of a frame up to and with IP's.
 pub(crate) fn ip_headers(flow: &Flow) -> u64 {
@@ -50,9 +52,9 @@ pub(crate) fn plan(scenario: &Scenario, layout: &LabLayout, seed: u64, when: Whe
         let offset = random.below(round_trip);
         plan.senders.push((from, sender(scenario, flow, &copy, to, offset, &mut random, when)));
         let kind = match flow.kind {
-            Kind::Tcp => ReceiverKind::Tcp,
-            Kind::Udp => ReceiverKind::Udp,
-            Kind::Rr => ReceiverKind::Rr,
+            FlowKind::Tcp => ReceiverKind::Tcp,
+            FlowKind::Udp => ReceiverKind::Udp,
+            FlowKind::Rr => ReceiverKind::Rr,
         };
         shared.entry((to, flow.port, kind, flow.ipv6)).or_default().push((copy, flow));
     }
@@ -107,9 +109,9 @@ fn sender(
         .map(|(a, b)| (when.t0_ns + a.as_nanos() + offset, when.t0_ns + b.as_nanos()))
         .filter(|(a, b)| a < b)
         .collect();
-    let ecn_of_datagrams = u8::from(flow.ecn && flow.kind == Kind::Udp) * 2;
+    let ecn_of_datagrams = u8::from(flow.ecn && flow.kind == FlowKind::Udp) * 2;
     let traffic = match flow.kind {
-        Kind::Tcp => Traffic::Tcp {
+        FlowKind::Tcp => Traffic::Tcp {
             congestion: flow.cc.name().into(),
             mss_bytes: flow
                 .size
@@ -117,7 +119,7 @@ fn sender(
             chunk: flow.chunk.map(|c| (c.as_bytes(), flow.pause.map(|p| p.as_nanos()))),
             unsent_bytes: (slowest(scenario) < FAST_BPS).then_some(1 << 14),
         },
-        Kind::Udp => {
+        FlowKind::Udp => {
             let size = flow.size.map_or(60, |s| s.as_bytes());
             let (burst, period_ns) = match (flow.burst, flow.period, flow.rate) {
                 (Some(burst), Some(period), _) => (burst, period.as_nanos()),
@@ -131,7 +133,7 @@ fn sender(
                 on,
             }
         }
-        Kind::Rr => Traffic::Rr {
+        FlowKind::Rr => Traffic::Rr {
             request_bytes: bytes(flow.request),
             response_bytes: bytes(flow.response),
             pause_ns: flow.pause.map_or(0, |p| p.as_nanos()),

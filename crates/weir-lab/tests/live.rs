@@ -4,7 +4,8 @@
 
 use std::sync::{Mutex, MutexGuard};
 use weir_lab::{Error, Options, Program, run};
-use weir_scenario::{Report, Scenario};
+use weir_report::Report;
+use weir_scenario::Scenario;
 
 fn program() -> Program {
     Program { path: env!("CARGO_BIN_EXE_weir-lab-node").into(), arguments: Vec::new() }
@@ -199,7 +200,7 @@ fn marks_reach_the_kernel_s_tcp_and_spare_it_losses() {
     assert!(marked.marked >= 3, "{}", marked.marked);
     assert_eq!(dropped.marked, 0);
     let early =
-        |class: &weir_scenario::report::ClassReport| class.dropped.get("early").map_or(0, |c| c.packets);
+        |class: &weir_report::report::ClassReport| class.dropped.get("early").map_or(0, |c| c.packets);
     assert!(early(&dropped) > early(&marked), "{:?} {:?}", dropped.dropped, marked.dropped);
     assert!(marking.flows[0].delivered_bytes > 2_000_000);
 }

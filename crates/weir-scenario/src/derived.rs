@@ -1,8 +1,9 @@
 //! What follows from a scenario: copies of flows, addresses, the grid of the series, the hash of the inputs.
 
-use crate::quantity::Time;
-use crate::scenario::{Expect, Flow, Probe, ProbeWhat, Scenario, probe_interval};
+use crate::scenario::{Flow, Probe, ProbeWhat, Scenario, probe_interval};
 use std::net::{Ipv4Addr, Ipv6Addr};
+use weir_report::Expect;
+use weir_text::Time;
 
 /// Flows of a scenario, copies counted: each needs a source port from 20000 up.
 pub const MAX_FLOWS: usize = 45_000;
@@ -118,17 +119,6 @@ impl Probe {
     /// The times that must be whole numbers of cells.
     pub(crate) fn times(&self) -> impl Iterator<Item = Time> {
         [Some(self.every), self.over].into_iter().flatten()
-    }
-}
-
-impl Expect {
-    /// Length of its windows, if it has windows.
-    pub(crate) fn window(&self) -> Option<Time> {
-        self.every.map(|every| self.over.unwrap_or(every))
-    }
-    /// The times that must lie on the borders of cells.
-    pub(crate) fn times(&self) -> impl Iterator<Item = Time> {
-        [Some(self.from), self.to, self.every, self.over].into_iter().flatten()
     }
 }
 

@@ -1,10 +1,11 @@
 //! How the lab runs a scenario: one box, a transparent bridge with two egresses, and the hosts on its two sides.
 
-use crate::quantity::{BitRate, Time};
-use crate::scenario::{Kind, Scenario};
+use crate::scenario::Scenario;
 use crate::topology::{NodeId, Topology};
 use std::collections::BTreeSet;
 use std::fmt;
+use weir_report::FlowKind;
+use weir_text::{BitRate, Time};
 
 /// A scenario as the lab sees it. Links other than those at the box become delay; boxes other than
 /// the managed one become the bridge of their side.
@@ -184,7 +185,7 @@ fn traffic(scenario: &Scenario, layout: &LabLayout) -> Result<(), WhyNot> {
         if side(&flow.from) == side(&flow.to) {
             return why_not(format!("flow `{name}` stays on one side of the box and would never cross it"));
         }
-        if flow.kind == Kind::Tcp && !flow.slow_start {
+        if flow.kind == FlowKind::Tcp && !flow.slow_start {
             return why_not(format!(
                 "flow `{name}` has slow_start = false: the kernel's TCP always begins with slow start"
             ));
@@ -285,7 +286,7 @@ mod tests {
             lab_layout(&slow).unwrap_err().0,
             "flow `f1` has slow_start = false: the kernel's TCP always begins with slow start"
         );
-        slow.links[0].mtu = crate::quantity::Size::from_bytes(9000);
+        slow.links[0].mtu = weir_text::Size::from_bytes(9000);
         assert_eq!(
             lab_layout(&slow).unwrap_err().0,
             "the links have different MTUs: the lab is one bridged network with one MTU"

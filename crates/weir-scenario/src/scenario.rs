@@ -4,11 +4,12 @@
 //! range, keys fit their flow's kind. Whoever runs one may rely on that.
 
 pub use crate::derived::{FlowCopy, MAX_FLOWS};
-use crate::measure::Measure;
-use crate::quantity::{Amount, BitRate, Dscp, Size, Time};
+
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
+use weir_report::{Expect, FlowKind};
+use weir_text::{BitRate, Dscp, Size, Time};
 
 /// A whole scenario: topology, managed ports, traffic, what to sample and what to expect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -148,7 +149,7 @@ pub struct Flow {
     pub to: String,
     /// `"tcp"` (default), `"udp"` or `"rr"` (request and response).
     #[serde(default)]
-    pub kind: Kind,
+    pub kind: FlowKind,
     /// Copies of this flow, each with its own source port. Default 1; 1 to 10000.
     #[serde(default = "one_copy")]
     pub count: u32,
@@ -234,19 +235,6 @@ pub struct Flow {
     pub response: Option<Size>,
 }
 
-/// What a flow is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// A byte stream: greedy, in chunks, or timed.
-    #[default]
-    Tcp,
-    /// Packets at a rate, on/off, or in bursts.
-    Udp,
-    /// One request at a time, the next when the response is there (UDP).
-    Rr,
-}
-
 /// A TCP's congestion control.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -307,139 +295,6 @@ pub enum ProbeWhat {
     Classes,
     /// The flows.
     Flows,
-}
-
-/// `[[expect]]`: a measured value and what it must be.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Expect {
-    /// What is measured: see `Measure`. Required.
-    pub what: Measure,
-    /// The managed port, as `"box>right"`. Default: the only one. For `utilisation`, any direction of a link.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub port: Option<String>,
-    /// One class of the port. Without class or flow: all classes of the port together.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub class: Option<String>,
-    /// Several classes, taken together: sums of rates, drops and backlogs, one distribution of delays.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub classes: Vec<String>,
-    /// One flow; with `count`, all its copies together, or NAME.N for one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub flow: Option<String>,
-    /// Several flows, taken together.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub flows: Vec<String>,
-    /// Classes (or flows, when flows are measured) whose value divides: the result is a ratio.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub per: Vec<String>,
-    /// Start of the interval measured. Default 0.
-    #[serde(default)]
-    pub from: Time,
-    /// End of the interval measured. Default: the end of the run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub to: Option<Time>,
-    /// Measure in windows of this length, one after the other, instead of once. Windows in which
-    /// the value has no meaning (no packet, nothing to divide by) do not count.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub every: Option<Time>,
-    /// Slide: the windows have this length and begin `every` so often. Default `every`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub over: Option<Time>,
-    /// With `every`: `"all"` windows must hold (default), a share of them (`"90%"`), or their `"median"`, `"mean"`.
-    #[serde(default)]
-    pub windows: Windows,
-    /// The value expected, with `tolerance`. This, or `min`, `max` or both.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub value: Option<Amount>,
-    /// How far the measured value may be away on either side: `"5%"` of the value, `"5pt"` of a
-    /// share, or in the unit of the value. Default 0: exactly.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tolerance: Option<Amount>,
-    /// The tolerance in the lab. Default: twice `tolerance`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tolerance_live: Option<Amount>,
-    /// The least value allowed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub min: Option<Amount>,
-    /// The greatest value allowed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max: Option<Amount>,
-    /// Check in `"sim"` or `"lab"` only. Default: both.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub only: Option<RunKind>,
-}
-
-/// Which windows of an expectation must hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Windows {
-    /// Every one.
-    #[default]
-    All,
-    /// At least this part of them.
-    Share(f64),
-    /// The median of their values.
-    Median,
-    /// The mean of their values.
-    Mean,
-}
-
-/// Where a scenario ran.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RunKind {
-    /// In the simulator.
-    Sim,
-    /// In the lab: live, with the kernel's TCP.
-    Lab,
-}
-
-impl RunKind {
-    /// `sim` or `lab`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            RunKind::Sim => "sim",
-            RunKind::Lab => "lab",
-        }
-    }
-}
-
-impl Windows {
-    fn parse(text: &str) -> Result<Self, String> {
-        match (text, Amount::parse(text)) {
-            ("all", _) => Ok(Windows::All),
-            ("median", _) => Ok(Windows::Median),
-            ("mean", _) => Ok(Windows::Mean),
-            (_, Ok(Amount::Percent(share))) if share > 0.0 && share <= 1.0 => Ok(Windows::Share(share)),
-            _ => Err(format!(
-                "`{text}` does not say which windows must hold\nwrite \"all\", \"median\", \"mean\" or a share such as \"90%\""
-            )),
-        }
-    }
-}
-
-impl std::fmt::Display for Windows {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Windows::All => f.write_str("all"),
-            Windows::Median => f.write_str("median"),
-            Windows::Mean => f.write_str("mean"),
-            Windows::Share(share) => Amount::Percent(*share).fmt(f),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Windows {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Windows::parse(&text).map_err(serde::de::Error::custom)
-    }
-}
-
-impl Serialize for Windows {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
 }
 
 /// Lists of exactly two: the TOML reader would pass over a third.

@@ -1,11 +1,11 @@
 //! What a scenario must satisfy beyond its types: names resolve, values are in range, keys fit.
 
 use crate::derived::gcd;
-use crate::quantity::{Size, Time};
-use crate::recorder::MAX_CELLS;
 use crate::scenario::{ProbeWhat, Scenario, probe_interval};
 use crate::topology::Topology;
 use std::collections::BTreeSet;
+use weir_report::recorder::MAX_CELLS;
+use weir_text::{Size, Time};
 
 mod expect;
 mod flow;

@@ -4,7 +4,8 @@
 //! packet, data or acknowledgement, over one link: each crosses three.
 
 use crate::{Error, Options};
-use weir_scenario::{Report, Scenario};
+use weir_report::Report;
+use weir_scenario::Scenario;
 
 /// Names of the benchmarks.
 pub const NAMES: [&str; 2] = ["sim-dumbbell-10", "sim-dumbbell-100"];

@@ -18,9 +18,9 @@ use weir_core::port::{Port, PortConfig, Refill, WireConfig};
 use weir_core::queue::{self, Leaf};
 use weir_core::sched::{LeafInfo, Tree};
 use weir_core::units::{Duration, Instant};
-use weir_scenario::recorder::Recorder;
-use weir_scenario::report::Count;
-use weir_scenario::scenario::{self, CongestionControl, Flow, FlowCopy, Kind, RunKind, Scenario};
+use weir_report::report::Count;
+use weir_report::{FlowKind, Recorder, RunKind};
+use weir_scenario::scenario::{self, CongestionControl, Flow, FlowCopy, Scenario};
 use weir_scenario::topology::Topology;
 
 /// Layer-2 header of every frame.
@@ -55,7 +55,7 @@ pub fn world<'a>(
 ) -> Result<World<'a>, Error> {
     let seed = options.seed.unwrap_or(scenario.seed);
     let copies = scenario.flow_copies();
-    let mut recorder = Recorder::new(scenario, RunKind::Sim, inputs);
+    let mut recorder = scenario.recorder(RunKind::Sim, inputs);
     recorder.meta().seed = seed;
     let cell = Duration::from_nanos(scenario.cell().as_nanos());
     let mut directions = directions(scenario);
@@ -173,7 +173,7 @@ fn ports(
         let written = &scenario.links[link];
         let built = build(index, core_link(written))?;
         let names: Vec<String> = built.tree.leaves.iter().map(|leaf| leaf.name.clone()).collect();
-        let report = recorder.port(scenario, index, &built.discipline, &names);
+        let report = recorder.port(scenario.port_report(index, &built.discipline, &names));
         let direction = Recorder::direction(link, forward);
         managed.push(direction);
         add(direction, written, built, Some(report));
@@ -241,8 +241,8 @@ fn ways(scenario: &Scenario, copy: &FlowCopy, routes: &mut Routes) -> Result<Flo
     };
     let (from, to) = (host(&flow.from)?, host(&flow.to)?);
     let number = match flow.kind {
-        Kind::Tcp => protocol::TCP,
-        Kind::Udp | Kind::Rr => protocol::UDP,
+        FlowKind::Tcp => protocol::TCP,
+        FlowKind::Udp | FlowKind::Rr => protocol::UDP,
     };
     let key = |from: usize, to: usize, src: u16, dst: u16| {
         let key = match flow.ipv6 {
@@ -262,7 +262,7 @@ fn ways(scenario: &Scenario, copy: &FlowCopy, routes: &mut Routes) -> Result<Flo
         })
     };
     let routes = [route(to, from)?, route(from, to)?];
-    Ok(FlowWays { keys, routes, datagrams: flow.kind == Kind::Udp })
+    Ok(FlowWays { keys, routes, datagrams: flow.kind == FlowKind::Udp })
 }
 
 /// The application of a flow: `path` are the links of both its ways, `streams` its own draws.
@@ -280,21 +280,21 @@ fn application(
     let active = flow.active(scenario.duration);
     let schedule = Schedule::new(active.iter().map(|(a, b)| (a.as_nanos(), b.as_nanos())), offset_ns);
     Ok(match flow.kind {
-        Kind::Udp => {
+        FlowKind::Udp => {
             let size = flow.size.map_or(SHORTEST, |s| s.as_bytes() as u32);
             let payload = size.saturating_sub(ETHERNET + ip_header(flow.ipv6) + 8);
             let source = UdpSource::new(flow, schedule, draws);
             Application::Udp { source, size, payload, ecn: flow.ecn, sent: 0 }
         }
-        Kind::Rr => {
-            let payload = |size: Option<weir_scenario::Size>| size.map_or(1, |s| s.as_bytes() as u32);
+        FlowKind::Rr => {
+            let payload = |size: Option<weir_text::Size>| size.map_or(1, |s| s.as_bytes() as u32);
             let size = |payload: u32| frame(payload + 8 + ip_header(flow.ipv6));
             let payloads = [payload(flow.request), payload(flow.response)];
             let pause = flow.pause.map_or(Duration::ZERO, |pause| pause.duration());
             let requester = Requester::new(schedule, pause);
             Application::Rr { requester, sizes: payloads.map(size), payloads }
         }
-        Kind::Tcp => {
+        FlowKind::Tcp => {
             let mtu = links().map(|link| link.mtu.as_bytes()).min().unwrap_or(1500) as u32;
             Application::Tcp(Box::new(tcp(flow, copy, mtu, schedule)?))
         }

@@ -42,7 +42,9 @@ use weir_core::classify::Classifier;
 use weir_core::meter::Conditioners;
 use weir_core::queue::Link;
 use weir_core::sched::Tree;
-use weir_scenario::{Report, Scenario, Time};
+use weir_report::Report;
+use weir_scenario::Scenario;
+use weir_text::Time;
 
 /// What a run is asked for besides its scenario.
 #[derive(Default)]
@@ -103,7 +105,7 @@ pub fn run_with(
 ) -> Result<Report, Error> {
     let inputs = scenario.inputs_hash(&configurations(scenario)?);
     let report = build::world(scenario, options, inputs, build)?.run()?;
-    let checks = weir_scenario::evaluate(scenario, &report);
+    let checks = weir_report::evaluate(&scenario.expects, &report);
     Ok(Report { checks, ..report })
 }
 

@@ -4,7 +4,8 @@ use crate::{Built, Error, Options, run_with};
 use weir_conf::Plan;
 use weir_core::queue::Link;
 use weir_core::sched::Registry;
-use weir_scenario::{Report, Scenario};
+use weir_report::Report;
+use weir_scenario::Scenario;
 
 /// Runs a scenario.
 ///

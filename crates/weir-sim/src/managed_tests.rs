@@ -1,8 +1,8 @@
 //! Scenarios whose ports an altq.conf describes.
 
 use crate::{Error, Options, run};
+use weir_report::report::Count;
 use weir_scenario::Scenario;
-use weir_scenario::report::Count;
 
 const CONF: &str = "interface em0 bandwidth 10M priq\\nclass priq em0 hi NULL priority 1\\n\
                     class priq em0 lo NULL priority 0 default\\nfilter em0 hi 0 5002 0 0 17\\n";

@@ -9,8 +9,8 @@ use weir_core::port::{Event, Port};
 use weir_core::queue::Visit;
 use weir_core::sched::LeafInfo;
 use weir_core::units::{Duration, Instant};
-use weir_scenario::Recorder;
-use weir_scenario::report::{ConditionerReport, Count};
+use weir_report::Recorder;
+use weir_report::report::{ConditionerReport, Count};
 
 /// The end of a route.
 pub const END: u32 = u32::MAX;

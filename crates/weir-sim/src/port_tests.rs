@@ -7,8 +7,8 @@ use weir_core::packet::{Family, List, PacketId};
 use weir_core::queue::{Cx, DropReason, Leaf, Link, Params, Value};
 use weir_core::sched::{Class, LeafInfo, Node, Registry, Tree};
 use weir_core::units::Instant;
+use weir_report::Report;
 use weir_scenario::Scenario;
-use weir_scenario::report::Report;
 
 fn built(node: &Node, classifier: Classifier, link: Link) -> Built {
     let tree = Registry::builtin().build(node, link).unwrap();

@@ -1,8 +1,9 @@
 //! Whole scenarios: what must come out of a network of hosts, links and flows.
 
 use crate::{Error, Options, bench, run_with};
-use weir_scenario::report::{FlowReport, Report};
-use weir_scenario::{Scenario, Time};
+use weir_report::report::{FlowReport, Report};
+use weir_scenario::Scenario;
+use weir_text::Time;
 
 fn read(text: &str) -> Scenario {
     Scenario::from_toml("test.toml", text).unwrap_or_else(|errors| panic!("{errors}"))

@@ -6,7 +6,8 @@ use crate::network::Network;
 use crate::packet::{Body, Packet};
 use crate::source::{Requester, Step, TcpFlow, UdpSource};
 use weir_core::units::Instant;
-use weir_scenario::{Report, Time};
+use weir_report::Report;
+use weir_text::Time;
 
 /// Events between two calls of the progress callback.
 const PROGRESS_EVERY: u32 = 1 << 18;

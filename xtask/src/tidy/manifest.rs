@@ -3,8 +3,18 @@
 use super::{File, Violation};
 
 /// The walk of a packet: a crate may depend only on crates above it.
-const WALK: [&str; 8] =
-    ["weir-core", "weir-conf", "weir-scenario", "weir-sim", "weir-io", "weir-engine", "weir-lab", "weir"];
+const WALK: [&str; 10] = [
+    "weir-core",
+    "weir-text",
+    "weir-conf",
+    "weir-report",
+    "weir-scenario",
+    "weir-sim",
+    "weir-io",
+    "weir-engine",
+    "weir-lab",
+    "weir",
+];
 /// Beside the walk: nobody depends on it but as a dev-dependency.
 const TESTKIT: &str = "weir-testkit";
 

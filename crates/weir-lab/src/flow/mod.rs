@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread::JoinHandle;
 use weir_core::units::{Duration, Instant};
 use weir_io::sys::now;
-use weir_scenario::Histogram;
+use weir_report::Histogram;
 
 /// A flow's sending end.
 #[derive(Clone, Debug, Serialize, Deserialize)]

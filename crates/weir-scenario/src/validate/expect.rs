@@ -1,9 +1,8 @@
 //! Expectations: what is measured of whom, in which interval, and amounts that fit it.
 
 use super::Judge;
-use crate::measure::{Measure, Unit};
-use crate::quantity::{Amount, Time};
-use crate::scenario::{Expect, Windows};
+use weir_report::{Expect, Measure, Unit, Windows};
+use weir_text::{Amount, Time};
 
 impl Judge<'_> {
     pub(super) fn expect(&mut self, index: usize) {

@@ -2,9 +2,10 @@
 
 use super::Judge;
 use crate::derived::MAX_FLOWS;
-use crate::quantity::{Size, Time};
-use crate::scenario::{Distribution, Flow, Kind};
+use crate::scenario::{Distribution, Flow};
 use crate::topology::Topology;
+use weir_report::FlowKind;
+use weir_text::{Size, Time};
 
 impl Judge<'_> {
     fn flow_end(&mut self, key: &'static str, name: &str) -> Option<usize> {
@@ -73,9 +74,9 @@ impl Judge<'_> {
         }
         self.flow_keys(flow);
         match flow.kind {
-            Kind::Tcp => self.flow_tcp(flow),
-            Kind::Udp => self.flow_udp(flow),
-            Kind::Rr => {
+            FlowKind::Tcp => self.flow_tcp(flow),
+            FlowKind::Udp => self.flow_udp(flow),
+            FlowKind::Rr => {
                 let most = Size::from_bytes(mtu - if flow.ipv6 { 48 } else { 28 });
                 self.range("request", flow.request.unwrap_or(Size::from_bytes(1)), Size::from_bytes(1), most);
                 self.range(
@@ -135,9 +136,9 @@ impl Judge<'_> {
         let tcp = ["tcp"].as_slice();
         let udp = ["udp"].as_slice();
         let kind = match flow.kind {
-            Kind::Tcp => "tcp",
-            Kind::Udp => "udp",
-            Kind::Rr => "rr",
+            FlowKind::Tcp => "tcp",
+            FlowKind::Udp => "udp",
+            FlowKind::Rr => "rr",
         };
         let set = [
             ("size", flow.size.is_some(), ["tcp", "udp"].as_slice()),

@@ -67,7 +67,7 @@ pub fn replay(
     let in_trace = |e: &dyn std::fmt::Display| Failure::usage(format!("{}: {e}", trace.display()));
     let mut packets = Trace::open(trace).map_err(|e| in_trace(&e))?;
     let given = match rate {
-        Some(text) => Some(weir_scenario::BitRate::parse(text).map_err(Failure::usage)?.as_bps()),
+        Some(text) => Some(weir_text::BitRate::parse(text).map_err(Failure::usage)?.as_bps()),
         None => packets.rate().map(Rate::as_bps),
     };
     let wire = given.map_or_else(|| view.rate(), Rate::from_bps);

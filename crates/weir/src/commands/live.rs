@@ -15,7 +15,7 @@ use weir_engine::direction::{Delay, Managed};
 use weir_engine::up::{Setup, Side, up as bring_up};
 use weir_engine::worker::Pace;
 use weir_io::PoolSize;
-use weir_scenario::report::ConditionerReport;
+use weir_report::report::ConditionerReport;
 
 /// Where `weir up` serves statistics unless told otherwise.
 pub const SOCKET: &str = "/run/weir.sock";

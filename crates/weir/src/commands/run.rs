@@ -4,10 +4,11 @@ use super::{Done, Failure, print_table, table};
 use std::cell::Cell;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
-use weir_scenario::expect::show;
-use weir_scenario::measure::Unit;
-use weir_scenario::report::ConditionerReport;
-use weir_scenario::{Report, Scenario, Time, plot};
+use weir_report::measure::{Unit, show};
+use weir_report::report::ConditionerReport;
+use weir_report::{Report, plot};
+use weir_scenario::Scenario;
+use weir_text::Time;
 
 fn read(path: &Path) -> Result<Scenario, Failure> {
     Scenario::read(path).map_err(|e| Failure::usage(format!("the scenario cannot be used\n{e}")))
@@ -91,7 +92,7 @@ pub fn compare(a: &Path, b: &Path, out: Option<&Path>, json: bool) -> Done {
         std::fs::create_dir_all(out).map_err(failed)?;
         plot::write(out, &a, Some(&b)).map_err(failed)?;
     }
-    let comparison = weir_scenario::compare(&a, &b);
+    let comparison = weir_report::compare(&a, &b);
     if json {
         return super::print_json(&comparison);
     }

@@ -3,8 +3,8 @@
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use weir_scenario::report::Check;
-use weir_scenario::scenario::Expect;
+use weir_report::Expect;
+use weir_report::report::Check;
 
 /// `experiments/ID.toml`.
 #[derive(Clone, Debug, Deserialize)]

@@ -1,8 +1,8 @@
 //! What was simulated last: figures that share a scenario need not simulate it again.
 
 use std::cell::RefCell;
-use weir_scenario::scenario::Expect;
-use weir_scenario::{Measure, Report, Scenario, Statistic};
+use weir_report::{Expect, Measure, Report, Statistic};
+use weir_scenario::Scenario;
 
 /// The runs of the scenario that was simulated last.
 #[derive(Default)]

@@ -13,8 +13,9 @@ pub use memory::Memory;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use weir_scenario::report::Check;
-use weir_scenario::{Report, Scenario, evaluate, mean};
+use weir_report::report::Check;
+use weir_report::{Report, evaluate, mean};
+use weir_scenario::Scenario;
 
 /// The outcome of an experiment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -218,7 +219,7 @@ fn run_part(
     if live {
         let mut runs = Vec::new();
         for _ in 0..manifest.live_runs.max(1) {
-            runs.push(evaluate(&scenario, &(runners.live)(&scenario)?));
+            runs.push(evaluate(&scenario.expects, &(runners.live)(&scenario)?));
         }
         return Ok(median(runs));
     }
@@ -228,7 +229,7 @@ fn run_part(
         reports.push((runners.simulate)(&scenario, scenario.seed + seed).map_err(NotRun::Broke)?);
     }
     let report = mean(&reports).ok_or_else(|| NotRun::Broke("no run".into()))?;
-    Ok(evaluate(&scenario, &report))
+    Ok(evaluate(&scenario.expects, &report))
 }
 
 /// Of each check, the run with the median value; it passes if that run's check does.

@@ -90,6 +90,33 @@ impl Unit {
     }
 }
 
+/// A value for people: `9.98 Mbit/s`, `7.2 ms`, `58.1 %`, `43`.
+pub fn show(value: f64, unit: Unit) -> String {
+    let scaled = |steps: &[(f64, &str)], smallest: &str| {
+        let step = steps.iter().find(|(scale, _)| value.abs() >= *scale);
+        step.map_or_else(
+            || format!("{} {smallest}", digits(value)),
+            |(scale, name)| format!("{} {name}", digits(value / scale)),
+        )
+    };
+    match unit {
+        Unit::Rate => scaled(&[(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")], "bit/s"),
+        Unit::Time => scaled(&[(1e9, "s"), (1e6, "ms"), (1e3, "µs")], "ns"),
+        Unit::Share => format!("{} %", digits(value * 100.0)),
+        Unit::Number => digits(value),
+    }
+}
+
+/// Four significant digits, without trailing zeros.
+pub(crate) fn digits(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return format!("{value:.0}");
+    }
+    let places = (3 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
+    let text = format!("{value:.places$}");
+    if places == 0 { text } else { text.trim_end_matches('0').trim_end_matches('.').to_string() }
+}
+
 const PLAIN: [(&str, Measure); 13] = [
     ("rate", Measure::Rate),
     ("offered", Measure::Offered),

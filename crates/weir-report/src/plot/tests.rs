@@ -1,6 +1,6 @@
 use super::*;
 use crate::fixture;
-use crate::scenario::RunKind;
+use crate::report::RunKind;
 
 /// All open tags are closed, and in order: enough of XML for what plotters writes.
 fn well_formed(svg: &str) -> bool {

@@ -238,8 +238,16 @@ impl Amount {
             },
         }
     }
-}
 
+    /// In base units: bit/s, nanoseconds, parts of one, or the number itself.
+    pub fn base(self) -> f64 {
+        match self {
+            Amount::Number(n) | Amount::Percent(n) | Amount::Points(n) => n,
+            Amount::Time(time) => time.as_nanos() as f64,
+            Amount::Rate(rate) => rate.as_bps() as f64,
+        }
+    }
+}
 impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,7 +1,6 @@
 //! Two runs side by side, class by class and flow by flow: simulated beside live, before beside after.
 
-use crate::expect::show;
-use crate::measure::Unit;
+use crate::measure::{Unit, show};
 use crate::report::{ClassReport, Meta, PortReport, Report};
 use serde::Serialize;
 use std::fmt;

@@ -1,17 +1,19 @@
 use super::*;
 use crate::fixture;
-use crate::recorder::Recorder;
+use crate::measure::{Unit, show};
+use crate::report::RunKind;
+use crate::{Keep, Recorder};
 
 /// The demo's expectations hold for a run that shares formally, and fail when the shares of
 /// siblings are swapped; agency sums, which the swap leaves alone, hold in both.
 #[test]
 fn the_demo_passes_and_reversed_fails() {
-    let scenario = fixture::scenario();
+    let expects = fixture::expects();
     for kind in [RunKind::Sim, RunKind::Lab] {
-        let good = evaluate(&scenario, &fixture::report(kind, 1, false));
+        let good = evaluate(&expects, &fixture::report(kind, 1, false));
         assert!(good.iter().all(|check| check.pass), "{good:#?}");
-        assert_eq!(good.len(), scenario.expects.len() + 5);
-        let bad = evaluate(&scenario, &fixture::report(kind, 1, true));
+        assert_eq!(good.len(), expects.len() + 5);
+        let bad = evaluate(&expects, &fixture::report(kind, 1, true));
         let failed: Vec<&str> =
             bad.iter().filter(|check| !check.pass).map(|check| check.what.as_str()).collect();
         assert_eq!(
@@ -27,16 +29,18 @@ fn the_demo_passes_and_reversed_fails() {
 /// Ten seconds, one port of 1 Mbit/s without overhead, classes a and b, flows f and g: in second n
 /// class a sends n + 1 packets of 1000 bytes with delays of n + 1 ms, b always five with 10 ms, one more of b
 /// is dropped and one marked.
-fn run(expects: &str, kind: RunKind) -> (Scenario, Report) {
-    let text = format!(
-        "duration = \"10s\"\n[[host]]\nname = \"s\"\n[[host]]\nname = \"k\"\n\
-         [[link]]\na = \"s\"\nb = \"box\"\nrate = \"1G\"\n[[link]]\na = \"box\"\nb = \"k\"\nrate = \"1M\"\noverhead = 0\n\
-         [[port]]\nat = \"box\"\nto = \"k\"\ntext = \"\"\n[[flow]]\nname = \"f\"\nfrom = \"s\"\nto = \"k\"\nclass = \"a\"\n\
-         [[flow]]\nname = \"g\"\nfrom = \"s\"\nto = \"k\"\n{expects}"
-    );
-    let scenario = Scenario::from_toml("x.toml", &text).map_err(|error| error.to_string()).unwrap();
-    let mut recorder = Recorder::new(&scenario, kind, 0);
-    let port = recorder.port(&scenario, 0, "priq", &["a".into(), "b".into()]);
+fn run(expects: &str, kind: RunKind) -> (Vec<Expect>, Report) {
+    const SECOND: u64 = 1_000_000_000;
+    let expects = fixture::read_expects(expects);
+    let keep = Keep { delays: expects.iter().any(Expect::needs_delays_per_cell), flows: true };
+    let links =
+        [("s>box", SECOND, 24), ("box>s", SECOND, 24), ("box>k", 1_000_000, 0), ("k>box", 1_000_000, 0)];
+    let flows = [("f", Some("a"), 10 * SECOND), ("g", None, 10 * SECOND)];
+    let cell_ns = SECOND / 10;
+    let asked = fixture::asked((kind, 10 * SECOND, cell_ns, cell_ns), &flows, &links);
+    let mut recorder = Recorder::new(asked, keep);
+    let port =
+        recorder.port(PortReport::new("box>k".into(), "priq", 1_000_000, 0, &fixture::names(&["a", "b"])));
     let direction = Recorder::direction(1, true);
     for second in 0..10_u64 {
         let at = |n: u64| second * 1_000_000_000 + n * 50_000_000;
@@ -59,13 +63,13 @@ fn run(expects: &str, kind: RunKind) -> (Scenario, Report) {
     recorder.flow(0).retransmits = 7;
     recorder.rtt(0, 2_000_000);
     let report = recorder.finish();
-    (scenario, report)
+    (expects, report)
 }
 
 /// The check of one expectation.
 fn one(expect: &str) -> Check {
-    let (scenario, report) = run(&format!("[[expect]]\n{expect}\n"), RunKind::Sim);
-    evaluate(&scenario, &report).swap_remove(0)
+    let (expects, report) = run(&format!("[[expect]]\n{expect}\n"), RunKind::Sim);
+    evaluate(&expects, &report).swap_remove(0)
 }
 
 #[test]
@@ -144,13 +148,9 @@ fn the_lab_has_its_own_tolerance() {
         ("value = \"40k\"\nonly = \"lab\"", true, false),
     ] {
         for (kind, pass) in [(RunKind::Sim, sim), (RunKind::Lab, lab)] {
-            let (scenario, report) =
+            let (expects, report) =
                 run(&format!("[[expect]]\nwhat = \"rate\"\nclass = \"a\"\n{expect}\n"), kind);
-            assert_eq!(
-                evaluate(&scenario, &report).iter().all(|check| check.pass),
-                pass,
-                "{expect} {kind:?}"
-            );
+            assert_eq!(evaluate(&expects, &report).iter().all(|check| check.pass), pass, "{expect} {kind:?}");
         }
     }
 }
@@ -211,11 +211,11 @@ fn what_cannot_be_measured_fails_with_a_reason() {
 /// An asserted class is a check of its own.
 #[test]
 fn asserted_classes_are_checked() {
-    let (scenario, mut report) = run("", RunKind::Sim);
-    let check = evaluate(&scenario, &report).swap_remove(0);
+    let (expects, mut report) = run("", RunKind::Sim);
+    let check = evaluate(&expects, &report).swap_remove(0);
     assert_eq!((check.what.as_str(), check.pass), ("flow f: packets outside class a", true));
     report.flows[0].misclassified = 1;
-    assert!(!evaluate(&scenario, &report)[0].pass);
+    assert!(!evaluate(&expects, &report)[0].pass);
 }
 
 #[test]

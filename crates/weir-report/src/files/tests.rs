@@ -1,6 +1,6 @@
 use super::*;
 use crate::fixture;
-use crate::scenario::RunKind;
+use crate::report::RunKind;
 
 fn folder(name: &str) -> std::path::PathBuf {
     std::env::temp_dir().join(format!("weir-files-{name}-{}", std::process::id()))
@@ -9,7 +9,7 @@ fn folder(name: &str) -> std::path::PathBuf {
 #[test]
 fn a_report_reads_back() {
     let mut report = fixture::report(RunKind::Lab, 3, false);
-    report.checks = crate::evaluate(&fixture::scenario(), &report);
+    report.checks = crate::evaluate(&fixture::expects(), &report);
     report.meta.notes.push("a note".into());
     let folder = folder("back");
     report.write(&folder).unwrap();
@@ -96,7 +96,7 @@ fn damaged_reports_never_panic() {
     small.links[0].wire_bytes.truncate(3);
     (small.meta.duration_ns, small.meta.cell_ns, small.meta.probe_ns) =
         (1_000_000_000, 200_000_000, 400_000_000);
-    let (json, scenario) = (small.to_json(), fixture::scenario());
+    let (json, expects) = (small.to_json(), fixture::expects());
     let seed = 0xbad_u64;
     println!("seed {seed}");
     let mut state = seed;
@@ -120,7 +120,7 @@ fn damaged_reports_never_panic() {
             Err(_) => refused += 1,
             Ok(report) => {
                 read += 1;
-                let _ = (report.samples_csv(), report.flows_csv(), crate::evaluate(&scenario, &report));
+                let _ = (report.samples_csv(), report.flows_csv(), crate::evaluate(&expects, &report));
                 let _ = crate::compare(&small, &report).to_string();
                 for plot in crate::plot::Plot::ALL {
                     let _ = crate::plot::draw(plot, "box>sink", &report, Some(&small));
@@ -130,4 +130,37 @@ fn damaged_reports_never_panic() {
         assert!(case + 1 == read + refused);
     }
     assert!(read > 300 && refused > 300, "{read} read, {refused} refused");
+}
+
+/// The book's page names every field of a report.
+#[test]
+fn the_book_knows_every_field() {
+    let page = include_str!("../../../../book/src/scenarios.md");
+    let words: std::collections::BTreeSet<&str> =
+        page.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).collect();
+    let mut report = fixture::report(RunKind::Sim, 1, false);
+    report.checks = crate::evaluate(&fixture::expects(), &report);
+    report.ports[0].classes[0].statistics.insert("average".into(), 1.0);
+    report.ports[0].classes[0].series.delays.push(Default::default());
+    (report.meta.events, report.flows[0].delivered, report.checks[0].note) =
+        (Some("0".into()), vec![1], Some("why".into()));
+    let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
+    let (mut left, mut fields) = (vec![&json], 0);
+    while let Some(value) = left.pop() {
+        match value {
+            serde_json::Value::Array(list) => left.extend(list),
+            serde_json::Value::Object(object) => {
+                for (field, value) in object {
+                    // Names of reasons and of a discipline's numbers are not fields.
+                    if !["tail", "average"].contains(&field.as_str()) {
+                        assert!(words.contains(field.as_str()), "the page lacks the field {field}");
+                    }
+                    fields += 1;
+                    left.push(value);
+                }
+            }
+            _ => {}
+        }
+    }
+    assert!(fields > 100);
 }

@@ -1,16 +1,14 @@
-//! Whether a report satisfies the expectations of its scenario.
+//! Whether a report satisfies expectations.
 
+use crate::expect::{Expect, Windows};
 use crate::histogram::Histogram;
-use crate::measure::{Measure, Statistic, Unit};
-use crate::quantity::Amount;
+use crate::measure::{Measure, Statistic};
 use crate::report::{Check, ClassReport, FlowReport, PortReport, Report};
-use crate::scenario::{Expect, RunKind, Scenario, Windows};
 
 /// Checks every expectation that speaks of this kind of run, and every asserted class of a flow.
-pub fn evaluate(scenario: &Scenario, report: &Report) -> Vec<Check> {
-    let expects =
-        scenario.expects.iter().filter(|expect| expect.only.is_none_or(|kind| kind == report.meta.kind));
-    let mut checks: Vec<Check> = expects.map(|expect| check(scenario, report, expect)).collect();
+pub fn evaluate(expects: &[Expect], report: &Report) -> Vec<Check> {
+    let expects = expects.iter().filter(|expect| expect.only.is_none_or(|kind| kind == report.meta.kind));
+    let mut checks: Vec<Check> = expects.map(|expect| check(report, expect)).collect();
     for flow in &report.flows {
         let Some(class) = &flow.class else { continue };
         checks.push(Check {
@@ -22,17 +20,6 @@ pub fn evaluate(scenario: &Scenario, report: &Report) -> Vec<Check> {
         });
     }
     checks
-}
-
-impl Amount {
-    /// In base units: bit/s, nanoseconds, parts of one, or the number itself.
-    pub fn base(self) -> f64 {
-        match self {
-            Amount::Number(n) | Amount::Percent(n) | Amount::Points(n) => n,
-            Amount::Time(time) => time.as_nanos() as f64,
-            Amount::Rate(rate) => rate.as_bps() as f64,
-        }
-    }
 }
 
 /// An interval in nanoseconds.
@@ -57,124 +44,7 @@ impl Interval {
     }
 }
 
-impl Expect {
-    /// The unit of the value: that of what is measured, or a plain number for a ratio.
-    pub fn unit(&self) -> Unit {
-        if self.per.is_empty() { self.what.unit() } else { Unit::Number }
-    }
-
-    /// What is measured in words, for errors.
-    pub(crate) fn label_of_value(&self) -> String {
-        if self.per.is_empty() { self.what.to_string() } else { format!("a ratio of two {}", self.what) }
-    }
-
-    /// Least and greatest value allowed, in base units.
-    pub fn bounds(&self, kind: RunKind) -> (f64, f64) {
-        let Some(value) = self.value.map(Amount::base) else {
-            let bound = |amount: Option<Amount>, none| amount.map_or(none, Amount::base);
-            return (bound(self.min, f64::NEG_INFINITY), bound(self.max, f64::INFINITY));
-        };
-        let width = |amount: Amount| match amount {
-            Amount::Percent(part) => value * part,
-            other => other.base(),
-        };
-        let tolerance = match (kind, self.tolerance, self.tolerance_live) {
-            (RunKind::Lab, _, Some(live)) => width(live),
-            (RunKind::Lab, Some(tolerance), None) => 2.0 * width(tolerance),
-            (_, tolerance, _) => tolerance.map_or(0.0, width),
-        };
-        (value - tolerance, value + tolerance)
-    }
-
-    /// What is measured, of whom and when, with the unit: `rate of class c0 from 5s to 10s, bit/s`.
-    pub fn describe(&self) -> String {
-        let mut text = self.what.to_string();
-        let group = |one: &str, many: &str, names: &[String]| match names {
-            [name] => format!("{one} {name}"),
-            _ => format!("{many} {}", names.join("+")),
-        };
-        let (one, many) = if self.what.of_flows() { ("flow", "flows") } else { ("class", "classes") };
-        let names = self.names();
-        if !names.is_empty() {
-            text += &format!(" of {}", group(one, many, &names));
-        }
-        if let Some(port) = &self.port {
-            text += &format!(" at {port}");
-        }
-        if !self.per.is_empty() {
-            text += &format!(" per {}", group(one, many, &self.per));
-        }
-        match (self.from.as_nanos(), self.to) {
-            (0, None) => {}
-            (_, None) => text += &format!(" from {}", self.from),
-            (_, Some(to)) => text += &format!(" from {} to {to}", self.from),
-        }
-        if let Some(every) = self.every {
-            let every = match self.over {
-                Some(over) => format!("{over}, sliding by {every}"),
-                None => every.to_string(),
-            };
-            text += &match self.windows {
-                Windows::All => format!(", in every {every}"),
-                Windows::Share(_) => format!(", in {} of the windows of {every}", self.windows),
-                Windows::Median | Windows::Mean => format!(", {} of windows of {every}", self.windows),
-            };
-        }
-        text + self.unit().suffix()
-    }
-
-    /// The names of the classes or flows that it is about.
-    fn names(&self) -> Vec<String> {
-        self.class.iter().chain(&self.classes).chain(&self.flow).chain(&self.flows).cloned().collect()
-    }
-
-    /// What is allowed, in words.
-    fn allowed(&self, kind: RunKind) -> String {
-        // A ratio that was given in per cent is shown so.
-        let percent = matches!(self.value.or(self.min).or(self.max), Some(Amount::Percent(_)));
-        let unit = if percent { Unit::Share } else { self.unit() };
-        let (low, high) = self.bounds(kind);
-        match self.value.map(Amount::base) {
-            Some(value) if high > value && unit == Unit::Share => {
-                format!("{} ± {} points", show(value, unit), digits((high - value) * 100.0))
-            }
-            Some(value) if high > value => format!("{} ± {}", show(value, unit), show(high - value, unit)),
-            Some(value) => show(value, unit),
-            None if low.is_infinite() => format!("at most {}", show(high, unit)),
-            None if high.is_infinite() => format!("at least {}", show(low, unit)),
-            None => format!("{} to {}", show(low, unit), show(high, unit)),
-        }
-    }
-}
-
-/// A value for people: `9.98 Mbit/s`, `7.2 ms`, `58.1 %`, `43`.
-pub fn show(value: f64, unit: Unit) -> String {
-    let scaled = |steps: &[(f64, &str)], smallest: &str| {
-        let step = steps.iter().find(|(scale, _)| value.abs() >= *scale);
-        step.map_or_else(
-            || format!("{} {smallest}", digits(value)),
-            |(scale, name)| format!("{} {name}", digits(value / scale)),
-        )
-    };
-    match unit {
-        Unit::Rate => scaled(&[(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")], "bit/s"),
-        Unit::Time => scaled(&[(1e9, "s"), (1e6, "ms"), (1e3, "µs")], "ns"),
-        Unit::Share => format!("{} %", digits(value * 100.0)),
-        Unit::Number => digits(value),
-    }
-}
-
-/// Four significant digits, without trailing zeros.
-fn digits(value: f64) -> String {
-    if value == 0.0 || !value.is_finite() {
-        return format!("{value:.0}");
-    }
-    let places = (3 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
-    let text = format!("{value:.places$}");
-    if places == 0 { text } else { text.trim_end_matches('0').trim_end_matches('.').to_string() }
-}
-
-fn check(scenario: &Scenario, report: &Report, expect: &Expect) -> Check {
+fn check(report: &Report, expect: &Expect) -> Check {
     let kind = report.meta.kind;
     let mut check = Check {
         what: expect.describe(),
@@ -183,7 +53,7 @@ fn check(scenario: &Scenario, report: &Report, expect: &Expect) -> Check {
         pass: false,
         note: None,
     };
-    let subject = match Subject::of(scenario, report, expect) {
+    let subject = match Subject::of(report, expect) {
         Ok(subject) => subject,
         Err(why) => return Check { note: Some(why), ..check },
     };
@@ -277,18 +147,11 @@ enum Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    fn of(scenario: &Scenario, report: &'a Report, expect: &Expect) -> Result<Self, String> {
+    fn of(report: &'a Report, expect: &Expect) -> Result<Self, String> {
         if expect.what.of_flows() {
             let find = |names: &[String]| -> Vec<&FlowReport> {
-                let wanted: std::collections::BTreeSet<usize> =
-                    names.iter().flat_map(|name| scenario.flows_called(name)).collect();
-                report
-                    .flows
-                    .iter()
-                    .enumerate()
-                    .filter(|(index, _)| wanted.contains(index))
-                    .map(|(_, flow)| flow)
-                    .collect()
+                let wanted = |flow: &&FlowReport| names.iter().any(|name| flow.is_called(name));
+                report.flows.iter().filter(wanted).collect()
             };
             let names = expect.names();
             let over = if names.is_empty() { report.flows.iter().collect() } else { find(&names) };

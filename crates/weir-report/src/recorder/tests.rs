@@ -1,24 +1,29 @@
 use super::*;
+use crate::fixture;
+use crate::report::RunKind;
 
 const MS: u64 = 1_000_000;
 
 /// One managed port with classes a and b, 1 s in cells of 100 ms.
-fn recorder(more: &str) -> (Recorder, usize) {
-    let text = format!(
-        "duration = \"1s\"\n[[host]]\nname = \"s\"\n[[host]]\nname = \"k\"\n[[link]]\na = \"s\"\nb = \"box\"\nrate = \"10M\"\n\
-         [[link]]\na = \"box\"\nb = \"k\"\nrate = \"1M\"\n[[port]]\nat = \"box\"\nto = \"k\"\ntext = \"\"\n\
-         [[flow]]\nfrom = \"s\"\nto = \"k\"\nstop = \"500ms\"\n{more}"
-    );
-    let scenario = Scenario::from_toml("x.toml", &text).unwrap();
-    let mut recorder = Recorder::new(&scenario, RunKind::Sim, 0xab);
-    let port = recorder.port(&scenario, 0, "cbq", &["a".into(), "b".into()]);
+fn recorder(keep: Keep) -> (Recorder, usize) {
+    let links = [
+        ("s>box", 10_000_000, 24),
+        ("box>s", 10_000_000, 24),
+        ("box>k", 1_000_000, 24),
+        ("k>box", 1_000_000, 24),
+    ];
+    let asked =
+        fixture::asked((RunKind::Sim, 1000 * MS, 100 * MS, 100 * MS), &[("f1", None, 500 * MS)], &links);
+    let mut recorder = Recorder::new(asked, keep);
+    let classes = fixture::names(&["a", "b"]);
+    let port = recorder.port(PortReport::new("box>k".into(), "cbq", 1_000_000, 24, &classes));
     (recorder, port)
 }
 
 /// What arrives is sent, dropped, or left, packet by packet and byte by byte, in totals and in series.
 #[test]
 fn nothing_is_lost_in_the_books() {
-    let (mut recorder, port) = recorder("");
+    let (mut recorder, port) = recorder(Keep::default());
     let seed = 42_u64;
     println!("seed {seed}");
     let mut state = seed;
@@ -72,7 +77,7 @@ fn nothing_is_lost_in_the_books() {
 /// Two packets wait from 50 to 250 ms, then one until the end: the backlog's integral per cell.
 #[test]
 fn the_backlog_is_summed_over_time() {
-    let (mut recorder, port) = recorder("");
+    let (mut recorder, port) = recorder(Keep::default());
     recorder.offered(port, 0, 100, 50 * MS);
     recorder.offered(port, 0, 100, 50 * MS);
     recorder.sent(port, 0, 100, 200 * MS, 250 * MS);
@@ -88,7 +93,7 @@ fn the_backlog_is_summed_over_time() {
 /// Sampled counters are spread over the time between two samples, and nothing is lost in rounding.
 #[test]
 fn samples_are_spread_evenly() {
-    let (mut recorder, port) = recorder("");
+    let (mut recorder, port) = recorder(Keep::default());
     let counters = |bytes, packets, backlog| Counters {
         offered: Count { packets, bytes },
         sent: Count { packets, bytes },
@@ -116,7 +121,7 @@ fn samples_are_spread_evenly() {
 
 #[test]
 fn links_and_flows() {
-    let (mut recorder, _) = recorder("[[probe]]\nwhat = \"flows\"\n");
+    let (mut recorder, _) = recorder(Keep { flows: true, ..Keep::default() });
     let direction = Recorder::direction(1, true);
     // 62 packets of 976 + 24 bytes in half a second of the first half: 62 % of 1 Mbit/s · 0.8 s.
     for n in 0..62 {
@@ -142,19 +147,13 @@ fn links_and_flows() {
     assert_eq!((flow.name.as_str(), flow.active_ns, flow.delivered_bytes), ("f1", 500 * MS, 62 * 938));
     assert_eq!(flow.goodput_bps, 62.0 * 938.0 * 8.0 / 0.5);
     assert_eq!((flow.delivered.len(), flow.rtt.max_ns, flow.one_way.count), (10, 3 * MS, 1));
-    assert_eq!((report.meta.inputs.as_str(), report.meta.cell_ns), ("00000000000000ab", 100 * MS));
 }
 
-/// Histograms per cell are kept only if a percentile of an interval is asked for.
+/// Histograms per cell are kept only on demand.
 #[test]
 fn delays_per_cell_on_demand() {
-    for (more, cells) in [
-        ("", 0),
-        ("[[expect]]\nwhat = \"delay-p99\"\nmax = \"1s\"\n", 0),
-        ("[[expect]]\nwhat = \"delay-max\"\nfrom = \"500ms\"\nmax = \"1s\"\n", 0),
-        ("[[expect]]\nwhat = \"delay-p99\"\nfrom = \"500ms\"\nmax = \"1s\"\n", 10),
-    ] {
-        let (recorder, _) = recorder(more);
-        assert_eq!(recorder.finish().ports[0].classes[0].series.delays.len(), cells, "{more}");
+    for (delays, cells) in [(false, 0), (true, 10)] {
+        let (recorder, _) = recorder(Keep { delays, ..Keep::default() });
+        assert_eq!(recorder.finish().ports[0].classes[0].series.delays.len(), cells);
     }
 }

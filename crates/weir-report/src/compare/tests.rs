@@ -1,7 +1,7 @@
 use super::*;
 use crate::fixture;
 use crate::report::Count;
-use crate::scenario::RunKind;
+use crate::report::RunKind;
 
 /// A report cut down to one class and one flow with round numbers.
 fn small(kind: RunKind, bytes: u64, dropped: u64) -> Report {

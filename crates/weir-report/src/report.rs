@@ -5,7 +5,6 @@
 //! a reader ignores those that it does not know.
 
 use crate::histogram::Histogram;
-use crate::scenario::{Kind, RunKind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -55,6 +54,26 @@ pub struct Meta {
     /// What a reader should know about this run: limits met, seconds taken, warnings.
     #[serde(default)]
     pub notes: Vec<String>,
+}
+
+/// Where a scenario ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunKind {
+    /// In the simulator.
+    Sim,
+    /// In the lab: live, with the kernel's TCP.
+    Lab,
+}
+
+impl RunKind {
+    /// `sim` or `lab`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            RunKind::Sim => "sim",
+            RunKind::Lab => "lab",
+        }
+    }
 }
 
 /// Packets and bytes.
@@ -252,8 +271,21 @@ pub struct LinkReport {
     pub wire_bytes: Vec<u64>,
 }
 
+/// What a flow is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FlowKind {
+    /// A byte stream: greedy, in chunks, or timed.
+    #[default]
+    Tcp,
+    /// Packets at a rate, on/off, or in bursts.
+    Udp,
+    /// One request at a time, the next when the response is there (UDP).
+    Rr,
+}
+
 /// One copy of a flow.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlowReport {
     /// Its name.
     pub name: String,
@@ -262,7 +294,7 @@ pub struct FlowReport {
     /// The receiving host.
     pub to: String,
     /// What it is.
-    pub kind: Kind,
+    pub kind: FlowKind,
     /// The class asserted for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
@@ -330,7 +362,32 @@ impl Report {
     }
 }
 
+impl FlowReport {
+    /// True if `name` means this flow: its own name, or that of the flow whose copy NAME.N it is.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.name.rsplit_once('.').is_some_and(|(of, _)| of == name)
+    }
+}
+
 impl PortReport {
+    /// A port of which nothing is known yet, with its classes in the order of the configuration.
+    pub fn new(
+        name: String,
+        discipline: &str,
+        rate_bps: u64,
+        overhead_bytes: u64,
+        classes: &[String],
+    ) -> Self {
+        let class = |name: &String| ClassReport { name: name.clone(), ..ClassReport::default() };
+        PortReport {
+            name,
+            discipline: discipline.to_string(),
+            rate_bps,
+            overhead_bytes,
+            classes: classes.iter().map(class).collect(),
+            conditioners: Vec::new(),
+        }
+    }
     /// The conditioner or meter called `name`.
     pub fn conditioner(&self, name: &str) -> Option<&ConditionerReport> {
         self.conditioners.iter().find(|conditioner| conditioner.name == name)

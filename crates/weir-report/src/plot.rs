@@ -133,8 +133,8 @@ pub fn draw(plot: Plot, port: &str, first: &Report, second: Option<&Report>) -> 
 
 fn run_name(run: &Report) -> String {
     let place = match run.meta.kind {
-        crate::scenario::RunKind::Sim => "simulated",
-        crate::scenario::RunKind::Lab => "live",
+        crate::report::RunKind::Sim => "simulated",
+        crate::report::RunKind::Lab => "live",
     };
     format!("{place}, seed {}", run.meta.seed)
 }
@@ -328,7 +328,7 @@ fn legend(column: &Area<'_>, curves: &[Curve], left_out: usize, link_bps: Option
         sample(y, INK.stroke_width(2))?;
         text(
             column,
-            &format!("link {}", crate::expect::show(bps as f64, crate::measure::Unit::Rate)),
+            &format!("link {}", crate::measure::show(bps as f64, crate::measure::Unit::Rate)),
             (100, y),
             30,
         )?;

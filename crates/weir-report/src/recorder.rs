@@ -3,12 +3,9 @@
 //! run enters a new cell of its series.
 
 use crate::histogram::Histogram;
-use crate::measure::{Measure, Statistic};
 use crate::report::{
     ClassReport, ConditionerReport, Count, Delay, FlowReport, LinkReport, Meta, PortReport, Report, Series,
-    VERSION,
 };
-use crate::scenario::{ProbeWhat, RunKind, Scenario};
 use std::collections::BTreeMap;
 
 /// A run's series have at most this many cells; a finer grid is refused by `Scenario::read`.
@@ -21,8 +18,16 @@ pub struct Recorder {
     ports: Vec<Vec<Class>>,
     rtt: Vec<Histogram>,
     one_way: Vec<Histogram>,
-    keep_delays: bool,
-    keep_flows: bool,
+    keep: Keep,
+}
+
+/// Which series a recorder keeps besides those that every report has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Keep {
+    /// The distribution of queue delays of every cell.
+    pub delays: bool,
+    /// What every flow delivered in every cell.
+    pub flows: bool,
 }
 
 /// What is known of a class besides its report.
@@ -55,95 +60,22 @@ pub struct Counters {
 }
 
 impl Recorder {
-    /// A recorder with the flows and links of the scenario; ports are added with `port`.
-    /// `inputs` is `Scenario::inputs_hash`.
-    pub fn new(scenario: &Scenario, kind: RunKind, inputs: u64) -> Self {
-        let probe = |what| scenario.probes.iter().find(move |probe| probe.what == what);
-        let probe_ns = probe(ProbeWhat::Classes).map_or(100_000_000, |probe| probe.every.as_nanos());
-        let meta = Meta {
-            version: VERSION,
-            kind,
-            scenario: scenario.name.clone(),
-            seed: scenario.seed,
-            inputs: format!("{inputs:016x}"),
-            events: None,
-            duration_ns: scenario.duration.as_nanos(),
-            cell_ns: scenario.cell().as_nanos(),
-            probe_ns,
-            window_ns: probe(ProbeWhat::Classes).and_then(|probe| probe.over).map(|over| over.as_nanos()),
-            notes: Vec::new(),
-        };
-        let flows: Vec<FlowReport> = scenario
-            .flow_copies()
-            .into_iter()
-            .map(|copy| {
-                let flow = &scenario.flows[copy.flow];
-                FlowReport {
-                    name: copy.name,
-                    from: flow.from.clone(),
-                    to: flow.to.clone(),
-                    kind: flow.kind,
-                    class: flow.class.clone(),
-                    misclassified: 0,
-                    sent: Count::default(),
-                    delivered_bytes: 0,
-                    goodput_bps: 0.0,
-                    active_ns: flow
-                        .active(scenario.duration)
-                        .iter()
-                        .map(|(from, to)| to.as_nanos() - from.as_nanos())
-                        .sum(),
-                    retransmits: 0,
-                    timeouts: 0,
-                    lost: 0,
-                    marked: 0,
-                    transactions: 0,
-                    rtt: Delay::default(),
-                    one_way: Delay::default(),
-                    delivered: Vec::new(),
-                }
-            })
-            .collect();
-        let link = |name: String, link: &crate::scenario::Link| LinkReport {
-            name,
-            rate_bps: link.rate.as_bps(),
-            overhead_bytes: link.overhead.as_bytes(),
-            ..LinkReport::default()
-        };
-        let links = scenario
-            .links
-            .iter()
-            .flat_map(|l| [link(format!("{}>{}", l.a, l.b), l), link(format!("{}>{}", l.b, l.a), l)])
-            .collect();
+    /// A recorder that fills `report`, in which only what was asked stands: `meta`, and the names of
+    /// flows and links. Ports are added with `port`.
+    pub fn new(report: Report, keep: Keep) -> Self {
         Recorder {
-            rtt: vec![Histogram::default(); flows.len()],
-            one_way: vec![Histogram::default(); flows.len()],
-            report: Report { meta, ports: Vec::new(), links, flows, checks: Vec::new() },
+            rtt: vec![Histogram::default(); report.flows.len()],
+            one_way: vec![Histogram::default(); report.flows.len()],
+            report,
             ports: Vec::new(),
-            keep_delays: scenario.expects.iter().any(|expect| {
-                let percentile = matches!(expect.what, Measure::Delay(Statistic::Percentile(_)));
-                let partial = expect.from.as_nanos() > 0 || expect.to.is_some() || expect.every.is_some();
-                percentile && partial
-            }),
-            keep_flows: probe(ProbeWhat::Flows).is_some()
-                || scenario.expects.iter().any(|expect| expect.what.of_flows()),
+            keep,
         }
     }
 
-    /// Adds the managed port `index` of the scenario; ports are added in their order. Returns its index.
-    pub fn port(&mut self, scenario: &Scenario, index: usize, discipline: &str, classes: &[String]) -> usize {
-        let port = &scenario.ports[index];
-        let link = scenario.link_between(&port.at, &port.to).map(|(link, _)| &scenario.links[link]);
-        let class = |name: &String| ClassReport { name: name.clone(), ..ClassReport::default() };
-        self.report.ports.push(PortReport {
-            name: port.name(),
-            discipline: discipline.to_string(),
-            rate_bps: link.map_or(0, |link| link.rate.as_bps()),
-            overhead_bytes: link.map_or(0, |link| link.overhead.as_bytes()),
-            classes: classes.iter().map(class).collect(),
-            conditioners: Vec::new(),
-        });
-        self.ports.push(classes.iter().map(|_| Class::default()).collect());
+    /// Adds a managed port. Returns its index.
+    pub fn port(&mut self, port: PortReport) -> usize {
+        self.ports.push(port.classes.iter().map(|_| Class::default()).collect());
+        self.report.ports.push(port);
         self.ports.len() - 1
     }
 
@@ -167,7 +99,7 @@ impl Recorder {
 
     /// A packet left the discipline for the wire, `delay` nanoseconds after it arrived.
     pub fn sent(&mut self, port: usize, class: usize, len_bytes: u64, delay: u64, at: u64) {
-        let keep_delays = self.keep_delays;
+        let keep_delays = self.keep.delays;
         let (cell, class, state) = self.class(port, class, at);
         state.leave(len_bytes);
         state.delay.record(delay);
@@ -276,7 +208,7 @@ impl Recorder {
         let cell = self.cell(at);
         let report = &mut self.report.flows[flow];
         report.delivered_bytes += bytes;
-        if self.keep_flows {
+        if self.keep.flows {
             *grow(&mut report.delivered, cell) += bytes;
         }
     }
@@ -336,7 +268,7 @@ impl Recorder {
             flow.one_way = Delay::of(std::mem::take(&mut self.one_way[index]));
             let active = flow.active_ns as f64 / 1e9;
             flow.goodput_bps = if active > 0.0 { flow.delivered_bytes as f64 * 8.0 / active } else { 0.0 };
-            if self.keep_flows {
+            if self.keep.flows {
                 grow(&mut flow.delivered, cells - 1);
             }
         }
@@ -356,7 +288,7 @@ impl Recorder {
         let report = &mut self.report.ports[port].classes[class];
         let state = &mut self.ports[port][class];
         if report.series.sent_bytes.len() <= cell {
-            report.series.extend_to(cell + 1, self.keep_delays);
+            report.series.extend_to(cell + 1, self.keep.delays);
         }
         state.sum_backlog(&mut report.series, cell_ns, at.min(end));
         (cell, report, state)
