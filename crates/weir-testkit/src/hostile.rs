@@ -3,8 +3,8 @@
 use weir_core::Random;
 use weir_core::packet::{List, PacketId};
 use weir_core::queue::{
-    Backlog, Broken, Child, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params, Routes,
-    Scope, Verdict, Visit, params,
+    Backlog, Broken, Cause, Child, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params,
+    Routes, Scope, Verdict, Visit, Wait, params,
 };
 use weir_core::sched::{Builder, Classes, Entry, Node, Registry};
 use weir_core::units::{Duration, Instant};
@@ -82,18 +82,17 @@ impl Discipline for Breaks {
         self.children[index].enqueue(cx, id)
     }
     fn dequeue(&mut self, cx: &mut Cx) -> Next {
-        let mut soonest: Option<Instant> = None;
+        let mut wait = Wait::Idle;
         for child in &mut self.children {
             match child.take(cx) {
                 Next::Packet(id) => {
                     // The same for a packet that was on its way out.
                     return if Self::strikes(cx) { Next::Idle } else { Next::Packet(id) };
                 }
-                Next::At(at) => soonest = Some(soonest.map_or(at, |s| s.min(at))),
-                Next::Idle => {}
+                other => wait = wait.min(other.wait()),
             }
         }
-        soonest.map_or(Next::Idle, Next::At)
+        wait.into()
     }
     fn backlog(&self) -> Backlog {
         self.children.iter().fold(Backlog::default(), |sum, child| sum + child.backlog())
@@ -139,7 +138,7 @@ fn fickle(_: &Node, _: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamErr
 enum Habit {
     /// A dequeue drops whatever is queued and answers `Idle`.
     DropsAll,
-    /// Never gives a packet: `At(NEVER)`.
+    /// Never gives a packet, as a shaper of rate 0.
     Never,
     /// A packet, then a pause of random length; an arrival draws the pause anew.
     Regulated,
@@ -197,7 +196,7 @@ impl Discipline for Hostile {
                 self.flush(cx, DropReason::Head);
                 Next::Idle
             }
-            Habit::Never => Next::At(Instant::NEVER),
+            Habit::Never => Next::Held(Cause::Rate),
             Habit::Regulated | Habit::Fickle => self.when_due(cx),
         }
     }

@@ -54,7 +54,7 @@ impl Bed {
         match self.discipline.dequeue(&mut self.cx) {
             Next::Packet(id) => self.sent(id),
             Next::At(at) if at.since(self.cx.now) < Duration::from_secs(3_600) => self.cx.now = at,
-            Next::At(_) | Next::Idle => self.cx.now += Duration::from_nanos(1_000),
+            Next::At(_) | Next::Held(_) | Next::Idle => self.cx.now += Duration::from_nanos(1_000),
         }
     }
     fn batch(&mut self) {

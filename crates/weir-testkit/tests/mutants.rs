@@ -6,8 +6,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use weir_core::packet::{List, PacketId};
 use weir_core::queue::{
-    Backlog, Broken, Child, Cx, Discipline, DropReason, Head, Kind, Leaf, Next, ParamError, ParamSpec,
-    Params, Routes, Scope, Value, Verdict, Visit, params,
+    Backlog, Broken, Cause, Child, Cx, Discipline, DropReason, Kind, Leaf, Next, ParamError, ParamSpec,
+    Params, Routes, Scope, Value, Verdict, Visit, Wait, params,
 };
 use weir_core::sched::{Builder, Classes, Entry, Node, Registry};
 use weir_core::units::{Duration, Instant};
@@ -22,6 +22,8 @@ enum Mutation {
     Reorders,
     AtInThePast,
     AtForEmptyQueue,
+    AtNever,
+    HeldWhenEmpty,
     AtMovesByItself,
     NeverReady,
     IdleWithBacklog,
@@ -58,6 +60,8 @@ const CASES: &[(Mutation, &[&str])] = &[
     (M::Reorders, &["left after packet"]),
     (M::AtInThePast, &["already"]),
     (M::AtForEmptyQueue, &["for an empty queue"]),
+    (M::AtNever, &["which is not a cause"]),
+    (M::HeldWhenEmpty, &["Held(Rate) with no packet waiting"]),
     (M::AtMovesByItself, &["asked again"]),
     (M::NeverReady, &["neither gave nor dropped"]),
     (M::IdleWithBacklog, &["answered Idle with"]),
@@ -131,20 +135,13 @@ impl Bands {
         self.children.iter().all(Child::is_empty)
     }
     /// When the first of the bands has a packet, which may be later than this node's own pause
-    /// lasts; `None` if the bands turn out to be empty.
-    fn ready_at(&mut self, cx: &mut Cx) -> Option<Instant> {
-        let heads = self.children.iter_mut().map(|child| child.head(cx));
-        heads
-            .filter_map(|head| match head {
-                Head::Packet { .. } => Some(Instant::ZERO),
-                Head::At(at) => Some(at),
-                Head::Idle => None,
-            })
-            .min()
+    /// lasts; `Idle` if the bands turn out to be empty.
+    fn ready_at(&mut self, cx: &mut Cx) -> Wait {
+        self.children.iter_mut().map(|child| child.head(cx).wait()).min().unwrap_or(Wait::Idle)
     }
     /// The next packet of the first band that has one; a band that drops all is passed over.
     fn pull(&mut self, cx: &mut Cx) -> Next {
-        let mut soonest: Option<Instant> = None;
+        let mut wait = Wait::Idle;
         for (index, child) in self.children.iter_mut().enumerate() {
             if self.mutation == M::CachesEmptiness && self.was_empty[index] {
                 continue;
@@ -154,18 +151,14 @@ impl Bands {
                     self.was_empty[index] = child.is_empty();
                     return Next::Packet(id);
                 }
-                Next::At(at) => soonest = Some(soonest.map_or(at, |s| s.min(at))),
                 // A cached emptiness is not corrected here: the bug of many parents.
-                Next::Idle => {}
+                other => wait = wait.min(other.wait()),
             }
         }
-        match soonest {
-            Some(at) => Next::At(at),
-            None if self.mutation == M::CachesEmptiness && self.was_empty.contains(&false) => {
-                Next::At(cx.now + Duration::from_nanos(1))
-            }
-            None => Next::Idle,
+        if wait == Wait::Idle && self.mutation == M::CachesEmptiness && self.was_empty.contains(&false) {
+            return Next::At(cx.now + Duration::from_nanos(1));
         }
+        wait.into()
     }
 }
 
@@ -198,7 +191,17 @@ impl Discipline for Bands {
     }
     fn dequeue(&mut self, cx: &mut Cx) -> Next {
         if self.all_empty() && !self.is(M::CachesEmptiness) {
-            return if self.strikes(M::AtForEmptyQueue) { Next::At(Instant::NEVER) } else { Next::Idle };
+            if self.strikes(M::HeldWhenEmpty) {
+                return Next::Held(Cause::Rate);
+            }
+            return if self.strikes(M::AtForEmptyQueue) {
+                Next::At(cx.now + Duration::from_nanos(1))
+            } else {
+                Next::Idle
+            };
+        }
+        if self.strikes(M::AtNever) {
+            return Next::At(Instant::NEVER);
         }
         if self.strikes(M::IdleWithBacklog) {
             return Next::Idle;
@@ -210,7 +213,7 @@ impl Discipline for Bands {
             return Next::At(at);
         }
         if cx.now < self.due {
-            let Some(ready) = self.ready_at(cx) else { return Next::Idle };
+            let Wait::At(ready) = self.ready_at(cx) else { return self.ready_at(cx).into() };
             let at = ready.max(self.due);
             self.told = Some(at);
             return Next::At(if self.strikes(M::AtInThePast) { cx.now } else { at });
@@ -411,7 +414,7 @@ fn every_mutant_is_caught_for_its_fault() {
         }
     }));
     let builds: [weir_core::sched::Build; CASES.len()] =
-        builds!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29);
+        builds!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
     for (&(mutation, signs), build) in CASES.iter().zip(builds) {
         let failure = match conformance::discipline(&registry(build), "mutant", 5, 60_000) {
             Err(failure) => failure,

@@ -9,7 +9,7 @@
 use weir_core::packet::PacketId;
 use weir_core::queue::{
     Backlog, Broken, Child, Cx, Discipline, DropReason, Head, Kind, Next, ParamError, ParamSpec, Params,
-    Routes, Scope, Verdict, Visit, params,
+    Routes, Scope, Verdict, Visit, Wait, params,
 };
 use weir_core::sched::{Builder, Classes, Entry, Node};
 use weir_core::units::Instant;
@@ -50,19 +50,17 @@ impl Discipline for LongestFirst {
     }
     fn dequeue(&mut self, cx: &mut Cx) -> Next {
         // A class whose queue is a discipline of its own may have packets and not give one yet:
-        // then the next longest has its turn, and the earliest time of all is when to come back.
-        let (mut longest, mut at) = (None, Instant::NEVER);
+        // then the next longest has its turn, and the soonest wait of all is when to come back.
+        let (mut longest, mut wait) = (None, Wait::Idle);
         for (index, (_, queue)) in self.classes.iter_mut().enumerate() {
             match queue.head(cx) {
                 Head::Packet { .. } => longest = longest.max(Some((queue.backlog().bytes, index))),
-                Head::At(t) => at = at.min(t),
-                Head::Idle => {}
+                waiting => wait = wait.min(waiting.wait()),
             }
         }
         match longest {
             Some((_, index)) => self.classes[index].1.take(cx),
-            None if self.is_empty() => Next::Idle,
-            None => Next::At(at),
+            None => wait.into(),
         }
     }
     fn backlog(&self) -> Backlog {

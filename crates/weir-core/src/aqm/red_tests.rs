@@ -256,7 +256,7 @@ fn the_registry_builds_it_and_adoption_loses_nothing() {
     tree.discipline.check(&cx).unwrap();
     let order: Vec<u32> = core::iter::from_fn(|| match tree.discipline.dequeue(&mut cx) {
         Next::Packet(id) => Some(cx.packets.get(&id).frame.0),
-        Next::At(_) | Next::Idle => None,
+        Next::At(_) | Next::Held(_) | Next::Idle => None,
     })
     .collect();
     assert!(order.iter().copied().eq(0..100));

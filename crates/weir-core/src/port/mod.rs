@@ -25,7 +25,7 @@ use crate::classify::Classifier;
 use crate::meter::{Conditioners, Judgement};
 use crate::packet::{FrameRef, Key, Meta, PacketId, State};
 use crate::queue::{
-    Backlog, Broken, Child, Cx, DropReason, Head, Leaf, Link, Next, ParamError, Params, Verdict, Visit,
+    Backlog, Broken, Cause, Child, Cx, DropReason, Head, Leaf, Link, Next, ParamError, Params, Verdict, Visit,
 };
 use crate::sched::{Fifo, LeafInfo, Tree};
 use crate::units::{Duration, Fine, Instant};
@@ -497,6 +497,7 @@ impl Port {
                         // Tokens never go below zero: the head's length is known before it leaves.
                         let cost_bytes = u64::from(len) + u64::from(self.cx.link.overhead);
                         match bucket.ready_at(now, cost_bytes) {
+                            Instant::NEVER => Next::Held(Cause::Rate),
                             at if at > now => Next::At(at),
                             _ => {
                                 bucket.pay(now, cost_bytes);
@@ -505,6 +506,7 @@ impl Port {
                         }
                     }
                     Head::At(at) => Next::At(at),
+                    Head::Held(cause) => Next::Held(cause),
                     Head::Idle => Next::Idle,
                 },
             };
@@ -528,7 +530,7 @@ impl Port {
                     self.settle(host);
                     return;
                 }
-                Next::Idle => {
+                Next::Held(_) | Next::Idle => {
                     self.timer = None;
                     self.settle(host);
                     return;
@@ -538,12 +540,8 @@ impl Port {
     }
 
     fn arm(&mut self, at: Instant) {
-        if at == Instant::NEVER {
-            self.timer = None;
-            return;
-        }
-        if at <= self.cx.now {
-            self.cx.broken("port", "At(t) must be later than now");
+        if at <= self.cx.now || at == Instant::NEVER {
+            self.cx.broken("port", "At(t) must be later than now, and not for ever");
             return;
         }
         if self.timer.is_some_and(|t| t.at == at) {

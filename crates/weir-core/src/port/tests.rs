@@ -157,6 +157,19 @@ fn every(period_us: u64, tick_ms: u64, packet_events: bool) -> Port {
     )
 }
 
+/// A time that never comes is a breach of law 2: nothing would wake the port again.
+#[test]
+fn a_tree_that_is_told_to_wait_for_ever_falls_back() {
+    let mut port = every(u64::MAX / 1_000, 0, true);
+    let mut seen = Seen::default();
+    for frame in 0..2 {
+        port.offer(at(1_000_000_000), packet(frame, 100), &mut seen.host());
+    }
+    port.advance(at(2_000_000_000), &mut seen.host());
+    assert_eq!(port.is_broken().map(|b| b.discipline), Some("port"));
+    assert_eq!(port.backlog().packets, 0, "the FIFO sends what was to wait for ever");
+}
+
 /// A05, A24, A25: with an exact timer the period holds; with a 10 ms tick and no packet events the
 /// tree is asked at the second tick after it was suspended; packet events ask it earlier.
 #[test]

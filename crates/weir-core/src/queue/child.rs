@@ -7,8 +7,8 @@
 //! takes it. The price is one packet of inversion per level that uses `head`.
 
 use super::{
-    Backlog, Broken, Cx, Discipline, DropReason, Leaf, Next, ParamError, ParamSpec, Params, Scope, Verdict,
-    Visit, params,
+    Backlog, Broken, Cause, Cx, Discipline, DropReason, Leaf, Next, ParamError, ParamSpec, Params, Scope,
+    Verdict, Visit, Wait, params,
 };
 use crate::packet::PacketId;
 use crate::units::Instant;
@@ -26,8 +26,23 @@ pub enum Head {
     },
     /// Nothing before that time.
     At(Instant),
+    /// Nothing until another call changes that, though packets are waiting.
+    Held(Cause),
     /// Nothing.
     Idle,
+}
+
+impl Head {
+    /// What a parent waits for that sees this. A packet is there at once.
+    #[inline]
+    pub fn wait(self) -> Wait {
+        match self {
+            Head::Packet { .. } => Wait::At(Instant::ZERO),
+            Head::At(at) => Wait::At(at),
+            Head::Held(_) => Wait::Held,
+            Head::Idle => Wait::Idle,
+        }
+    }
 }
 
 enum Queue {
@@ -59,8 +74,8 @@ impl Child {
             Queue::Inner(inner) => inner.enqueue(cx, id),
         }
     }
-    /// What goes next. Asked again it says the same, until `take`, or for `At` and `Idle` until
-    /// an arrival or the passing of time.
+    /// What goes next. Asked again it says the same, until `take`, or for `At`, `Held` and `Idle`
+    /// until an arrival or the passing of time.
     #[inline]
     pub fn head(&mut self, cx: &mut Cx) -> Head {
         if self.held.is_some() {
@@ -82,6 +97,7 @@ impl Child {
                 Head::Packet { len: self.held_bytes }
             }
             Next::At(at) => Head::At(at),
+            Next::Held(cause) => Head::Held(cause),
             Next::Idle => Head::Idle,
         }
     }
@@ -105,7 +121,7 @@ impl Child {
             Queue::Leaf(leaf) => leaf.dequeue(cx),
             Queue::Inner(inner) => match inner.dequeue(cx) {
                 Next::Packet(id) => Some(id),
-                Next::At(_) | Next::Idle => None,
+                Next::At(_) | Next::Held(_) | Next::Idle => None,
             },
         }
     }

@@ -8,12 +8,13 @@
 //!
 //! 1. *Conservation.* A packet that was enqueued is returned by `dequeue` once, or given to
 //!    `Cx::drop` once. No discipline frees a packet by itself.
-//! 2. *`Next`, with no other call in between.* `At(t)` implies t > now and backlog > 0; asked
-//!    again before t it repeats t; asked at or after t it answers `Packet`, or has dropped at
-//!    least one packet. `At(Instant::NEVER)` where only another call can help. `Idle` if and
-//!    only if the backlog is 0 *after* the call. Any other call may move t either way.
+//! 2. *`Next`, with no other call in between.* `At(t)` implies now < t < `Instant::NEVER` and
+//!    backlog > 0; asked again before t it repeats t; asked at or after t it answers `Packet`, or
+//!    has dropped at least one packet. Where time alone changes nothing, `Held` says the cause, and
+//!    repeats it at any time. `Idle` if and only if the backlog is 0 *after* the call. Any other
+//!    call may move t either way.
 //!    For a parent this means: t is not before its child's own time (`Child::head` tells it), and
-//!    t is remembered until another call, for a child that is asked twice may drop in between.
+//!    t is remembered until another call, because a child that is asked twice may drop in between.
 //! 3. *Order.* Packets of one flow in one leaf leave in the order in which they came.
 //! 4. *Time* never runs backwards between calls, but it may stand still or jump.
 //! 5. *Adoption.* While `cx.adopting()`, enqueue accepts every packet: a swap loses nothing.
@@ -44,8 +45,63 @@ pub enum Next {
     Packet(PacketId),
     /// Nothing may go before that time, though packets are waiting.
     At(Instant),
+    /// Nothing may go until another call changes that, though packets are waiting.
+    Held(Cause),
     /// Nothing is waiting.
     Idle,
+}
+
+impl Next {
+    /// What a parent waits for that got this answer of a child. A packet is there at once.
+    #[inline]
+    pub fn wait(&self) -> Wait {
+        match *self {
+            Next::Packet(_) => Wait::At(Instant::ZERO),
+            Next::At(at) => Wait::At(at),
+            Next::Held(_) => Wait::Held,
+            Next::Idle => Wait::Idle,
+        }
+    }
+}
+
+/// Why packets wait that only another call can let go.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Cause {
+    /// The rate of their class or of the link is 0, or so low that their time never comes: they
+    /// wait for `reconfigure`.
+    Rate,
+    /// The discipline is a parent, and the children that have packets are held.
+    Child,
+}
+
+/// What a parent waits for: the least of what its children wait for is the soonest.
+///
+/// ```
+/// # use weir_core::{queue::{Cause, Next, Wait}, units::Instant};
+/// let children = [Next::Idle, Next::Held(Cause::Rate), Next::At(Instant::from_nanos(7))];
+/// let soonest = children.iter().map(Next::wait).min().unwrap_or(Wait::Idle);
+/// assert_eq!(Next::from(soonest), Next::At(Instant::from_nanos(7)));
+/// assert_eq!(Next::from(children[1].wait()), Next::Held(Cause::Child));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Wait {
+    /// That time.
+    At(Instant),
+    /// A call other than `dequeue`.
+    Held,
+    /// A packet: there is none.
+    Idle,
+}
+
+impl From<Wait> for Next {
+    #[inline]
+    fn from(wait: Wait) -> Next {
+        match wait {
+            Wait::At(at) => Next::At(at),
+            Wait::Held => Next::Held(Cause::Child),
+            Wait::Idle => Next::Idle,
+        }
+    }
 }
 
 /// Packets waiting.
@@ -201,7 +257,7 @@ pub trait Discipline: Send {
     fn on_sent(&mut self, _cx: &mut Cx, _id: &PacketId, _at: Instant) {}
 
     /// At most `max` packets onto `out`, as that many single calls at one instant would give
-    /// them. Answers what stopped it: `At` or `Idle`; `None` if `max` did.
+    /// them. Answers what stopped it: `At`, `Held` or `Idle`; `None` if `max` did.
     fn dequeue_batch(&mut self, cx: &mut Cx, max: usize, out: &mut List) -> Option<Next> {
         for _ in 0..max {
             match self.dequeue(cx) {

@@ -8,7 +8,7 @@ pub mod params;
 mod stats;
 
 pub use child::{Child, Head, Routes};
-pub use contract::{Backlog, Broken, Cx, Discipline, Link, Next, Verdict};
+pub use contract::{Backlog, Broken, Cause, Cx, Discipline, Link, Next, Verdict, Wait};
 pub use drop_reason::DropReason;
 pub use leaf::Leaf;
 pub use params::{Curve, Kind, ParamError, ParamSpec, Params, Scope, TimeUnit, Value};

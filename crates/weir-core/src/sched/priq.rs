@@ -21,7 +21,7 @@ use crate::packet::PacketId;
 use crate::queue::ParamSpec as P;
 use crate::queue::{
     Backlog, Broken, Child, Cx, Deeper, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params,
-    Routes, Scope, Verdict, Visit, params,
+    Routes, Scope, Verdict, Visit, Wait, params,
 };
 use crate::units::Instant;
 use alloc::boxed::Box;
@@ -134,7 +134,7 @@ impl Discipline for Priq {
         verdict
     }
     fn dequeue(&mut self, cx: &mut Cx) -> Next {
-        let (mut left, mut wait) = (self.active, None::<Instant>);
+        let (mut left, mut wait) = (self.active, Wait::Idle);
         while left != 0 {
             let priority = left.ilog2();
             left &= !(1 << priority);
@@ -146,11 +146,9 @@ impl Discipline for Priq {
             if let Next::Packet(id) = next {
                 return Next::Packet(id);
             }
-            if let Next::At(at) = next {
-                wait = Some(wait.map_or(at, |w| w.min(at)));
-            }
+            wait = wait.min(next.wait());
         }
-        wait.map_or(Next::Idle, Next::At)
+        wait.into()
     }
     fn backlog(&self) -> Backlog {
         self.classes.iter().fold(Backlog::default(), |sum, class| sum + class.queue.backlog())

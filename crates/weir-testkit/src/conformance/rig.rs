@@ -4,7 +4,7 @@ use super::ops::{Arrival, Op};
 use std::collections::VecDeque;
 use weir_core::packet::{Colour, FrameRef, List, Meta, PacketId, State};
 use weir_core::queue::{
-    Backlog, Broken, Child, Cx, Discipline, DropReason, Head, Link, Next, Params, Verdict, Visit,
+    Backlog, Broken, Cause, Child, Cx, Discipline, DropReason, Head, Link, Next, Params, Verdict, Visit,
 };
 use weir_core::units::{Duration, Instant};
 
@@ -141,7 +141,9 @@ impl Rig {
         match op {
             Op::Enqueue(arrival) => self.enqueue(arrival)?,
             Op::Head => self.head()?,
-            Op::Take => drop(self.take()?),
+            Op::Take => {
+                self.take()?;
+            }
             Op::Batch(n) => self.take_many(*n)?,
             Op::Probe { within, past_ns } => self.probe(*within, *past_ns)?,
             Op::Wait(ns) => self.cx.now += Duration::from_nanos(*ns),
@@ -213,6 +215,7 @@ impl Rig {
                     Head::Packet { len }
                 }
                 Next::At(at) => Head::At(at),
+                Next::Held(cause) => Head::Held(cause),
                 Next::Idle => Head::Idle,
             },
         };
@@ -227,15 +230,16 @@ impl Rig {
                 }
                 Ok(())
             }
-            Head::At(_) | Head::Idle if before.is_some() => {
+            Head::At(_) | Head::Held(_) | Head::Idle if before.is_some() => {
                 Err(format!("head showed a packet and now {head:?}, with no take"))
             }
             Head::At(at) => self.heard_at(at),
+            Head::Held(cause) => self.heard_held(cause),
             Head::Idle => self.heard_idle(),
         }
     }
-    /// One dequeue; answers when it was told to come back.
-    fn take(&mut self) -> Result<Option<Instant>, String> {
+    /// One dequeue; answers what it gave or said.
+    fn take(&mut self) -> Result<Head, String> {
         let next = match &mut self.asked {
             Asked::Child(child) => child.take(&mut self.cx),
             Asked::Plain { discipline, parked } => match parked.take() {
@@ -252,18 +256,23 @@ impl Rig {
                 }
                 self.summary.interleaved += u64::from(shown.is_some() && self.touched_since_shown);
                 self.departed(id)?;
-                Ok(None)
+                Ok(Head::Packet { len })
             }
             next if shown.is_some() => Err(format!("head showed a packet, and take answered {next:?}")),
             Next::At(at) => {
                 self.settle(None)?;
                 self.heard_at(at)?;
-                Ok(Some(at))
+                Ok(Head::At(at))
+            }
+            Next::Held(cause) => {
+                self.settle(None)?;
+                self.heard_held(cause)?;
+                Ok(Head::Held(cause))
             }
             Next::Idle => {
                 self.settle(None)?;
                 self.heard_idle()?;
-                Ok(None)
+                Ok(Head::Idle)
             }
         }
     }
@@ -298,26 +307,30 @@ impl Rig {
             Some(_) if given >= n => Err(format!("a batch of {n} gave {given} packets and a reason to stop")),
             Some(Next::Packet(_)) => Err("a batch stopped with a packet".into()),
             Some(Next::At(at)) => self.heard_at(at),
+            Some(Next::Held(cause)) => self.heard_held(cause),
             Some(Next::Idle) => self.heard_idle(),
         }
     }
     /// The laws of `Next`, with no other call in between.
     fn probe(&mut self, within: u64, past_ns: u64) -> Law {
-        let Some(at) = self.take()? else { return Ok(()) };
-        let wait = at.since(self.cx.now).as_nanos();
+        let told = self.take()?;
+        let wait = match told {
+            Head::Packet { .. } | Head::Idle => return Ok(()),
+            Head::At(at) => at.since(self.cx.now).as_nanos(),
+            Head::Held(_) => u64::MAX,
+        };
         let patience = wait.min(PATIENCE_NS);
         for step in [0, within % patience, patience - 1 - (within % patience)] {
             self.cx.now += Duration::from_nanos(step);
-            match self.take()? {
-                Some(again) if again == at => {}
-                other => {
-                    return Err(format!(
-                        "asked again at {}, before {at}, it answered {other:?}",
-                        self.cx.now
-                    ));
-                }
+            let again = self.take()?;
+            if again != told {
+                return Err(format!(
+                    "asked again at {}, with no other call in between, it answered {again:?}, not {told:?}",
+                    self.cx.now
+                ));
             }
         }
+        let Head::At(at) = told else { return Ok(()) };
         if wait > PATIENCE_NS {
             return Ok(());
         }
@@ -342,7 +355,7 @@ impl Rig {
         self.shown = None;
         self.settle(Some(reason))?;
         match self.queued.packets {
-            0 => self.take().map(drop),
+            0 => self.take().map(|_| ()),
             n => Err(format!("{n} packets outlived a flush")),
         }
     }
@@ -451,7 +464,20 @@ impl Rig {
             return Err(format!("told to come back at {at}, and it is {} already", self.cx.now));
         }
         match self.queued.packets {
+            _ if at == Instant::NEVER => {
+                Err("told to come back at `Instant::NEVER`, which is not a cause".into())
+            }
             0 => Err(format!("told to come back at {at} for an empty queue")),
+            _ => Ok(()),
+        }
+    }
+    fn heard_held(&mut self, cause: Cause) -> Law {
+        self.settle(None)?;
+        self.summary.waits += 1;
+        self.mix(cause as u64 ^ 0x4e1d);
+        self.due = self.cx.now;
+        match self.queued.packets {
+            0 => Err(format!("answered Held({cause:?}) with no packet waiting")),
             _ => Ok(()),
         }
     }

@@ -61,7 +61,7 @@ impl Bed {
         loop {
             match self.tree.dequeue(&mut self.cx) {
                 Next::Packet(id) => return Ok(id),
-                Next::At(at) if at < Instant::NEVER => self.cx.now = at,
+                Next::At(at) => self.cx.now = at,
                 stop => return Err(format!("it stopped with {stop:?} and {:?}", self.tree.backlog())),
             }
         }

@@ -41,8 +41,8 @@ use super::registry::{Alias, Builder, Classes, Entry, Node};
 use crate::aqm::CLASS_PARAMS;
 use crate::packet::PacketId;
 use crate::queue::{
-    Backlog, Broken, Child, Cx, Discipline, DropReason, Head, Link, Next, ParamError, Params, Routes, Scope,
-    Verdict, Visit, params,
+    Backlog, Broken, Cause, Child, Cx, Discipline, DropReason, Head, Link, Next, ParamError, Params, Routes,
+    Scope, Verdict, Visit, params,
 };
 use crate::units::{Fine, Instant};
 use alloc::boxed::Box;
@@ -205,6 +205,7 @@ impl Cbq {
             match self.children[class].head(cx) {
                 Head::Packet { .. } => {}
                 Head::At(at) => self.hold(class, at),
+                Head::Held(_) => self.hold(class, HELD_FOR_EVER),
                 Head::Idle => self.refresh(class, false, cx.now),
             }
         }
@@ -225,8 +226,8 @@ impl Cbq {
         }
     }
 
-    /// When somebody may send who may not now. Nobody below is asked before that.
-    fn next_time(&mut self) -> Instant {
+    /// When a class may send that may not now. No child is asked before that.
+    fn wait(&mut self) -> Next {
         for n in 0..if self.held_count > 0 { self.inner.len() } else { 0 } {
             let class = self.inner[n] as usize;
             let at = self.held.get(class);
@@ -236,8 +237,11 @@ impl Cbq {
                 self.held.set(class, at.max(self.sharing.wake_of_chain(class)).min(HELD_FOR_EVER));
             }
         }
-        let held = if self.held.least() < HELD_FOR_EVER { self.held.least() } else { Instant::NEVER };
-        held.min(self.sharing.next_wake())
+        match (self.held.least(), self.sharing.next_wake()) {
+            (Instant::NEVER, Instant::NEVER) => Next::Held(Cause::Rate),
+            (HELD_FOR_EVER, Instant::NEVER) => Next::Held(Cause::Child),
+            (held, wake) => Next::At(held.min(wake)),
+        }
     }
 
     /// Counts a packet of `bytes` on the wire, which takes `on_link` from `start` on, against its
@@ -350,7 +354,7 @@ impl Discipline for Cbq {
             }
             let Some(pick) = pick else {
                 self.ask_inner(cx);
-                return if self.backlogged == 0 { Next::Idle } else { Next::At(self.next_time()) };
+                return if self.backlogged == 0 { Next::Idle } else { self.wait() };
             };
             let class = pick.class as usize;
             match self.children[class].take(cx) {
@@ -359,11 +363,12 @@ impl Discipline for Cbq {
                     return Next::Packet(id);
                 }
                 Next::At(at) => self.hold(class, at),
+                Next::Held(_) => self.hold(class, HELD_FOR_EVER),
                 // All that was there died on the way out.
                 Next::Idle if self.children[class].is_empty() => self.refresh(class, false, cx.now),
                 Next::Idle => {
                     cx.broken("cbq", "a child with packets said that it had none");
-                    self.hold(class, Instant::NEVER);
+                    self.hold(class, HELD_FOR_EVER);
                 }
             }
         }

@@ -35,7 +35,7 @@ use super::tournament::Tournament;
 use crate::aqm::{CLASS_PARAMS, QLIMIT_50};
 use crate::packet::PacketId;
 use crate::queue::{
-    Backlog, Broken, Child, Curve, Cx, Deeper, Discipline, DropReason, Head, Next, ParamError, Params,
+    Backlog, Broken, Cause, Child, Curve, Cx, Deeper, Discipline, DropReason, Head, Next, ParamError, Params,
     Routes, Scope, Verdict, Visit, params,
 };
 use crate::units::{Instant, Rate};
@@ -245,6 +245,7 @@ impl Hfsc {
         let (ready_at, shown) = match head {
             Head::Packet { len } => (Instant::ZERO, Some(len)),
             Head::At(at) => (at, None),
+            Head::Held(_) => (Instant::NEVER, None),
             Head::Idle => return self.leave(class, now),
         };
         c.shown = shown;
@@ -418,6 +419,13 @@ impl Hfsc {
         }
     }
 
+    /// Why no class has a time at which it may go.
+    #[cold]
+    fn cause(&self) -> Cause {
+        let held = |class: &Class| class.active && class.ready_at == Instant::NEVER;
+        if self.classes.iter().any(held) { Cause::Child } else { Cause::Rate }
+    }
+
     fn find(&self, name: &str) -> Option<usize> {
         self.specs.iter().position(|spec| spec.name == name)
     }
@@ -451,7 +459,10 @@ impl Discipline for Hfsc {
                 return Next::Idle;
             }
             let waiting = self.waiting.least().map_or(Instant::NEVER, as_instant);
-            return Next::At(waiting.min(self.share.next_fit()));
+            return match waiting.min(self.share.next_fit()) {
+                Instant::NEVER => Next::Held(self.cause()),
+                at => Next::At(at),
+            };
         };
         let shown = self.classes[class].queue.as_mut().and_then(|queue| queue.take_shown(cx));
         let Some(id) = shown else {

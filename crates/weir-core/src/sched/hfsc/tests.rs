@@ -300,7 +300,7 @@ fn a08_a_class_that_may_not_send_can_be_flushed() {
     for now_ns in [0, u64::MAX - 1] {
         let mut rig = Rig::new(&[("a", None, Params::new().with("rt", curve(0, 0, 0)))]);
         rig.put(now_ns, "a", 100);
-        assert_eq!(rig.hfsc.dequeue(&mut rig.cx), Next::At(Instant::NEVER));
+        assert_eq!(rig.hfsc.dequeue(&mut rig.cx), Next::Held(Cause::Rate));
         rig.hfsc.flush(&mut rig.cx, DropReason::Flush);
         assert_eq!(rig.hfsc.dequeue(&mut rig.cx), Next::Idle);
         rig.hfsc.check(&rig.cx).unwrap();

@@ -50,7 +50,7 @@ use super::registry::{Classes, Entry};
 use crate::packet::PacketId;
 use crate::queue::{
     Backlog, Broken, Child, Cx, Deeper, Discipline, DropReason, Next, ParamError, Params, Routes, Scope,
-    Verdict, Visit, params,
+    Verdict, Visit, Wait, params,
 };
 use crate::units::Instant;
 use alloc::format;
@@ -280,17 +280,17 @@ impl Discipline for Jobs {
         verdict
     }
     fn dequeue(&mut self, cx: &mut Cx) -> Next {
-        let (mut held_up, mut wait) = (0u16, None::<Instant>);
+        let (mut held_up, mut wait) = (0u16, Wait::Idle);
         loop {
             if self.backlogged & !held_up == 0 {
-                return wait.map_or(Next::Idle, Next::At);
+                return wait.into();
             }
             let index = self.service.most_behind(self.classes.len(), held_up);
             let before = self.classes[index].queue.backlog();
             let next = self.classes[index].queue.take(cx);
             let Next::Packet(id) = next else {
-                if let Next::At(at) = next {
-                    wait = Some(wait.map_or(at, |w| w.min(at)));
+                if next != Next::Idle {
+                    wait = wait.min(next.wait());
                     held_up |= 1 << index;
                 }
                 self.refresh(cx, index, self.states[index].oldest_ns);
