@@ -3,12 +3,12 @@
 use crate::cbq;
 use crate::diagnostic::{Diagnostic, Severity, Trouble};
 use crate::hfsc::{self, Guarantee};
-use crate::plan::{Action, Attach, Filter, Interface, Options, Plan, RedDefaults};
+use crate::plan::{Action, Filter, Interface, Options, RedDefaults};
 use crate::precedence;
 use crate::source::Place;
 use crate::tree::Shape;
+use crate::view::View;
 use std::collections::HashMap;
-use std::ops::Deref;
 use weir_core::classify::Classifier;
 use weir_core::meter::{self, Conditioners};
 use weir_core::packet::Dscp;
@@ -21,20 +21,8 @@ use weir_core::units::Rate;
 const ETHERNET_OVERHEAD: u32 = 24;
 /// The packet that ALTQ's choice of a bucket's depth counts in.
 const REGULATOR_PACKET: u64 = 1_500;
-
-/// An interface of a plan, with what the plan says for all of them.
-#[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
-    plan: &'a Plan,
-    interface: &'a Interface,
-}
-
-impl Deref for View<'_> {
-    type Target = Interface;
-    fn deref(&self) -> &Interface {
-        self.interface
-    }
-}
+/// Most interfaces that a warning names one by one.
+const MOST_NAMED: usize = 8;
 
 /// What a port needs.
 pub struct Built {
@@ -108,33 +96,6 @@ impl Regulator {
     }
 }
 
-impl Plan {
-    /// The interface of that name; with no name, the only one.
-    ///
-    /// # Errors
-    /// A diagnostic that names the interfaces there are.
-    pub fn interface(&self, name: &str) -> Result<View<'_>, Diagnostic> {
-        let interface = match (name, &self.interfaces[..]) {
-            ("", [only]) => Some(only),
-            _ => self.interfaces.iter().find(|i| i.name == name),
-        };
-        if let Some(interface) = interface {
-            return Ok(View { plan: self, interface });
-        }
-        let names: Vec<&str> = self.interfaces.iter().map(|i| i.name.as_str()).collect();
-        let message = match name {
-            "" => "which interface is not said".to_string(),
-            name => format!("no interface `{name}` is declared"),
-        };
-        let help = match (crate::closest::suggest(name, names.iter().copied()), names.is_empty()) {
-            (Some(help), _) => help,
-            (None, true) => "the file declares none".to_string(),
-            (None, false) => format!("declared are {}", names.join(", ")),
-        };
-        Err(self.source.diagnostic(Severity::Error, Trouble::new(Place::default(), message, help)))
-    }
-}
-
 /// An interface with the control class that ALTQ makes by itself.
 pub(crate) struct Lowered {
     pub interface: Interface,
@@ -176,44 +137,22 @@ impl View<'_> {
         (!rate.is_zero()).then(|| Regulator::new(rate, self.interface.tbrsize))
     }
 
-    /// The interface by which the packets come that leave by this one, as far as the file says:
-    /// - the other port of its bridge (`attach bridge`);
-    /// - itself, where the file has no other: then what its port receives is what enters it;
-    /// - else the only other interface that has conditioners.
-    pub fn entrance(&self) -> Option<View<'_>> {
-        let view = |interface| View { plan: self.plan, interface };
-        let all = &self.plan.interfaces;
-        if let Attach::Bridge(peer) = &self.interface.attach {
-            return all.iter().find(|i| i.name == *peer).map(view);
-        }
-        let to_here =
-            |i: &&Interface| matches!(&i.attach, Attach::Bridge(peer) if *peer == self.interface.name);
-        if let Some(peer) = all.iter().find(to_here) {
-            return Some(view(peer));
-        }
-        if let [only] = &all[..] {
-            return Some(view(only));
-        }
-        let mut others = self.other_entrances();
-        others.next().filter(|_| others.next().is_none()).map(view)
-    }
-
-    fn other_entrances(&self) -> impl Iterator<Item = &Interface> {
-        let name = &self.interface.name;
-        self.plan.interfaces.iter().filter(move |i| i.name != *name && !i.conditioners.is_empty())
-    }
-
     /// The interface's own conditioners with their filters: for the port through which the packets
     /// leave that enter by it.
     ///
     /// # Errors
     /// A diagnostic for what the conditioners refuse; `read` has refused it already.
     pub fn conditioners(&self) -> Result<Option<Conditioners>, Diagnostic> {
-        let all = &self.interface.conditioners;
+        self.conditioners_of(self.interface)
+    }
+
+    fn conditioners_of(&self, interface: &Interface) -> Result<Option<Conditioners>, Diagnostic> {
+        let all = &interface.conditioners;
         let Some(first) = all.first() else { return Ok(None) };
+        let numbers: HashMap<&str, u32> = (0..).zip(all).map(|(n, c)| (c.name.as_str(), n)).collect();
         // Filters that name a class are not here, so every name is one of `all`.
-        let mut number = |name: &str| all.iter().position(|c| c.name == name).unwrap_or(0) as u32;
-        let compiled = precedence::compile(self.interface, &[], true, &mut number);
+        let mut number = |name: &str| numbers.get(name).copied().unwrap_or(0);
+        let compiled = precedence::compile(interface, &[], true, &mut number);
         let named: Vec<(String, meter::Action)> =
             all.iter().map(|c| (c.name.clone(), action(&c.action))).collect();
         Conditioners::new(compiled.classifier, &named).map(Some).map_err(|error| {
@@ -312,8 +251,8 @@ impl View<'_> {
             let at = shape.landing(shape.class(class)?);
             leaves.get(shape.interface.classes[at].name.as_str()).copied()
         };
-        let queueless =
-            |f: &&Filter| leaf_of(&f.class).is_none() && !precedence::on_conditioner(shape.interface, f);
+        let conditioners = precedence::conditioner_names(shape.interface);
+        let queueless = |f: &&Filter| leaf_of(&f.class).is_none() && !conditioners.contains(f.class.as_str());
         if let Some(filter) = shape.interface.filters.iter().find(queueless) {
             let message = format!("the filter goes to `{}`, which has no queue", filter.class);
             return Err(self.refuse(filter.place, message, "name a class that packets can wait in"));
@@ -323,7 +262,7 @@ impl View<'_> {
         let compiled = precedence::compile(&lowered.interface, &controls, false, &mut number);
         Ok(Built {
             default_leaf: tree.default_leaf.unwrap_or(0),
-            conditioners: self.entrance().map_or(Ok(None), |entrance| entrance.conditioners())?,
+            conditioners: self.entrance.map_or(Ok(None), |entrance| self.conditioners_of(entrance))?,
             regulator: self.regulator(),
             ecn: !self.interface.ecn_is_off(),
             warnings: self.warnings(link),
@@ -397,8 +336,12 @@ impl View<'_> {
                     .diagnostic(Severity::Warning, Trouble::new(self.interface.place, message, help)),
             );
         }
-        if self.entrance().is_none() && self.other_entrances().nth(1).is_some() {
-            let names: Vec<String> = self.other_entrances().map(|i| format!("`{}`", i.name)).collect();
+        if self.entrance.is_none() && self.other_entrances().nth(1).is_some() {
+            let mut names: Vec<String> =
+                self.other_entrances().take(MOST_NAMED).map(|i| format!("`{}`", i.name)).collect();
+            if self.other_entrances().nth(MOST_NAMED).is_some() {
+                names.push("others".to_string());
+            }
             let message = format!(
                 "conditioners of {} do not run at the egress of `{}`: by which of them a packet came is not said",
                 names.join(" and "),

@@ -45,7 +45,7 @@ pub(crate) fn needs_control(shape: &Shape<'_>, instance: &Instance<'_>) -> Optio
     {
         return None;
     }
-    shape.default(instance)
+    instance.default
 }
 
 /// Makes the control class beside the default class `default`, as ALTQ does: its borrowing and

@@ -1,6 +1,7 @@
 //! The command `class`.
 
 use crate::diagnostic::Trouble;
+use crate::index::Named;
 use crate::plan::{Class, Given, Options, Queue};
 use crate::read::{Done, Reader, Stop};
 use crate::source::{Place, Word, Words};
@@ -80,15 +81,18 @@ impl Reader<'_> {
             let help = "that is the name of the root: choose another".to_string();
             return Err(Trouble::new(name.place, message, help).into());
         }
-        let owner = &self.plan.interfaces[interface];
-        if let Some(earlier) = owner.class(name.text) {
-            let message = format!("class `{}` is there already", name.text);
-            let help = format!("it stands on line {}: choose another name", earlier.place.line);
-            return Err(Trouble::new(name.place, message, help).into());
-        }
-        if owner.conditioners.iter().any(|c| c.name == name.text) {
-            let message = format!("`{}` is the name of a conditioner", name.text);
-            return Err(Trouble::new(name.place, message, "choose another name").into());
+        match self.index.named(interface, name.text) {
+            None => {}
+            Some(Named::Class(earlier)) => {
+                let line = self.plan.interfaces[interface].classes[earlier].place.line;
+                let message = format!("class `{}` is there already", name.text);
+                let help = format!("it stands on line {line}: choose another name");
+                return Err(Trouble::new(name.place, message, help).into());
+            }
+            Some(Named::Conditioner) => {
+                let message = format!("`{}` is the name of a conditioner", name.text);
+                return Err(Trouble::new(name.place, message, "choose another name").into());
+            }
         }
         let parent_name = self.parent(entry, discipline, interface, name, parent)?;
         let mut class = Class {
@@ -99,7 +103,7 @@ impl Reader<'_> {
             ..Class::default()
         };
         self.class_options(entry, parent, &mut class, words)?;
-        self.plan.interfaces[interface].classes.push(class);
+        self.index.add_class(&mut self.plan, interface, class);
         Ok(())
     }
 
@@ -114,7 +118,7 @@ impl Reader<'_> {
     ) -> Done {
         let is_parent = |word: &str| {
             matches!(word, "NULL" | "null" | "root")
-                || self.plan.interfaces.iter().any(|i| i.class(word).is_some())
+                || self.index.is_class_anywhere(word)
                 || self.is_refused(interface, word)
         };
         match words.peek() {
@@ -140,7 +144,7 @@ impl Reader<'_> {
             return Err(Trouble::new(name.place, message, help).into());
         };
         let null = matches!(parent.text, "NULL" | "null");
-        let root = parent.text == "root" && interface.class("root").is_none();
+        let root = parent.text == "root" && self.index.class(interface_index, "root").is_none();
         if null || root {
             if entry.name != top.name {
                 let message = format!(
@@ -169,9 +173,10 @@ impl Reader<'_> {
         if self.is_refused(interface_index, parent.text) {
             return Err(Stop::Silent);
         }
-        let Some(above) = interface.class(parent.text) else {
+        let Some(above_index) = self.index.class(interface_index, parent.text) else {
             return Err(self.no_parent(interface_index, parent));
         };
+        let above = &interface.classes[above_index];
         if let Some(queue) = &above.queue {
             if queue.name != entry.name {
                 let message =
@@ -188,10 +193,12 @@ impl Reader<'_> {
                 );
                 return Err(Trouble::new(parent.place, message, help).into());
             }
-        } else if let Some(other) = interface
-            .classes
+        } else if let Some(other) = self
+            .index
+            .first_below(interface_index, above_index)
             .iter()
-            .find(|c| c.parent.as_deref() == Some(parent.text) && c.discipline != entry.name)
+            .map(|&c| &interface.classes[c])
+            .find(|c| c.discipline != entry.name)
         {
             let message =
                 format!("the classes below `{}` are {}, not {}", above.name, other.discipline, entry.name);
@@ -273,7 +280,7 @@ impl Reader<'_> {
     /// Another class behind `borrow` is no lender.
     fn borrows_from_parent(&self, words: &Words<'_>, parent: Word<'_>) -> Done {
         match words.peek() {
-            Some(next) if self.plan.interfaces.iter().any(|i| i.class(next.text).is_some()) => {
+            Some(next) if self.index.is_class_anywhere(next.text) => {
                 let message = format!("cannot borrow from class `{}`", next.text);
                 let help = "a class borrows from its parent, and the parent from its own";
                 Err(Trouble::new(next.place, message, help).write(parent.text).into())

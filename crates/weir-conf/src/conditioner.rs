@@ -1,6 +1,7 @@
 //! The command `conditioner`: actions in angle brackets, one inside the other.
 
 use crate::diagnostic::Trouble;
+use crate::index::Named;
 use crate::number;
 use crate::plan::{Action, Conditioner, Meter};
 use crate::read::{Done, Reader, Stop, at};
@@ -39,8 +40,7 @@ impl Reader<'_> {
             let message = "the name of the conditioner is missing";
             return Err(Trouble::new(name.place, message, "write it before the action").into());
         }
-        let owner = &self.plan.interfaces[interface];
-        if owner.conditioners.iter().any(|c| c.name == name.text) || owner.class(name.text).is_some() {
+        if self.index.named(interface, name.text).is_some() {
             let message = format!("`{}` is there already", name.text);
             return Err(Trouble::new(name.place, message, "choose another name").into());
         }
@@ -56,7 +56,7 @@ impl Reader<'_> {
             return Err(Trouble::new(extra.place, message, "a conditioner has one action").into());
         }
         let conditioner = Conditioner { name: name.text.to_string(), action, place: name.place };
-        self.plan.interfaces[interface].conditioners.push(conditioner);
+        self.index.add_conditioner(&mut self.plan, interface, conditioner);
         Ok(())
     }
 
@@ -178,13 +178,13 @@ impl Reader<'_> {
     /// A conditioner that stands above, by its name.
     fn reference(&self, tokens: &mut Words<'_>, interface: usize) -> Done<String> {
         let word = tokens.need("the name of a conditioner", "it stands above this line")?;
-        let known = &self.plan.interfaces[interface].conditioners;
-        if known.iter().any(|c| c.name == word.text) {
+        if self.index.named(interface, word.text) == Some(Named::Conditioner) {
             return Ok(word.text.to_string());
         }
         if self.is_refused(interface, word.text) {
             return Err(Stop::Silent);
         }
+        let known = &self.plan.interfaces[interface].conditioners;
         let message = format!("no conditioner `{}`", word.text);
         let mut trouble =
             Trouble::new(word.place, message, "a conditioner stands above those that refer to it");

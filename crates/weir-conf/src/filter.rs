@@ -55,9 +55,7 @@ impl Reader<'_> {
     /// The class or conditioner must be there.
     fn known_target(&self, index: usize, class: Word<'_>, words: &Words<'_>) -> Done {
         let interface = &self.plan.interfaces[index];
-        let known = interface.class(class.text).is_some()
-            || interface.conditioners.iter().any(|c| c.name == class.text);
-        if known {
+        if self.index.named(index, class.text).is_some() {
             return Ok(());
         }
         if self.is_refused(index, class.text) {
@@ -65,11 +63,7 @@ impl Reader<'_> {
         }
         // One word too early: the interface was misspelt.
         if let Some(next) = words.peek()
-            && self.plan.interfaces.iter().enumerate().any(|(n, i)| {
-                i.class(next.text).is_some()
-                    || i.conditioners.iter().any(|c| c.name == next.text)
-                    || self.is_refused(n, next.text)
-            })
+            && (self.index.is_anywhere(next.text) || self.refused.iter().any(|(_, n)| n == next.text))
         {
             return Err(self.no_interface(class));
         }

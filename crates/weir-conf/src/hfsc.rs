@@ -5,6 +5,7 @@ use crate::plan::{Class, Given};
 use crate::rules::Report;
 use crate::source::Place;
 use crate::tree::{Instance, Shape};
+use std::collections::HashMap;
 use std::fmt;
 use weir_core::queue::{Curve, Link, Params, Value};
 use weir_core::sched::hfsc::guarantee;
@@ -102,16 +103,26 @@ fn served(curve: &Curve, ns: u64) -> u128 {
 /// The first time at which the sum of `curves` is above `limit`; `Some(None)` if only in the
 /// long run. Both are straight between the corners, so the corners decide.
 fn first_above(curves: &[Curve], limit: &Curve) -> Option<Option<Duration>> {
-    let sum = |ns| curves.iter().fold(0u128, |sum, c| sum.saturating_add(served(c, ns)));
-    let mut corners: Vec<u64> = curves.iter().chain([limit]).map(|c| c.d.as_nanos()).collect();
+    let bps = |rate: Rate| u128::from(rate.as_bps());
+    // Each corner, and what the slope of the sum loses and gains there. The limit changes nothing.
+    let mut corners: Vec<(u64, u128, u128)> =
+        curves.iter().map(|c| (c.d.as_nanos(), bps(c.m1), bps(c.m2))).collect();
+    corners.push((limit.d.as_nanos(), 0, 0));
     corners.sort_unstable();
     // Shares come from percentages that round to 2^-32: one part in 10^8 more is not more.
     let above = |sum: u128, limit: u128| sum > limit.saturating_add(limit / 100_000_000);
-    if let Some(&ns) = corners.iter().find(|&&ns| above(sum(ns), served(limit, ns))) {
-        return Some(Some(Duration::from_nanos(ns)));
+    let mut slope: u128 = curves.iter().map(|c| bps(c.m1)).sum();
+    let (mut sum, mut before) = (0u128, 0);
+    for (ns, loses, gains) in corners {
+        sum = sum.saturating_add(slope.saturating_mul(u128::from(ns - before)));
+        if above(sum, served(limit, ns)) {
+            return Some(Some(Duration::from_nanos(ns)));
+        }
+        slope = slope - loses + gains;
+        before = ns;
     }
-    let long_run = curves.iter().fold(0u128, |sum, c| sum.saturating_add(c.m2.as_bps().into()));
-    above(long_run, limit.m2.as_bps().into()).then_some(None)
+    // All corners are behind: the slope is the sum of the second rates.
+    above(slope, bps(limit.m2)).then_some(None)
 }
 
 fn when(at: Option<Duration>) -> String {
@@ -133,17 +144,18 @@ const UPPER_LIMIT: [&str; 2] = ["ul", "ulimit"];
 pub(crate) fn errors(report: &mut Report<'_>, shape: &Shape<'_>, instance: &Instance<'_>) {
     let interface = shape.interface;
     let link = interface.rate();
-    let all: Vec<Curves> = interface.classes.iter().map(|c| curves(c, link)).collect();
+    let all: HashMap<usize, Curves> =
+        instance.members.iter().map(|&c| (c, curves(&interface.classes[c], link))).collect();
     for &index in &instance.members {
         let class = &interface.classes[index];
-        well_formed(report, class, &all[index]);
+        well_formed(report, class, &all[&index]);
         let inner = !shape.below[index].is_empty();
         if inner && class.options.has("default") {
             let message = format!("the default class `{}` has classes below it", class.name);
             let help = "only a class without children has a queue: mark one of those as the default";
             report.error(place_of(class, &["default"]), message, help);
         }
-        upper_limit(report, class, &all[index], link);
+        upper_limit(report, class, &all[&index], link);
     }
     // What an inner discipline gets depends on what its class gets: only the outermost is held
     // against the link.
@@ -158,23 +170,25 @@ pub(crate) fn errors(report: &mut Report<'_>, shape: &Shape<'_>, instance: &Inst
         let Some(&last) = children.last() else { continue };
         let (name, rt_limit, ls_limit) = match parent {
             Some(p) => {
-                let ls = all[p].link_share.unwrap_or_default();
-                (format!("`{}`", interface.classes[p].name), all[p].real_time, ls)
+                let ls = all[&p].link_share.unwrap_or_default();
+                (format!("`{}`", interface.classes[p].name), all[&p].real_time, ls)
             }
             None => ("the link".to_string(), Some(limit(REAL_TIME_PERCENT)), limit(100)),
         };
-        let shares: Vec<Curve> = children.iter().filter_map(|&c| all[c].link_share).collect();
+        let shares: Vec<Curve> = children.iter().filter_map(|&c| all[&c].link_share).collect();
         if let Some(at) = first_above(&shares, &ls_limit) {
             let message =
                 format!("the link-share curves below {name} come to more than its own {}", when(at));
             let help = "shares are parts of the parent's: make them smaller";
             report.error(place_of(&interface.classes[last], &LINK_SHARE), message, help);
         }
+        // Without a limit nothing is asked: so each class is come by once, however deep it stands.
+        let Some(limit) = rt_limit else { continue };
         let mut needs = Vec::new();
         for &child in children {
             real_time_below(shape, &all, child, &mut needs);
         }
-        if let Some((limit, at)) = rt_limit.and_then(|limit| Some((limit, first_above(&needs, &limit)?))) {
+        if let Some(at) = first_above(&needs, &limit) {
             let (what, help) = match parent {
                 Some(_) => ("its own real-time curve", "guarantees below a class must fit into its own"),
                 None => (
@@ -193,11 +207,11 @@ pub(crate) fn errors(report: &mut Report<'_>, shape: &Shape<'_>, instance: &Inst
 }
 
 /// The real-time curves that class `index` answers for: its own, or those below it.
-fn real_time_below(shape: &Shape<'_>, all: &[Curves], index: usize, needs: &mut Vec<Curve>) {
+fn real_time_below(shape: &Shape<'_>, all: &HashMap<usize, Curves>, index: usize, needs: &mut Vec<Curve>) {
     // Walks without recursion: a chain of classes may be as long as the file.
     let mut open = vec![index];
     while let Some(index) = open.pop() {
-        match all[index].real_time {
+        match all[&index].real_time {
             Some(curve) => needs.push(curve),
             None => open.extend(&shape.below[index]),
         }

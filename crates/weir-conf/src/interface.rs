@@ -24,7 +24,7 @@ impl Reader<'_> {
     }
 
     fn interface_named(&mut self, name: Word<'_>, words: &mut Words<'_>) -> Done {
-        if let Some(earlier) = self.plan.interfaces.iter().find(|i| i.name == name.text) {
+        if let Some(earlier) = self.index.interface(name.text).map(|i| &self.plan.interfaces[i]) {
             let message = format!("interface `{}` is declared twice", name.text);
             let help = format!("it is declared on line {}: make one line of the two", earlier.place.line);
             return Err(Trouble::new(name.place, message, help).into());
@@ -74,8 +74,7 @@ impl Reader<'_> {
             return Err(Trouble::new(name.place, message, help).into());
         }
         interface.discipline = queue;
-        self.plan.interfaces.push(interface);
-        self.last_interface = Some(self.plan.interfaces.len() - 1);
+        self.last_interface = Some(self.index.add_interface(&mut self.plan, interface));
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use crate::rules::{self, Report};
 use crate::source::Place;
 use crate::tree::{Instance, Shape};
 use crate::{cbq, hfsc};
+use std::collections::{HashMap, HashSet};
 use weir_core::aqm;
 use weir_core::queue::Scope;
 use weir_core::sched::{Classes, Registry};
@@ -19,10 +20,13 @@ use weir_core::units::Rate;
 pub fn judge(plan: &Plan, registry: &Registry) -> Vec<Diagnostic> {
     let mut said = rules::errors(plan, registry, &|_| false);
     let mut report = Report::new(&plan.source);
+    let by_name: HashMap<&str, &Interface> =
+        plan.interfaces.iter().rev().map(|i| (i.name.as_str(), i)).collect();
     for interface in &plan.interfaces {
         let shape = Shape::of(interface, registry);
+        let targets: HashSet<&str> = interface.filters.iter().map(|f| f.class.as_str()).collect();
         for instance in &shape.instances {
-            judge_discipline(&mut report, &shape, instance);
+            judge_discipline(&mut report, &shape, &targets, instance);
         }
         idle_options(&mut report, &shape);
         idle_tuning(&mut report, &shape, registry);
@@ -30,14 +34,20 @@ pub fn judge(plan: &Plan, registry: &Registry) -> Vec<Diagnostic> {
         let lowered = Lowered::of(interface, registry);
         precedence::warnings(&mut report, &lowered, registry);
         empty(&mut report, interface);
-        bridge(&mut report, plan, interface);
+        bridge(&mut report, &by_name, interface);
     }
     said.append(&mut report.said);
     said.sort_by_key(|d| (d.severity, d.line, d.column));
     said
 }
 
-fn judge_discipline(report: &mut Report<'_>, shape: &Shape<'_>, instance: &Instance<'_>) {
+/// `targets` are the names that filters of the interface lead to.
+fn judge_discipline(
+    report: &mut Report<'_>,
+    shape: &Shape<'_>,
+    targets: &HashSet<&str>,
+    instance: &Instance<'_>,
+) {
     match instance.entry.name {
         "cbq" => judge_cbq(report, shape, instance),
         "hfsc" => judge_hfsc(report, shape, instance),
@@ -53,8 +63,8 @@ fn judge_discipline(report: &mut Report<'_>, shape: &Shape<'_>, instance: &Insta
     }
     let Some(owner) = instance.owner.filter(|_| instance.entry.classes != Classes::None) else { return };
     let class = &shape.interface.classes[owner];
-    let used = class.options.has("default") || shape.interface.filters.iter().any(|f| f.class == class.name);
-    if used && instance.knows_default() && shape.default(instance).is_none() && instance.members.len() > 1 {
+    let used = class.options.has("default") || targets.contains(class.name.as_str());
+    if used && instance.knows_default() && instance.default.is_none() && instance.members.len() > 1 {
         let first = &shape.interface.classes[shape.landing(owner)].name;
         let message = format!("no class below `{}` is the default", class.name);
         let help =
@@ -236,10 +246,10 @@ fn empty(report: &mut Report<'_>, interface: &Interface) {
 }
 
 /// The ports of a bridge name each other, or only one of them does.
-fn bridge(report: &mut Report<'_>, plan: &Plan, interface: &Interface) {
+fn bridge(report: &mut Report<'_>, by_name: &HashMap<&str, &Interface>, interface: &Interface) {
     use crate::plan::Attach;
     let Attach::Bridge(peer) = &interface.attach else { return };
-    let Some(other) = plan.interfaces.iter().find(|i| i.name == *peer) else { return };
+    let Some(other) = by_name.get(peer.as_str()) else { return };
     match &other.attach {
         Attach::Bridge(back) if *back != interface.name => {
             let message = format!("`{}` is bridged to `{peer}`, and `{peer}` to `{back}`", interface.name);

@@ -6,8 +6,10 @@ use crate::plan::{Filter, Interface};
 use crate::rules::Report;
 use crate::source::Place;
 use crate::tree::Shape;
+use std::collections::{HashMap, HashSet};
 use weir_core::classify::explain::{Cause, differences_from_altq, unreachable};
-use weir_core::classify::{self, Classifier, Field, FilterId, Relation};
+use weir_core::classify::overlap::intersections;
+use weir_core::classify::{self, Classifier, Field, FilterId};
 use weir_core::packet::Dscp;
 use weir_core::sched::Registry;
 
@@ -17,9 +19,9 @@ pub(crate) struct Compiled {
     pub classifier: Classifier,
 }
 
-/// True if the filter is one of the input side.
-pub(crate) fn on_conditioner(interface: &Interface, filter: &Filter) -> bool {
-    interface.conditioners.iter().any(|c| c.name == filter.class)
+/// The names of an interface's conditioners: a filter that goes to one of them is of the input side.
+pub(crate) fn conditioner_names(interface: &Interface) -> HashSet<&str> {
+    interface.conditioners.iter().map(|c| c.name.as_str()).collect()
 }
 
 /// The filters of the classes (or of the conditioners) in the order of the file, those of
@@ -30,10 +32,11 @@ pub(crate) fn compile(
     conditioners: bool,
     class: &mut dyn FnMut(&str) -> u32,
 ) -> Compiled {
+    let names = conditioner_names(interface);
     let mut filters: Vec<BuiltFilter> = interface
         .filters
         .iter()
-        .filter(|f| on_conditioner(interface, f) == conditioners)
+        .filter(|f| names.contains(f.class.as_str()) == conditioners)
         .map(|f| BuiltFilter { filter: f.clone(), automatic: false })
         .collect();
     if !conditioners {
@@ -98,7 +101,7 @@ fn named(compiled: &Compiled, id: FilterId) -> (Place, String) {
 }
 
 fn number(interface: &Interface) -> impl FnMut(&str) -> u32 + '_ {
-    let mut names: std::collections::HashMap<&str, u32> = std::collections::HashMap::new();
+    let mut names: HashMap<&str, u32> = HashMap::new();
     for name in
         interface.classes.iter().map(|c| &c.name).chain(interface.conditioners.iter().map(|c| &c.name))
     {
@@ -168,42 +171,27 @@ const MOST_OVERLAPS: usize = 50;
 /// Filters of different classes that some packets match both. Pairs of which either says
 /// `dontwarn` are known to their writer.
 fn overlaps(report: &mut Report<'_>, compiled: &Compiled) {
-    let all: Vec<(FilterId, &classify::Filter)> = compiled.classifier.filters().collect();
-    let mut found = 0;
-    for (at, (id, filter)) in all.iter().enumerate() {
-        let own = &compiled.filters[id.index()];
-        if own.automatic || own.filter.dontwarn {
-            continue;
-        }
-        for (other_id, other) in &all[at + 1..] {
-            let theirs = &compiled.filters[other_id.index()];
-            if theirs.automatic
-                || theirs.filter.dontwarn
-                || theirs.filter.class == own.filter.class
-                || classify::relation(filter, other) != Relation::Intersect
-            {
-                continue;
-            }
-            found += 1;
-            if found > MOST_OVERLAPS {
-                continue;
-            }
-            // Said at the later line, as ALTQ did when it came to it.
-            let (later, first) = if own.filter.place.line > theirs.filter.place.line {
-                (id, other_id)
-            } else {
-                (other_id, id)
-            };
-            let (place, _) = named(compiled, *later);
-            let (_, other_name) = named(compiled, *first);
-            let wins = &compiled.filters[id.index()].filter.class;
-            let message = format!("this filter and {other_name} match some packets both");
-            let help = format!("those go to `{wins}`; write `dontwarn` if that is meant");
-            report.warn(place, message, help);
-        }
+    let known = |id: FilterId| {
+        let filter = &compiled.filters[id.index()];
+        filter.automatic || filter.filter.dontwarn
+    };
+    let found = intersections(&compiled.classifier, MOST_OVERLAPS, &known);
+    for (id, other) in found.pairs {
+        let line = |id: FilterId| compiled.filters[id.index()].filter.place.line;
+        // Said at the later line, as ALTQ did when it came to it.
+        let (later, first) = if line(id) > line(other) { (id, other) } else { (other, id) };
+        let (place, _) = named(compiled, later);
+        let (_, other_name) = named(compiled, first);
+        let wins = &compiled.filters[id.index()].filter.class;
+        let message = format!("this filter and {other_name} match some packets both");
+        let help = format!("those go to `{wins}`; write `dontwarn` if that is meant");
+        report.warn(place, message, help);
     }
-    if found > MOST_OVERLAPS {
-        let message = format!("{} more pairs of filters match some packets both", found - MOST_OVERLAPS);
-        report.warn(Place::default(), message, "`weir explain` says where a packet goes");
-    }
+    let rest = match (found.left_out, found.complete) {
+        (0, true) => return,
+        (0, false) => "not all filters were looked at: more pairs may match some packets both".to_string(),
+        (n, true) => format!("{n} more pairs of filters match some packets both"),
+        (n, false) => format!("{n} or more other pairs of filters match some packets both"),
+    };
+    report.warn(Place::default(), rest, "`weir explain` says where a packet goes");
 }

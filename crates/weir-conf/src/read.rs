@@ -2,6 +2,7 @@
 
 use crate::closest::suggest;
 use crate::diagnostic::{Diagnostic, Severity, Trouble};
+use crate::index::Index;
 use crate::number::{self, Bad};
 use crate::plan::{Interface, Plan, RedDefaults};
 use crate::source::{Place, Source, Word, Words};
@@ -34,6 +35,7 @@ pub fn read(name: &str, text: &str, registry: &Registry) -> Outcome {
     let mut reader = Reader {
         registry,
         plan: Plan { source: source.clone(), ..Plan::default() },
+        index: Index::default(),
         said: Vec::new(),
         last_interface: None,
         refused_interfaces: HashSet::new(),
@@ -50,9 +52,9 @@ pub fn read(name: &str, text: &str, registry: &Registry) -> Outcome {
     let mut diagnostics: Vec<Diagnostic> =
         reader.said.into_iter().map(|(severity, trouble)| source.diagnostic(severity, trouble)).collect();
     if !lost_lines {
-        let skip = |i: &Interface| {
-            reader.refused_interfaces.contains(&i.name) || reader.refused.iter().any(|(n, _)| *n == i.name)
-        };
+        let partly: HashSet<&str> = reader.refused.iter().map(|(interface, _)| interface.as_str()).collect();
+        let skip =
+            |i: &Interface| reader.refused_interfaces.contains(&i.name) || partly.contains(i.name.as_str());
         diagnostics.extend(crate::rules::errors(&reader.plan, registry, &skip));
     }
     diagnostics.sort_by_key(|d| (d.line, d.column, d.severity));
@@ -80,6 +82,8 @@ const COMMANDS: [&str; 13] = [
 pub(crate) struct Reader<'r> {
     pub registry: &'r Registry,
     pub plan: Plan,
+    /// What its names stand for.
+    pub index: Index,
     pub said: Vec<(Severity, Trouble)>,
     /// The interface that a line means which names none.
     pub last_interface: Option<usize>,
@@ -164,7 +168,7 @@ impl Reader<'_> {
     /// The interface that a line is about: the one it names, or else the last one named.
     pub fn named_interface(&mut self, words: &mut Words<'_>) -> Done<usize> {
         let word = words.need("the interface", "write the name of an interface declared above")?;
-        if let Some(index) = self.plan.interfaces.iter().position(|i| i.name == word.text) {
+        if let Some(index) = self.index.interface(word.text) {
             self.last_interface = Some(index);
             return Ok(index);
         }

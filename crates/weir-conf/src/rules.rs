@@ -2,9 +2,11 @@
 
 use crate::diagnostic::{Diagnostic, Severity, Trouble};
 use crate::plan::{Interface, Options, Plan};
+use crate::precedence::conditioner_names;
 use crate::source::{Place, Source};
 use crate::tree::{Instance, Shape};
 use crate::{cbq, hfsc};
+use std::collections::BTreeMap;
 use weir_core::queue::Value;
 use weir_core::sched::{Classes, Registry};
 
@@ -137,7 +139,7 @@ fn priorities(report: &mut Report<'_>, interface: &Interface, instance: &Instanc
     if !jobs && instance.entry.name != "priq" {
         return;
     }
-    let mut taken: Vec<(u64, &str)> = Vec::new();
+    let mut taken: BTreeMap<u64, &str> = BTreeMap::new();
     for &index in &instance.members {
         let class = &interface.classes[index];
         let given = class.options.get("priority");
@@ -146,19 +148,19 @@ fn priorities(report: &mut Report<'_>, interface: &Interface, instance: &Instanc
             _ => 0,
         };
         if jobs && given.is_none() {
-            let free = (0..16).find(|p| !taken.iter().any(|(t, _)| t == p)).unwrap_or(15);
+            let free = (0..16).find(|p| !taken.contains_key(p)).unwrap_or(15);
             let message = format!("class `{}` has no `priority`", class.name);
             let help = format!("ALTQ takes whatever its memory holds then: write `priority {free}`");
             report.error(class.place, message, help);
             continue;
         }
-        if let Some((_, other)) = taken.iter().find(|(p, _)| *p == priority) {
+        if let Some(other) = taken.get(&priority) {
             let message = format!("class `{}` has priority {priority}, as class `{other}` has", class.name);
             let place = given.map_or(class.place, |g| g.place);
             report.error(place, message, format!("each {} class has its own", instance.entry.name));
             continue;
         }
-        taken.push((priority, &class.name));
+        taken.insert(priority, &class.name);
     }
 }
 
@@ -196,9 +198,10 @@ fn thresholds(report: &mut Report<'_>, options: &Options) {
 /// A filter may name only a class that leads to a queue.
 fn filters(report: &mut Report<'_>, shape: &Shape<'_>) {
     let interface = shape.interface;
+    let conditioners = conditioner_names(interface);
     for filter in &interface.filters {
         let Some(index) = shape.class(&filter.class) else {
-            if !interface.conditioners.iter().any(|c| c.name == filter.class) {
+            if !conditioners.contains(filter.class.as_str()) {
                 let message = format!("no class `{}` on interface `{}`", filter.class, interface.name);
                 report.error(filter.place, message, "a class stands above its filters");
             }

@@ -15,6 +15,10 @@ pub(crate) struct Instance<'a> {
     pub members: Vec<usize>,
     /// Those of them that have none of its classes above them.
     pub tops: Vec<usize>,
+    /// The first of them that is marked as the default.
+    pub default: Option<usize>,
+    /// The first of them that has a queue.
+    first_queue: Option<usize>,
     pub place: Place,
     pub options: Option<&'a Options>,
 }
@@ -93,6 +97,13 @@ impl<'a> Shape<'a> {
             if shape.parents[index] == *owner {
                 shape.instances[instance].tops.push(index);
             }
+            let of = &mut shape.instances[instance];
+            if classes[index].options.has("default") {
+                of.default.get_or_insert(index);
+            }
+            if !of.only_leaves_queue() || shape.below[index].is_empty() {
+                of.first_queue.get_or_insert(index);
+            }
         }
         shape
     }
@@ -107,7 +118,16 @@ impl<'a> Shape<'a> {
     ) -> Option<usize> {
         let entry = *registry.find(name)?;
         let options = queue.map(|q| &q.options);
-        self.instances.push(Instance { entry, owner, members: Vec::new(), tops: Vec::new(), place, options });
+        self.instances.push(Instance {
+            entry,
+            owner,
+            members: Vec::new(),
+            tops: Vec::new(),
+            default: None,
+            first_queue: None,
+            place,
+            options,
+        });
         Some(self.instances.len() - 1)
     }
 
@@ -115,18 +135,13 @@ impl<'a> Shape<'a> {
     pub fn class(&self, name: &str) -> Option<usize> {
         self.names.get(name).copied()
     }
-    /// The default class of a discipline.
-    pub fn default(&self, instance: &Instance<'_>) -> Option<usize> {
-        instance.members.iter().copied().find(|&c| self.interface.classes[c].options.has("default"))
-    }
     /// The class whose queue takes a packet that is sent to class `index`: itself, or where its
     /// own discipline has classes, the default of those, or the first with a queue.
     pub fn landing(&self, index: usize) -> usize {
         let mut at = index;
         // Each step goes one discipline deeper.
         while let Some(inner) = self.queue[at].map(|i| &self.instances[i]) {
-            let leaf = |&c: &usize| !inner.only_leaves_queue() || self.below[c].is_empty();
-            match self.default(inner).or_else(|| inner.members.iter().copied().find(leaf)) {
+            match inner.default.or(inner.first_queue) {
                 Some(next) => at = next,
                 None => break,
             }

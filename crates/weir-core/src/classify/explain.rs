@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use super::compile::{Classifier, FilterId, Match};
 use super::field::{Field, Fields};
 use super::filter::{Filter, Relation, relation};
+use super::overlap;
 use crate::packet::key::{Family, Key};
 
 /// What [`explain`] found out about a packet.
@@ -122,22 +123,11 @@ pub struct Difference {
 ///
 /// The original asked the hashed list first (IPv4: filters on a single destination host; IPv6:
 /// filters on a flow label) and then all others, each list by `ruleno`. So a host filter beat any
-/// other, whatever their `ruleno`. Time: the number of hashed filters times that of the others
-/// that precede them; with one `ruleno` throughout there are none of these in IPv4.
+/// other, whatever their `ruleno`. With one `ruleno` throughout there are no differences in IPv4. Of very
+/// large sets not all are found (see [`super::overlap`]).
 pub fn differences_from_altq(classifier: &Classifier) -> Vec<Difference> {
-    let mut found = Vec::new();
-    let mut others: Vec<(FilterId, &Filter)> = Vec::new();
-    for (id, filter) in classifier.filters() {
-        if !is_hashed_in_altq(filter) {
-            others.push((id, filter));
-            continue;
-        }
-        let overlaps =
-            |other: &Filter| other.class != filter.class && relation(filter, other) != Relation::Disjoint;
-        let first = others.iter().find(|(_, other)| overlaps(other));
-        found.extend(first.map(|&(ours, _)| Difference { ours, altq: id }));
-    }
-    found
+    let found = overlap::first_before(classifier, &is_hashed_in_altq);
+    found.into_iter().map(|(altq, ours)| Difference { ours, altq }).collect()
 }
 
 fn is_hashed_in_altq(filter: &Filter) -> bool {

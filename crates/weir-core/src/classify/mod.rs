@@ -9,6 +9,7 @@
 //! - [`field`]: the fields that a filter can ask for, as values and masks.
 //! - [`filter`]: one filter; what precedes what; how two filters relate.
 //! - [`compile`]: many filters as few hash tables, searched in nanoseconds and changed in microseconds.
+//! - [`overlap`]: which filters some packets match both.
 //! - [`explain`]: which filter matched and why, which came close, which can never match.
 //!
 //! **Precedence**, global: the higher `ruleno` first; where equal, an IPv4 filter on a single
@@ -20,6 +21,7 @@ pub mod compile;
 pub mod explain;
 pub mod field;
 pub mod filter;
+pub mod overlap;
 mod prune;
 mod slots;
 mod tables;

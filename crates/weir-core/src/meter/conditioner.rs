@@ -27,6 +27,7 @@ use crate::classify::Classifier;
 use crate::packet::{Colour, Dscp, Key};
 use crate::queue::{ParamError, Visit};
 use crate::units::{Duration, Instant, Rate};
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -248,9 +249,11 @@ impl Conditioners {
             unmatched: 0,
             now: Instant::ZERO,
         };
+        let mut entries: BTreeMap<&str, u32> = BTreeMap::new();
         for (name, action) in named {
             let mut meters = 0;
-            let entry = made.lay(name, action, 0, &mut meters)?;
+            let entry = made.lay(&entries, name, action, 0, &mut meters)?;
+            entries.entry(name).or_insert(entry);
             let end = made.nodes.len() as u32;
             made.named.push(Named { name: name.clone(), entry, end, came: Tally::default() });
         }
@@ -258,8 +261,10 @@ impl Conditioners {
         Ok(made)
     }
 
+    /// `entries` are the first nodes of the conditioners before.
     fn lay(
         &mut self,
+        entries: &BTreeMap<&str, u32>,
         name: &str,
         action: &Action,
         depth: usize,
@@ -278,7 +283,7 @@ impl Conditioners {
             Action::Drop => (Node::Drop, String::new()),
             Action::Mark(dscp) => (Node::Mark(dscp.value()), String::new()),
             Action::Conditioner(other) => {
-                return self.named.iter().find(|n| n.name == *other).map(|n| n.entry).ok_or_else(|| {
+                return entries.get(other.as_str()).copied().ok_or_else(|| {
                     ParamError::new(
                         name,
                         "conditioner",
@@ -302,7 +307,7 @@ impl Conditioners {
                 for (result, action) in actions.iter().enumerate() {
                     // In is green and out is red.
                     let colour = if results == 2 { 2 * result } else { result };
-                    next[colour] = self.lay(name, action, depth + 1, meters)?;
+                    next[colour] = self.lay(entries, name, action, depth + 1, meters)?;
                     if let Action::Mark(mark) = action {
                         dscp[colour] = mark.value();
                     }

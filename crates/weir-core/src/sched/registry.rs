@@ -128,7 +128,8 @@ impl Registry {
     /// # Errors
     /// `ParamError` for an unknown or unbuilt discipline, or what a discipline refuses.
     pub fn build(&self, root: &Node, link: Link) -> Result<Tree, ParamError> {
-        let mut builder = Builder { registry: self, link, leaves: Vec::new(), default_leaf: None };
+        let mut builder =
+            Builder { registry: self, link, leaves: Vec::new(), default_leaf: None, parents: Vec::new() };
         let discipline = builder.node(root, "all")?;
         if builder.leaves.is_empty() {
             return Err(ParamError::new("", &root.discipline, "no class", "at least one class"));
@@ -196,6 +197,8 @@ pub struct Builder<'a> {
     pub link: Link,
     leaves: Vec<LeafInfo>,
     default_leaf: Option<u32>,
+    /// Of the node that is being built: whether each class has classes below it.
+    parents: Vec<bool>,
 }
 
 impl Builder<'_> {
@@ -222,7 +225,7 @@ impl Builder<'_> {
         let child = match &class.queue {
             Some(inner) => Child::inner(self.node(inner, &class.name)?),
             None => {
-                let terminal = !node.classes.iter().any(|c| c.parent == Some(index));
+                let terminal = !self.parents[index];
                 self.leaves.push(LeafInfo { name: class.name.clone(), terminal });
                 Child::leaf(aqm::leaf(&class.name, &class.params, rate, limit, &self.link)?)
             }
@@ -263,6 +266,15 @@ impl Builder<'_> {
             }
             self.only_leaf(name);
         }
-        build(node, self)
+        let mut parents = alloc::vec![false; node.classes.len()];
+        for parent in node.classes.iter().filter_map(|c| c.parent) {
+            if let Some(parent) = parents.get_mut(parent) {
+                *parent = true;
+            }
+        }
+        let around = core::mem::replace(&mut self.parents, parents);
+        let built = build(node, self);
+        self.parents = around;
+        built
     }
 }

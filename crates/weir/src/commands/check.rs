@@ -70,15 +70,14 @@ fn judge(name: &str, text: &str, registry: &Registry) -> (Vec<Finding>, Vec<Stri
     let mut facts = Vec::new();
     if let Some(plan) = outcome.plan {
         all.extend(weir_conf::judge(&plan, registry));
-        for interface in &plan.interfaces {
-            let Ok(view) = plan.interface(&interface.name) else { continue };
+        for view in plan.views() {
             if let Err(error) = view.build(registry, view.link(1514)) {
                 all.push(error);
             }
             facts.extend(
                 view.guarantees(registry, &view.link(1514))
                     .iter()
-                    .map(|g| format!("{name}: interface {}: {g}", interface.name)),
+                    .map(|g| format!("{name}: interface {}: {g}", view.name)),
             );
         }
     }

@@ -1,0 +1,112 @@
+//! The interfaces of a plan one by one, each with what the rest of the file means for it.
+
+use crate::diagnostic::{Diagnostic, Severity, Trouble};
+use crate::plan::{Attach, Interface, Plan};
+use crate::source::Place;
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// An interface of a plan, with what the plan says for all of them.
+#[derive(Clone, Debug)]
+pub struct View<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) interface: &'a Interface,
+    /// The interface by which the packets come that leave by this one, as far as the file says:
+    /// - the other port of its bridge (`attach bridge`);
+    /// - itself, where the file has no other: then what its port receives is what enters it;
+    /// - else the only other interface that has conditioners.
+    pub(crate) entrance: Option<&'a Interface>,
+    /// The interfaces that have conditioners.
+    conditioned: Arc<[&'a Interface]>,
+}
+
+impl Deref for View<'_> {
+    type Target = Interface;
+    fn deref(&self) -> &Interface {
+        self.interface
+    }
+}
+
+impl<'a> View<'a> {
+    /// The other interfaces that have conditioners.
+    pub(crate) fn other_entrances(&self) -> impl Iterator<Item = &'a Interface> {
+        let name = &self.interface.name;
+        self.conditioned.iter().copied().filter(move |i| i.name != *name)
+    }
+}
+
+/// What interfaces mean for one another.
+struct Neighbours<'a> {
+    plan: &'a Plan,
+    by_name: HashMap<&'a str, &'a Interface>,
+    /// The first interface whose line says `attach bridge` and this name.
+    bridged_to: HashMap<&'a str, &'a Interface>,
+    conditioned: Arc<[&'a Interface]>,
+}
+
+impl<'a> Neighbours<'a> {
+    fn of(plan: &'a Plan) -> Self {
+        let all = &plan.interfaces;
+        let peer = |i: &'a Interface| match &i.attach {
+            Attach::Bridge(peer) => Some((peer.as_str(), i)),
+            _ => None,
+        };
+        // From the last to the first, so that the first of a name stays.
+        Neighbours {
+            plan,
+            by_name: all.iter().rev().map(|i| (i.name.as_str(), i)).collect(),
+            bridged_to: all.iter().rev().filter_map(peer).collect(),
+            conditioned: all.iter().filter(|i| !i.conditioners.is_empty()).collect(),
+        }
+    }
+
+    fn view(&self, interface: &'a Interface) -> View<'a> {
+        let mut view =
+            View { plan: self.plan, interface, entrance: None, conditioned: self.conditioned.clone() };
+        view.entrance = match (&interface.attach, &self.plan.interfaces[..]) {
+            (Attach::Bridge(peer), _) => self.by_name.get(peer.as_str()).copied(),
+            (_, all) => self.bridged_to.get(interface.name.as_str()).copied().or_else(|| match all {
+                [only] => Some(only),
+                _ => {
+                    let mut others = view.other_entrances();
+                    others.next().filter(|_| others.next().is_none())
+                }
+            }),
+        };
+        view
+    }
+}
+
+impl Plan {
+    /// All interfaces, in the order of the file.
+    pub fn views(&self) -> impl Iterator<Item = View<'_>> {
+        let neighbours = Neighbours::of(self);
+        self.interfaces.iter().map(move |interface| neighbours.view(interface))
+    }
+
+    /// The interface of that name; with no name, the only one.
+    ///
+    /// # Errors
+    /// A diagnostic that names the interfaces there are.
+    pub fn interface(&self, name: &str) -> Result<View<'_>, Diagnostic> {
+        let interface = match (name, &self.interfaces[..]) {
+            ("", [only]) => Some(only),
+            _ => self.interfaces.iter().find(|i| i.name == name),
+        };
+        if let Some(interface) = interface {
+            return Ok(Neighbours::of(self).view(interface));
+        }
+        let names: Vec<&str> = self.interfaces.iter().map(|i| i.name.as_str()).collect();
+        let message = match name {
+            "" => "which interface is not said".to_string(),
+            name => format!("no interface `{name}` is declared"),
+        };
+        let help = match (crate::closest::suggest(name, names.iter().copied()), names.is_empty()) {
+            (Some(help), _) => help,
+            (None, true) => "the file declares none".to_string(),
+            (None, false) => format!("declared are {}", names.join(", ")),
+        };
+        Err(self.source.diagnostic(Severity::Error, Trouble::new(Place::default(), message, help)))
+    }
+}
