@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use weir_core::queue::{Kind, ParamSpec, Scope, TimeUnit};
-use weir_core::sched::{Classes, Entry};
+use weir_core::sched::{Classes, Entry, Registry};
 
 /// Between what is written from the sources and what people write.
 const MARK: &str =
@@ -61,6 +61,7 @@ pub fn pages(files: &[File], built: &[(Entry, File)]) -> Vec<File> {
 
 /// A discipline's page; `old` keeps what people wrote, `opening` is the scenario of its figure.
 fn page(entry: &Entry, manual: &File, opening: &str, shared: &[&ParamSpec], old: &str) -> String {
+    let registry = Registry::builtin();
     let (title, sentence) = title(entry);
     let mut page = format!("# {title}\n\n{}\n{}", sentence_case(sentence), figure(entry.name, opening));
     let rest = manual.text.split_once('\n').map_or("", |(_, rest)| rest);
@@ -70,8 +71,8 @@ fn page(entry: &Entry, manual: &File, opening: &str, shared: &[&ParamSpec], old:
         (Scope::Discipline, "On the interface, or on a class whose queue it is:"),
         (Scope::Class, "On each of its classes:"),
     ] {
-        let (of_queues, own): (Vec<_>, Vec<_>) = entry
-            .params()
+        let (of_queues, own): (Vec<_>, Vec<_>) = registry
+            .params(entry)
             .filter(|p| p.scope == scope)
             .partition(|p| shared.iter().any(|other| same(p, other)));
         if !own.is_empty() {
@@ -139,11 +140,11 @@ fn same(a: &ParamSpec, b: &ParamSpec) -> bool {
 
 /// The words of classes that every scheduler with queues takes: they speak of the queue.
 fn of_queues(entries: &[&Entry]) -> Vec<&'static ParamSpec> {
-    let classes = |e: &&&Entry| e.params().any(|p| p.scope == Scope::Class && p.name == "drop-head");
-    let with_queues: Vec<_> = entries.iter().filter(classes).collect();
+    let registry = Registry::builtin();
+    let with_queues: Vec<_> = entries.iter().filter(|e| e.class_queues).collect();
     let Some(first) = with_queues.first() else { return Vec::new() };
-    let mut shared: Vec<_> = first.params().filter(|p| p.scope == Scope::Class).collect();
-    shared.retain(|p| with_queues.iter().all(|e| e.params().any(|other| same(p, other))));
+    let mut shared: Vec<_> = registry.params(first).filter(|p| p.scope == Scope::Class).collect();
+    shared.retain(|p| with_queues.iter().all(|e| registry.params(e).any(|other| same(p, other))));
     shared.retain(|p| p.name != "default");
     shared
 }
@@ -290,7 +291,6 @@ fn contents(old: &str, entries: &[&Entry]) -> String {
 mod tests {
     use super::*;
     use crate::tidy::pages::built;
-    use weir_core::sched::Registry;
 
     const SCENARIO: &str = "# plot: rate\n# A caption.\n[[port]]\ntext = \"\"\"\ninterface em0 cbq\n\"\"\"\n";
 

@@ -5,14 +5,8 @@ use crate::index::Named;
 use crate::plan::{Class, Given, Options, Queue};
 use crate::read::{Done, Reader, Stop};
 use crate::source::{Place, Word, Words};
-use weir_core::aqm::CLASS_PARAMS;
 use weir_core::queue::Scope;
-use weir_core::sched::{Classes, Entry};
-
-/// True for an option of a class that is about the queue that it has if it names no discipline.
-pub(crate) fn is_about_queue(option: &str) -> bool {
-    option == "qlimit" || CLASS_PARAMS.iter().any(|p| p.name == option)
-}
+use weir_core::sched::{Classes, Entry, Registry};
 
 const FORM: &str = "a class line is `class DISCIPLINE INTERFACE NAME PARENT [options]`";
 
@@ -271,7 +265,7 @@ impl Reader<'_> {
             }
         }
         if let Some((inner, queue)) = &mut inner {
-            hand_over(&mut class.options, inner, &mut queue.options)?;
+            hand_over(self.registry, &mut class.options, inner, &mut queue.options)?;
         }
         class.queue = inner.map(|(_, queue)| queue);
         Ok(())
@@ -301,8 +295,8 @@ impl Reader<'_> {
 
 /// A class whose queue is a discipline has no queue of its own to which its options could
 /// apply: they are the discipline's, if it has them.
-fn hand_over(options: &mut Options, inner: &Entry, queue: &mut Options) -> Done {
-    let own: Vec<Given> = options.iter().filter(|g| is_about_queue(g.spec.name)).cloned().collect();
+fn hand_over(registry: &Registry, options: &mut Options, inner: &Entry, queue: &mut Options) -> Done {
+    let own: Vec<Given> = options.iter().filter(|g| registry.is_about_queue(g.spec.name)).cloned().collect();
     for given in own {
         let name = given.spec.name;
         options.remove(name);

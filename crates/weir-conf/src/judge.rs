@@ -1,17 +1,15 @@
 //! What is lawful in a plan and yet may not be as its writer thinks: for `weir check`.
 
 use crate::build::Lowered;
-use crate::class::is_about_queue;
 use crate::diagnostic::Diagnostic;
-use crate::plan::{Interface, Options, Plan};
+use crate::plan::{Given, Interface, Options, Plan};
 use crate::precedence;
 use crate::rules::{self, Report};
 use crate::source::Place;
 use crate::tree::{Instance, Shape};
 use crate::{cbq, hfsc};
 use std::collections::{HashMap, HashSet};
-use weir_core::aqm;
-use weir_core::queue::Scope;
+use weir_core::aqm::AqmEntry;
 use weir_core::sched::{Classes, Registry};
 use weir_core::units::Rate;
 
@@ -28,7 +26,7 @@ pub fn judge(plan: &Plan, registry: &Registry) -> Vec<Diagnostic> {
         for instance in &shape.instances {
             judge_discipline(&mut report, &shape, &targets, instance);
         }
-        idle_options(&mut report, &shape);
+        idle_options(&mut report, &shape, registry);
         idle_tuning(&mut report, &shape, registry);
         ecn(&mut report, interface);
         let lowered = Lowered::of(interface, registry);
@@ -181,12 +179,12 @@ fn has_own_queue(shape: &Shape<'_>, class: usize) -> bool {
 }
 
 /// Options about a class's own queue, where the classes below take its place.
-fn idle_options(report: &mut Report<'_>, shape: &Shape<'_>) {
+fn idle_options(report: &mut Report<'_>, shape: &Shape<'_>, registry: &Registry) {
     for (index, class) in shape.interface.classes.iter().enumerate() {
         if has_own_queue(shape, index) {
             continue;
         }
-        for given in class.options.iter().filter(|g| is_about_queue(g.spec.name)) {
+        for given in class.options.iter().filter(|g| registry.is_about_queue(g.spec.name)) {
             let message =
                 format!("`{}` does nothing: class `{}` has no queue of its own", given.spec.name, class.name);
             report.warn(given.place, message, "write it on the classes below");
@@ -202,26 +200,35 @@ fn idle_tuning(report: &mut Report<'_>, shape: &Shape<'_>, registry: &Registry) 
             continue;
         }
         // Flags that contradict each other are an error elsewhere.
-        let Ok(aqm) = aqm::of_class(&class.name, &class.options.params()) else { continue };
-        let takes = |aqm: &str, word: &str| {
-            registry.find(aqm).is_some_and(|entry| entry.param(Scope::Discipline, word).is_some())
-        };
-        for given in class.options.iter().filter(|g| aqm::is_tuning(g.spec)) {
+        let Ok(aqm) = registry.aqm_of_class(&class.name, &class.options.params()) else { continue };
+        let takes = |aqm: &AqmEntry, word: &str| aqm.is_for_classes() && aqm.class_param(word).is_some();
+        for given in &tuning(registry, &class.options) {
             let word = given.spec.name;
             if aqm.is_some_and(|aqm| takes(aqm, word)) {
                 continue;
             }
             let queue = match aqm {
-                Some(aqm) => format!("has {aqm}"),
+                Some(aqm) => format!("has {}", aqm.name),
                 None => "drops from the tail".to_string(),
             };
             let message = format!("`{word}` does nothing: the queue of class `{}` {queue}", class.name);
             let names: Vec<&str> =
-                ["red", "rio", "codel", "pie"].into_iter().filter(|aqm| takes(aqm, word)).collect();
+                registry.aqms().filter(|aqm| takes(aqm, word)).map(|aqm| aqm.name).collect();
             let help = format!("give the class {}, which it belongs to, or take it away", names.join(" or "));
             report.warn(given.place, message, help);
         }
     }
+}
+
+/// Options that say nothing by themselves: they tune the AQM that a class has.
+fn tuning<'a>(registry: &Registry, options: &'a Options) -> Vec<&'a Given> {
+    let tunes = |given: &&Given| {
+        let declared =
+            |aqm: &AqmEntry| aqm.class_param(given.spec.name).is_some_and(|p| p.help == given.spec.help);
+        let asks = |aqm: &AqmEntry| aqm.asks(given.spec.name);
+        registry.aqms().any(declared) && !registry.aqms().any(asks)
+    };
+    options.iter().filter(tunes).collect()
 }
 
 /// ECN where filters use its bits as code points.

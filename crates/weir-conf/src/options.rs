@@ -26,7 +26,8 @@ impl Reader<'_> {
         if word.text.starts_with('[') {
             return self.curve(words, entry, scope, options);
         }
-        let Some(spec) = entry.param(scope, word.text).filter(|s| s.kind != Kind::Curve) else {
+        let Some(spec) = self.registry.param(entry, scope, word.text).filter(|s| s.kind != Kind::Curve)
+        else {
             return Ok(false);
         };
         words.take();
@@ -183,8 +184,13 @@ impl Reader<'_> {
 
     /// The error for a word that is no option.
     pub fn unknown_option(&self, word: Word<'_>, entry: &Entry, scope: Scope, also: &[&str]) -> Stop {
-        let names: Vec<&str> =
-            entry.params().filter(|p| p.scope == scope).map(|p| p.name).chain(also.iter().copied()).collect();
+        let names: Vec<&str> = self
+            .registry
+            .params(entry)
+            .filter(|p| p.scope == scope)
+            .map(|p| p.name)
+            .chain(also.iter().copied())
+            .collect();
         let of =
             if scope == Scope::Class { format!("a {} class", entry.name) } else { entry.name.to_string() };
         let mut trouble = Trouble::new(word.place, format!("`{}` is no option of {of}", word.text), "");

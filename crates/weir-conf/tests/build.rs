@@ -229,6 +229,7 @@ const PICKY: Entry = Entry {
     ]],
     classes: Classes::Tree,
     build: Some(refuse),
+    ..Entry::PLAIN
 };
 
 fn refuse(node: &Node, _: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {

@@ -65,7 +65,7 @@ impl Generator {
     /// Random options of a scope, without those named.
     fn options(&mut self, entry: &Entry, scope: Scope, without: &[&str]) -> Options {
         let mut options = Options::new();
-        for spec in entry.params().filter(|p| p.scope == scope && !without.contains(&p.name)) {
+        for spec in self.registry.params(entry).filter(|p| p.scope == scope && !without.contains(&p.name)) {
             if self.chance(35) {
                 let value = self.value(spec);
                 set(&mut options, spec, value);
@@ -158,8 +158,7 @@ impl Generator {
 
     /// Gives class `n` a discipline inside, with classes or without.
     fn inside(&mut self, n: usize, into: &mut Vec<Class>, depth: u32) {
-        let about_queue =
-            |name: &str| name == "qlimit" || weir_core::aqm::CLASS_PARAMS.iter().any(|p| p.name == name);
+        let about_queue = |name: &str| self.registry.is_about_queue(name);
         let class = &mut into[n];
         let own: Vec<&str> = class.options.iter().map(|g| g.spec.name).filter(|n| about_queue(n)).collect();
         for name in own {

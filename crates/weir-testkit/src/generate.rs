@@ -69,6 +69,10 @@ impl<'a> Generator<'a> {
             attempt += 1;
         }
     }
+    /// What it draws from.
+    pub fn registry(&self) -> &'a Registry {
+        self.registry
+    }
     /// Starts the names of classes again at `c1`, so that two trees have classes in common.
     pub fn restart_names(&mut self) {
         self.names = 0;
@@ -77,7 +81,7 @@ impl<'a> Generator<'a> {
     /// their ranges.
     pub fn params(&mut self, entry: &Entry, scope: Scope, one_in: u64) -> Params {
         let mut params = Params::new();
-        for spec in entry.params().filter(|p| p.scope == scope && p.name != "default") {
+        for spec in self.registry.params(entry).filter(|p| p.scope == scope && p.name != "default") {
             if self.random.below(one_in) == 0 {
                 let value = self.value(spec, self.link.rate);
                 params.set(spec.name, value);
@@ -87,7 +91,7 @@ impl<'a> Generator<'a> {
     }
     /// One parameter of `entry` in `scope` with a value that is out of range or of the wrong kind.
     pub fn wrong_params(&mut self, entry: &Entry, scope: Scope) -> Params {
-        let specs: Vec<&ParamSpec> = entry.params().filter(|p| p.scope == scope).collect();
+        let specs: Vec<&ParamSpec> = self.registry.params(entry).filter(|p| p.scope == scope).collect();
         let mut params = Params::new();
         if specs.is_empty() {
             return params;
@@ -122,7 +126,7 @@ impl<'a> Generator<'a> {
     /// know, a value of another kind, or a number out of the declared range; up to two others that
     /// are right stand before or behind.
     pub fn refused_params(&mut self, entry: &Entry, scope: Scope) -> Params {
-        let specs: Vec<&ParamSpec> = entry.params().filter(|p| p.scope == scope).collect();
+        let specs: Vec<&ParamSpec> = self.registry.params(entry).filter(|p| p.scope == scope).collect();
         let mut all = Vec::new();
         for _ in 0..self.below(3).min(specs.len()) {
             let spec = specs[self.below(specs.len())];

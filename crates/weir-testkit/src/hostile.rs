@@ -26,6 +26,7 @@ pub fn register(registry: &mut Registry) {
             params: &[NUDGE],
             classes: Classes::None,
             build: Some(build),
+            ..Entry::PLAIN
         });
     }
 }
@@ -43,6 +44,7 @@ pub fn register_breaking(registry: &mut Registry) {
         params: &[],
         classes: Classes::Flat,
         build: Some(breaks),
+        ..Entry::PLAIN
     });
 }
 

@@ -2,7 +2,7 @@
 //! leaf's AQM pushes out in between. (`Child` over disciplines is in the conformance suite.)
 
 use weir_core::Random;
-use weir_core::aqm::{Aqm, Decision, TailDrop};
+use weir_core::aqm::{Aqm, Decision, Departures, TailDrop};
 use weir_core::packet::{FrameRef, List, Meta, PacketId};
 use weir_core::queue::{Child, Cx, DropReason, Head, Leaf, Link, Next};
 use weir_core::units::{Duration, Instant, Rate};
@@ -28,8 +28,8 @@ impl Aqm for Departing {
         self.0 += 1;
         if self.0.is_multiple_of(3) { Decision::Drop(DropReason::Early) } else { Decision::Accept }
     }
-    fn decides_at_departure(&self) -> bool {
-        true
+    fn departures(&self) -> Departures {
+        Departures::Decides
     }
 }
 

@@ -387,6 +387,7 @@ fn registry(build: weir_core::sched::Build) -> Registry {
         params: &[PARAMS],
         classes: Classes::Flat,
         build: Some(build),
+        ..Entry::PLAIN
     });
     registry
 }

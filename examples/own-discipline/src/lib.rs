@@ -17,7 +17,6 @@ use weir_core::units::Instant;
 /// The line in the registry.
 pub const ENTRY: Entry = Entry {
     name: "lqf",
-    aliases: &[],
     source: include_str!("lib.rs"),
     params: &[
         &[ParamSpec::class("default", Kind::Flag, "", "Takes what no filter matches.")],
@@ -25,6 +24,7 @@ pub const ENTRY: Entry = Entry {
     ],
     classes: Classes::Flat,
     build: Some(build),
+    ..Entry::PLAIN
 };
 
 fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {

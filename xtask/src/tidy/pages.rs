@@ -27,7 +27,8 @@ pub fn disciplines_open_with_their_manual(files: &[File]) -> Vec<Violation> {
 }
 
 pub fn parameters_say_what_they_do(files: &[File]) -> Vec<Violation> {
-    built(files).iter().flat_map(|(entry, manual)| silent(entry.params(), manual)).collect()
+    let registry = Registry::builtin();
+    built(files).iter().flat_map(|(entry, manual)| silent(registry.params(entry), manual)).collect()
 }
 
 fn silent(specs: impl Iterator<Item = &'static ParamSpec>, manual: &File) -> Vec<Violation> {

@@ -13,10 +13,44 @@
 //! Parameters: `qlimit` (packets, 60), `maxpmark` (the count that is a probability of 1, 4000),
 //! `holdtime` (us, 1000), `packetsize` (without effect, as in ALTQ), `ecn`. All at run time.
 
-use super::{Aqm, Decision};
+use super::contract::{Aqm, Decision, Departures};
+use super::entry::{AqmEntry, Built, QueueConfig};
+use super::params::{ECN, PACKET_SIZE, count, qlimit};
 use crate::packet::{List, PacketId};
-use crate::queue::{Cx, DropReason, Link, ParamError, Params, Visit};
+use crate::queue::ParamSpec as P;
+use crate::queue::{Cx, DropReason, Kind, Link, ParamError, ParamSpec, Params, TimeUnit, Visit};
 use crate::units::{Duration, Instant};
+use alloc::boxed::Box;
+
+/// The line in the list of AQMs.
+pub(super) const ENTRY: AqmEntry = AqmEntry {
+    name: "blue",
+    source: include_str!("blue.rs"),
+    params: &[&[
+        qlimit("60"),
+        PACKET_SIZE,
+        P::discipline(
+            "maxpmark",
+            count(1, 1_000_000),
+            "4000",
+            "What a marking probability of 1 is counted as.",
+        ),
+        P::discipline(
+            "holdtime",
+            Kind::Time { bare: TimeUnit::Micros },
+            "1000",
+            "Least time between two changes of the probability, us.",
+        ),
+        ECN,
+    ]],
+    usual_limit: 60,
+    build,
+    ..AqmEntry::PLAIN
+};
+
+fn build(queue: &QueueConfig<'_>) -> Built {
+    Ok(Box::new(Blue::new(queue.class, queue.params)?))
+}
 
 /// The state of one BLUE queue.
 #[derive(Debug)]
@@ -38,7 +72,7 @@ impl Blue {
     ///
     /// # Errors
     /// `ParamError` for a value out of range.
-    pub(crate) fn new(class: &str, params: &Params) -> Result<Self, ParamError> {
+    fn new(class: &str, params: &Params) -> Result<Self, ParamError> {
         let mut blue = Blue {
             probability: 0,
             scale: 4000,
@@ -113,6 +147,15 @@ impl Aqm for Blue {
             self.idle_from = cx.now;
         }
         Decision::Accept
+    }
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+    fn params(&self) -> &'static [&'static [ParamSpec]] {
+        ENTRY.params
+    }
+    fn departures(&self) -> Departures {
+        Departures::Last
     }
     fn reconfigure(&mut self, class: &str, params: &Params, _: &Link) -> Result<(), ParamError> {
         self.set(class, params)

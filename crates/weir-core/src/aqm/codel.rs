@@ -17,10 +17,40 @@
 //! Parameters: `target` (ms, 5), `interval` (ms, 100: a round-trip time of the longer kind),
 //! `qlimit` (packets, 1000), `ecn`. All at run time.
 
-use super::{Aqm, Decision};
+use super::contract::{Aqm, Decision, Departures};
+use super::entry::{AqmEntry, Built, QueueConfig};
+use super::params::{CLASS_ECN, ECN, MILLIS, in_class, qlimit};
 use crate::packet::{List, PacketId};
-use crate::queue::{Cx, DropReason, Link, ParamError, Params, Visit};
+use crate::queue::ParamSpec as P;
+use crate::queue::{Alias, Cx, DropReason, Kind, Link, ParamError, ParamSpec, Params, Visit};
 use crate::units::{Duration, Instant};
+use alloc::boxed::Box;
+
+/// Words of CoDel on an interface and on a class.
+const TUNING: [ParamSpec; 2] = [
+    P::discipline("target", MILLIS, "5ms", "Delay that the queue may keep, ms: 5 for codel, 15 for pie."),
+    P::discipline("interval", MILLIS, "100ms", "How long CoDel waits for a good queue, ms: a long RTT."),
+];
+
+/// The line in the list of AQMs.
+pub(super) const ENTRY: AqmEntry = AqmEntry {
+    name: "codel",
+    aliases: &[Alias { name: "codelq", implies: None }],
+    source: include_str!("codel.rs"),
+    params: &[&[qlimit("1000")], &TUNING, &[ECN]],
+    class_params: &[
+        &[P::class("codel", Kind::Flag, "", "CoDel: drops by how long packets have waited."), CLASS_ECN],
+        &in_class(TUNING),
+    ],
+    // Room is wanted: it is not the length that CoDel looks at.
+    usual_limit: 1000,
+    build,
+    ..AqmEntry::PLAIN
+};
+
+fn build(queue: &QueueConfig<'_>) -> Built {
+    Ok(Box::new(Codel::new(queue.class, queue.params, queue.link)?))
+}
 
 /// What CoDel does with a packet that leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -179,7 +209,7 @@ impl Codel {
     ///
     /// # Errors
     /// `ParamError` for times that make no sense together.
-    pub(crate) fn new(class: &str, params: &Params, link: &Link) -> Result<Self, ParamError> {
+    fn new(class: &str, params: &Params, link: &Link) -> Result<Self, ParamError> {
         let constants = Constants::new(link.mtu).with(class, params)?;
         Ok(Codel { law: Law::default(), constants, dropped: 0, longest_wait: Duration::ZERO })
     }
@@ -205,8 +235,14 @@ impl Aqm for Codel {
             }
         }
     }
-    fn decides_at_departure(&self) -> bool {
-        true
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+    fn params(&self) -> &'static [&'static [ParamSpec]] {
+        ENTRY.params
+    }
+    fn departures(&self) -> Departures {
+        Departures::Decides
     }
     fn reconfigure(&mut self, class: &str, params: &Params, _: &Link) -> Result<(), ParamError> {
         self.constants = self.constants.with(class, params)?;

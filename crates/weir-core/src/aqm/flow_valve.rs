@@ -11,7 +11,7 @@
 //! Cost: a walk over the flows that lost packets in the last three seconds, 64 at most; 4 KB.
 //! Guarantees: `an_unresponsive_flow_is_boxed_and_let_out`, `a_tcp_like_flow_is_not`.
 
-use super::red::LENGTH_BITS;
+use super::average::LENGTH_BITS;
 use crate::packet::Meta;
 use crate::units::{Duration, Fraction, Instant};
 use alloc::vec::Vec;

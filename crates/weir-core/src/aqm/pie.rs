@@ -17,11 +17,48 @@
 //! Parameters: `target` (ms, 15), `tupdate` (ms, 15), `max-burst` (ms, 150), `qlimit` (packets,
 //! 1000), `ecn`. All at run time.
 
-use super::{Aqm, Decision};
+use super::contract::{Aqm, Decision};
+use super::entry::{AqmEntry, Built, QueueConfig};
+use super::params::{CLASS_ECN, ECN, MILLIS, in_class, qlimit};
 use crate::Random;
 use crate::packet::{List, PacketId};
-use crate::queue::{Cx, DropReason, Link, ParamError, Params, Visit};
+use crate::queue::ParamSpec as P;
+use crate::queue::{Cx, DropReason, Kind, Link, ParamError, ParamSpec, Params, Visit};
 use crate::units::{Duration, Instant};
+use alloc::boxed::Box;
+
+const TARGET: ParamSpec =
+    P::discipline("target", MILLIS, "15ms", "Delay that the queue may keep, ms: 5 for codel, 15 for pie.");
+
+/// The line in the list of AQMs.
+pub(super) const ENTRY: AqmEntry = AqmEntry {
+    name: "pie",
+    source: include_str!("pie.rs"),
+    params: &[&[
+        qlimit("1000"),
+        TARGET,
+        P::discipline("tupdate", MILLIS, "15ms", "Time between two adjustments of the probability, ms."),
+        P::discipline(
+            "max-burst",
+            MILLIS,
+            "150ms",
+            "A burst so long passes untouched after a quiet time, ms.",
+        ),
+        ECN,
+    ]],
+    class_params: &[
+        &[P::class("pie", Kind::Flag, "", "PIE: drops so that the delay stays near a target."), CLASS_ECN],
+        &in_class([TARGET]),
+    ],
+    // Room is wanted: it is not the length that PIE looks at.
+    usual_limit: 1000,
+    build,
+    ..AqmEntry::PLAIN
+};
+
+fn build(queue: &QueueConfig<'_>) -> Built {
+    Ok(Box::new(Pie::new(queue.class, queue.params, queue.link)?))
+}
 
 /// A probability of one: units of 2^-40, so that the smallest steps of the controller (a
 /// microsecond at alpha / 2048) are still some 60 units.
@@ -118,7 +155,7 @@ impl Pie {
     ///
     /// # Errors
     /// `ParamError` for a time out of range.
-    pub(crate) fn new(class: &str, params: &Params, link: &Link) -> Result<Self, ParamError> {
+    fn new(class: &str, params: &Params, link: &Link) -> Result<Self, ParamError> {
         let constants = Constants {
             target: Duration::from_millis(15),
             update: Duration::from_millis(15),
@@ -194,6 +231,12 @@ impl Aqm for Pie {
     fn depart(&mut self, cx: &mut Cx, queue: &List, _id: &PacketId) -> Decision {
         self.catch_up(cx, queue);
         Decision::Accept
+    }
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+    fn params(&self) -> &'static [&'static [ParamSpec]] {
+        ENTRY.params
     }
     fn reconfigure(&mut self, class: &str, params: &Params, _: &Link) -> Result<(), ParamError> {
         self.constants = self.constants.with(class, params)?;

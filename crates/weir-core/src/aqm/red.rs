@@ -22,170 +22,68 @@
 //! two; 0 chooses 512, or 128 and 64 below 300 and 50 packets a second), `packetsize` (bytes,
 //! 1000; in a class the MTU), `ecn`, `gentle`, `wait`, `flowvalve` (see `flow_valve.rs`). All at run time.
 
+use super::average::{Average, LENGTH_BITS, LONGEST, Ramp, Zone, early};
+use super::contract::{Aqm, Decision, Departures};
+use super::entry::{AqmEntry, Built, QueueConfig};
 use super::flow_valve::FlowValve;
-use super::{Aqm, Decision};
+use super::params::{
+    CLASS_ECN, ECN, PACKET_SIZE, checked_weight, count, in_class, probability, qlimit, queue_limit,
+};
 use crate::Random;
 use crate::packet::{List, PacketId};
-use crate::queue::{Cx, DropReason, Link, ParamError, Params, Visit};
-use crate::units::{Fraction, Instant, Rate};
+use crate::queue::ParamSpec as P;
+use crate::queue::{Cx, DropReason, Kind, Link, ParamError, ParamSpec, Params, Visit};
+use crate::units::{Fraction, Rate};
 use alloc::boxed::Box;
 
-/// Fractional bits of a queue length: thresholds are compared in units of 2^-24 packets.
-pub(super) const LENGTH_BITS: u32 = 24;
-/// The greatest queue that enters an average. With the weight's 16 bits and the fraction's 24,
-/// 2^22 packets stay below 2^62.
-const LONGEST: u32 = 1 << 22;
-/// One, for probabilities in units of 2^-63.
-const ONE: u64 = 1 << 63;
+const PACKETS: Kind = count(0, 1_000_000);
+/// Words of RED on an interface and on a class.
+const TUNING: [ParamSpec; 7] = [
+    P::discipline(
+        "weight",
+        count(0, 65_536),
+        "0",
+        "Inverse of the weight of a new sample, a power of two; 0 chooses 512, 128 or 64 by the rate.",
+    ),
+    P::discipline("thmin", PACKETS, "5", "RED's lower threshold, packets; in a class 10 % of qlimit."),
+    P::discipline("thmax", PACKETS, "15", "RED's upper threshold, packets; in a class 30 % of qlimit."),
+    P::discipline("invpmax", count(1, 1_000_000), "10", "Inverse of the drop probability just below thmax."),
+    P::discipline(
+        "pmax",
+        Kind::Fraction,
+        "0.1",
+        "The same probability itself, in place of its inverse: 0 to 1.",
+    ),
+    P::discipline("gentle", Kind::Flag, "", "Between thmax and twice thmax drop with rising probability."),
+    P::discipline("wait", Kind::Flag, "", "At least 1/p arrivals between two early drops, as in ns-2."),
+];
 
-/// The exponentially weighted average of a queue length, [RED93 section 4].
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Average {
-    /// avg / w_q, in units of 2^-24 packets: kept multiplied, so that small weights lose nothing.
-    scaled: u64,
-    /// w_q = 2^-shift.
-    shift: u32,
-    /// Time of one packet, in units of 2^-16 ns.
-    packet_time: u64,
-    /// The queue may have been idle since then: when it was left empty, or its last arrival.
-    idle_from: Instant,
-}
+/// The line in the list of AQMs.
+pub(super) const ENTRY: AqmEntry = AqmEntry {
+    name: "red",
+    source: include_str!("red.rs"),
+    params: &[
+        &[qlimit("60"), PACKET_SIZE],
+        &TUNING,
+        &[ECN, P::discipline("flowvalve", Kind::Flag, "", "A penalty box for unresponsive flows.")],
+    ],
+    class_params: &[
+        &[
+            P::class("red", Kind::Flag, "", "RED: thresholds at 10 % and 30 % of the queue's length."),
+            CLASS_ECN,
+            P::class("flowvalve", Kind::Flag, "", "RED with a penalty box for unresponsive flows."),
+        ],
+        &in_class(TUNING),
+    ],
+    // They alone mean RED, as they always did.
+    asked_by: &["flowvalve", "ecn"],
+    usual_limit: 60,
+    build,
+    ..AqmEntry::PLAIN
+};
 
-impl Average {
-    /// Of a queue served at `rate`, with `packet_bytes` as the typical packet; `weight` is 1/w_q,
-    /// a power of two, 0 for one that suits the rate.
-    pub(super) fn new(weight: u64, packet_bytes: u64, rate: Rate, link: &Link) -> Self {
-        let time = rate.time_for(packet_bytes + u64::from(link.overhead)).raw() >> 16;
-        let packet_time = u64::try_from(time).unwrap_or(u64::MAX).max(1);
-        let weight = if weight == 0 { Self::weight_for(packet_time) } else { weight };
-        let shift = weight.max(1).ilog2().min(16);
-        Average { scaled: 0, shift, packet_time, idle_from: Instant::ZERO }
-    }
-    /// The slower the link, the fewer packets make a burst: 1/w_q by packets a second.
-    fn weight_for(packet_time: u64) -> u64 {
-        match (1_000_000_000u64 << 16) / packet_time {
-            0..50 => 64,
-            50..300 => 128,
-            _ => 512,
-        }
-    }
-    /// The same history under other constants.
-    pub(super) fn keep(self, old: Average) -> Average {
-        Average { scaled: old.value() << self.shift, idle_from: old.idle_from, ..self }
-    }
-    /// An arrival finds `queue` packets.
-    pub(super) fn update(&mut self, now: Instant, queue: u32) {
-        if queue == 0 {
-            self.idle(now);
-        }
-        self.idle_from = now;
-        // avg' = avg + w_q (q - avg), multiplied by 2^shift. The shift rounds down by less than
-        // one unit a step, which the feedback bounds to one unit of 2^-24 packets in avg.
-        let queue = u64::from(queue.min(LONGEST)) << LENGTH_BITS;
-        self.scaled = self.scaled - (self.scaled >> self.shift) + queue;
-    }
-    /// The queue was left empty.
-    pub(super) fn emptied(&mut self, now: Instant) {
-        self.idle_from = now;
-    }
-    /// avg' = avg (1 - w_q)^m, where m packets could have left since the queue went idle.
-    fn idle(&mut self, now: Instant) {
-        let idle = u128::from(now.since(self.idle_from).as_nanos()) << 16;
-        if self.scaled == 0 || idle < u128::from(self.packet_time) {
-            return;
-        }
-        let m = idle / u128::from(self.packet_time);
-        // (1 - 2^-16)^m is below 2^-40 past m = 28 * 2^16.
-        if m > 28 << self.shift {
-            self.scaled = 0;
-            return;
-        }
-        let (mut m, mut power) = (m as u64, !0u64 - (!0u64 >> self.shift));
-        while m > 0 {
-            if m & 1 == 1 {
-                self.scaled = high(self.scaled, power);
-            }
-            power = high(power, power);
-            m >>= 1;
-        }
-    }
-    /// The average, in units of 2^-24 packets.
-    pub(super) fn value(&self) -> u64 {
-        self.scaled >> self.shift
-    }
-    /// 1/w_q.
-    pub(super) fn weight(&self) -> u64 {
-        1 << self.shift
-    }
-}
-
-/// The product of a number and a fraction of 2^64.
-fn high(a: u64, b: u64) -> u64 {
-    ((u128::from(a) * u128::from(b)) >> 64) as u64
-}
-
-/// Where an average stands between the thresholds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Zone {
-    /// Below them.
-    Pass,
-    /// Between them: p_b / 2, in units of 2^-63.
-    Early(u64),
-    /// Above them.
-    Forced,
-}
-
-/// The probability of a drop by the average: 0 below `min`, rising to p_max at `max`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ramp {
-    min: u64,
-    max: u64,
-    /// Where everything is dropped: `max`, or twice that if gentle.
-    end: u64,
-    /// p_max / 2 / (max - min), units of 2^-63 a packet.
-    slope: u64,
-    /// p_max / 2, units of 2^-63.
-    half: u64,
-    /// (1 - p_max) / 2 / max, units of 2^-63 a packet.
-    gentle_slope: u64,
-}
-
-impl Ramp {
-    /// Thresholds in packets, `min` < `max`.
-    pub(super) fn new(min: u64, max: u64, pmax: Fraction, gentle: bool) -> Self {
-        // pmax is at most 2^32 units: half of it in units of 2^-63 at most 2^62.
-        let half = pmax.raw() << 30;
-        Ramp {
-            min: min << LENGTH_BITS,
-            max: max << LENGTH_BITS,
-            end: (if gentle { 2 * max } else { max }) << LENGTH_BITS,
-            slope: half / (max - min).max(1),
-            half,
-            gentle_slope: (ONE / 2 - half) / max.max(1),
-        }
-    }
-    /// The zone of an average in units of 2^-24 packets.
-    pub(super) fn zone(&self, average: u64) -> Zone {
-        let rise = |by: u64, slope: u64| ((u128::from(by) * u128::from(slope)) >> LENGTH_BITS) as u64;
-        if average < self.min {
-            Zone::Pass
-        } else if average < self.max {
-            Zone::Early(rise(average - self.min, self.slope))
-        } else if average < self.end {
-            Zone::Early(self.half + rise(average - self.max, self.gentle_slope))
-        } else {
-            Zone::Forced
-        }
-    }
-}
-
-/// Whether the `count`th arrival since the last drop is dropped: with probability
-/// p_a = p_b / (2 - count p_b) = h / (1 - count h), h = p_b / 2. [RED93 section 7] With `wait` not
-/// before count p_b = 1, so that the gap is uniform over 1/p_b..2/p_b, as in ns-2.
-pub(super) fn early(half: u64, count: u32, wait: bool, random: &mut Random) -> bool {
-    let passed = half.saturating_mul(u64::from(count));
-    let rest = ONE.saturating_sub(passed);
-    half > 0 && !(wait && passed < ONE / 2) && (rest <= half || random.below(rest) < half)
+fn build(queue: &QueueConfig<'_>) -> Built {
+    Ok(Box::new(Red::new(queue)?))
 }
 
 /// What a person set, beside what follows from it.
@@ -224,18 +122,12 @@ pub struct Red {
 }
 
 impl Red {
-    /// RED for a queue of `limit` packets that expects `rate`, as `params` say.
+    /// RED for a queue, as its parameters say.
     ///
     /// # Errors
     /// `ParamError` for parameters that contradict each other.
-    pub(crate) fn new(
-        class: &str,
-        params: &Params,
-        rate: Rate,
-        limit: u32,
-        link: &Link,
-        in_class: bool,
-    ) -> Result<Self, ParamError> {
+    fn new(queue: &QueueConfig<'_>) -> Result<Self, ParamError> {
+        let QueueConfig { class, params, rate, limit, link, in_class } = *queue;
         let packet_bytes = if in_class { u64::from(link.mtu) } else { 1000 };
         let base = Settings {
             thmin: None,
@@ -266,48 +158,6 @@ impl Red {
             valve: params.has("flowvalve").then(|| Box::new(FlowValve::new(settings.pmax, thmax))),
         })
     }
-    /// The upper threshold, packets: a queue is never shorter.
-    pub(crate) fn thmax(&self) -> u64 {
-        self.settings.thresholds().1
-    }
-}
-
-/// A weight is a power of two, so that averaging is a shift.
-///
-/// # Errors
-/// `ParamError` for another number.
-pub(super) fn checked_weight(class: &str, field: &str, weight: u64) -> Result<u64, ParamError> {
-    if weight == 0 || (weight.is_power_of_two() && weight <= 65_536) {
-        return Ok(weight);
-    }
-    let near = 1u64 << weight.min(65_536).ilog2();
-    Err(ParamError::new(
-        class,
-        field,
-        weight,
-        alloc::format!("a power of two up to 65536, or 0 to choose: {near}"),
-    ))
-}
-
-/// p_max as `pmax` or as its inverse, whichever is there; 0 of either is the default, 1/10.
-///
-/// # Errors
-/// `ParamError` if both are.
-pub(super) fn probability(
-    class: &str,
-    params: &Params,
-    names: [&str; 2],
-) -> Result<Option<Fraction>, ParamError> {
-    let inverse = params.count(names[0]).map(|n| Fraction::ratio(1, if n == 0 { 10 } else { n }));
-    match (inverse, params.fraction(names[1])) {
-        (Some(_), Some(found)) => Err(ParamError::new(
-            class,
-            names[1],
-            crate::queue::Value::Fraction(found),
-            alloc::format!("either {} or {}, not both", names[0], names[1]),
-        )),
-        (inverse, real) => Ok(inverse.or(real)),
-    }
 }
 
 impl Settings {
@@ -315,7 +165,7 @@ impl Settings {
         let given = |name: &str| params.count(name).filter(|&n| n != 0);
         self.thmin = given("thmin").or(self.thmin);
         self.thmax = given("thmax").or(self.thmax);
-        self.limit = super::queue_limit(class, params)?.map_or(self.limit, u64::from);
+        self.limit = queue_limit(class, params)?.map_or(self.limit, u64::from);
         self.packet_bytes = params.bytes("packetsize").unwrap_or(self.packet_bytes);
         if let Some(weight) = params.count("weight") {
             self.weight = checked_weight(class, "weight", weight)?;
@@ -407,6 +257,19 @@ impl Aqm for Red {
             self.average.emptied(cx.now);
         }
         Decision::Accept
+    }
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+    fn departures(&self) -> Departures {
+        Departures::Last
+    }
+    /// As in ALTQ: a queue holds at least what its thresholds speak of.
+    fn least_limit(&self) -> u32 {
+        self.settings.thresholds().1 as u32
+    }
+    fn params(&self) -> &'static [&'static [ParamSpec]] {
+        ENTRY.params
     }
     fn reconfigure(&mut self, class: &str, params: &Params, link: &Link) -> Result<(), ParamError> {
         let settings = self.settings.with(class, params)?;

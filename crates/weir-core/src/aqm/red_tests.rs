@@ -1,10 +1,11 @@
 //! RED against floating-point references and against its own theory.
 
+use super::super::average::ONE;
 use super::*;
 use crate::packet::{FrameRef, Meta};
 use crate::queue::{Backlog, Leaf, Next, Value, Verdict};
 use crate::sched::{Node, Registry};
-use crate::units::Duration;
+use crate::units::{Duration, Instant};
 use std::vec::Vec;
 
 fn link() -> Link {
@@ -23,7 +24,16 @@ fn offer(cx: &mut Cx, leaf: &mut Leaf, ecn: u8) -> Verdict {
 }
 
 fn red_leaf(params: &Params) -> Leaf {
-    crate::aqm::Of::Red.discipline(params, &link()).unwrap()
+    let queue = QueueConfig {
+        class: "",
+        params,
+        rate: link().rate,
+        limit: params.count("qlimit").unwrap_or(60) as u32,
+        link: &link(),
+        in_class: false,
+    };
+    let red = build(&queue).unwrap();
+    Leaf::custom(queue.limit.max(red.least_limit()), red)
 }
 
 /// p_a in floating point, straight from the paper with the uniform gap over 2/p_b.
@@ -96,7 +106,7 @@ fn idle_time_decays_the_average_as_the_reference() {
     // 1000 bytes at 10 Mbit/s are 800 us, in every unit.
     for (idle_us, packets) in [(799, 0), (800, 1), (8_000, 10), (409_600, 512), (4_000_000, 5_000)] {
         let mut average = Average::new(512, 1000, link().rate, &link());
-        average.scaled = 100 << (LENGTH_BITS + 9);
+        average.set_packets(100);
         average.emptied(Instant::from_millis(7));
         average.update(Instant::from_millis(7) + Duration::from_micros(idle_us), 0);
         let exact = 100.0 * (1.0f64 - 1.0 / 512.0).powi(packets + 1);
@@ -223,7 +233,10 @@ fn contradictions_are_refused_whole() {
 
 #[test]
 fn class_thresholds_are_shares_of_the_limit() {
-    let of = |params: &Params| Red::new("a", params, link().rate, 60, &link(), true).unwrap();
+    let of = |params: &Params| {
+        let (class, rate, limit, in_class) = ("a", link().rate, 60, true);
+        Red::new(&QueueConfig { class, params, rate, limit, link: &link(), in_class }).unwrap()
+    };
     assert_eq!(of(&Params::new()).settings.thresholds(), (6, 18));
     assert_eq!(of(&Params::new().with("qlimit", Value::Count(200))).settings.thresholds(), (20, 60));
     assert_eq!(of(&Params::new().with("qlimit", Value::Count(3))).settings.thresholds(), (0, 1));

@@ -22,12 +22,16 @@
 //! `pmax` (0 to 1), `weight` (a power of two); `weight` for all that have none; `unmarked` (`lo`,
 //! `med` or `hi`; `lo`); `wait` (as RED's); `ecn`. All of them at run time.
 
-use super::red::{self, Average, LENGTH_BITS, Ramp, Zone};
-use super::{Aqm, Decision};
+use super::average::{Average, LENGTH_BITS, Ramp, Zone, early};
+use super::contract::{Aqm, Decision};
+use super::entry::{AqmEntry, Built, QueueConfig};
+use super::params::{CLASS_ECN, ECN, PACKET_SIZE, checked_weight, count, in_class, probability, qlimit};
 use crate::Random;
 use crate::packet::{List, Meta, PacketId};
-use crate::queue::{Cx, DropReason, Link, ParamError, Params, Visit};
+use crate::queue::ParamSpec as P;
+use crate::queue::{Cx, DropReason, Kind, Link, ParamError, ParamSpec, Params, Visit};
 use crate::units::{Fraction, Rate};
+use alloc::boxed::Box;
 
 const LEVELS: usize = 3;
 const NAMES: [[&str; 5]; LEVELS] = [
@@ -35,7 +39,68 @@ const NAMES: [[&str; 5]; LEVELS] = [
     ["med_thmin", "med_thmax", "med_invpmax", "med_pmax", "med_weight"],
     ["hi_thmin", "hi_thmax", "hi_invpmax", "hi_pmax", "hi_weight"],
 ];
-pub(super) const PRECEDENCES: &[&str] = &["lo", "med", "hi"];
+const PRECEDENCES: &[&str] = &["lo", "med", "hi"];
+
+const PACKETS: Kind = count(0, 1_000_000);
+const INVERSE: Kind = count(1, 1_000_000);
+const WEIGHT: Kind = count(0, 65_536);
+const THMIN: &str = "Least average queue at which this precedence is dropped, packets.";
+const THMAX: &str = "Average queue from which all of this precedence is dropped, packets.";
+const INVPMAX: &str = "Inverse of the drop probability just below thmax.";
+const PMAX: &str = "The same probability itself, in place of its inverse: 0 to 1.";
+const OWN_WEIGHT: &str = "Inverse of the weight of a new sample for this precedence, a power of two.";
+/// RED's word, for all precedences that have none of their own.
+const COMMON_WEIGHT: ParamSpec = P::discipline(
+    "weight",
+    WEIGHT,
+    "0",
+    "Inverse of the weight of a new sample, a power of two; 0 chooses 512, 128 or 64 by the rate.",
+);
+const WAIT: ParamSpec =
+    P::discipline("wait", Kind::Flag, "", "At least 1/p arrivals between two early drops, as in ns-2.");
+/// Words of RIO on an interface and on a class.
+const TUNING: [ParamSpec; 16] = [
+    P::discipline("lo_thmin", PACKETS, "35", THMIN),
+    P::discipline("lo_thmax", PACKETS, "45", THMAX),
+    P::discipline("lo_invpmax", INVERSE, "10", INVPMAX),
+    P::discipline("lo_pmax", Kind::Fraction, "0.1", PMAX),
+    P::discipline("lo_weight", WEIGHT, "0", OWN_WEIGHT),
+    P::discipline("med_thmin", PACKETS, "20", THMIN),
+    P::discipline("med_thmax", PACKETS, "30", THMAX),
+    P::discipline("med_invpmax", INVERSE, "10", INVPMAX),
+    P::discipline("med_pmax", Kind::Fraction, "0.1", PMAX),
+    P::discipline("med_weight", WEIGHT, "0", OWN_WEIGHT),
+    P::discipline("hi_thmin", PACKETS, "5", THMIN),
+    P::discipline("hi_thmax", PACKETS, "15", THMAX),
+    P::discipline("hi_invpmax", INVERSE, "10", INVPMAX),
+    P::discipline("hi_pmax", Kind::Fraction, "0.1", PMAX),
+    P::discipline("hi_weight", WEIGHT, "0", OWN_WEIGHT),
+    P::discipline(
+        "unmarked",
+        Kind::Word(PRECEDENCES),
+        "lo",
+        "Drop precedence of packets without an AF code point.",
+    ),
+];
+
+/// The line in the list of AQMs.
+pub(super) const ENTRY: AqmEntry = AqmEntry {
+    name: "rio",
+    source: include_str!("rio.rs"),
+    params: &[&[qlimit("60"), PACKET_SIZE, COMMON_WEIGHT], &TUNING, &[WAIT, ECN]],
+    class_params: &[
+        &[P::class("rio", Kind::Flag, "", "RIO: RED by three drop precedences."), CLASS_ECN],
+        &in_class(TUNING),
+        &in_class([COMMON_WEIGHT, WAIT]),
+    ],
+    usual_limit: 60,
+    build,
+    ..AqmEntry::PLAIN
+};
+
+fn build(queue: &QueueConfig<'_>) -> Built {
+    Ok(Box::new(Rio::new(queue)?))
+}
 
 /// What a person set for one precedence.
 #[derive(Clone, Copy, Debug)]
@@ -82,17 +147,12 @@ pub struct Rio {
 }
 
 impl Rio {
-    /// RIO for a queue that expects `rate`, as `params` say.
+    /// RIO for a queue, as its parameters say.
     ///
     /// # Errors
     /// `ParamError` for parameters that contradict each other.
-    pub(crate) fn new(
-        class: &str,
-        params: &Params,
-        rate: Rate,
-        link: &Link,
-        in_class: bool,
-    ) -> Result<Self, ParamError> {
+    fn new(queue: &QueueConfig<'_>) -> Result<Self, ParamError> {
+        let QueueConfig { class, params, rate, link, in_class, .. } = *queue;
         let level = |thmin, thmax| Settings { thmin, thmax, pmax: Fraction::ratio(1, 10), weight: 0 };
         let base = Common {
             levels: [level(35, 45), level(20, 30), level(5, 15)],
@@ -112,10 +172,6 @@ impl Rio {
         });
         let averages = core::array::from_fn(|i| settings.average(i, link));
         Ok(Rio { packets: [0; LEVELS], counts: [0; LEVELS], averages, levels, random: None, settings })
-    }
-    /// The highest threshold, packets.
-    pub(crate) fn thmax(&self) -> u64 {
-        self.settings.levels.iter().map(|level| level.thmax).max().unwrap_or(0)
     }
     /// The drop precedence of a packet: that of its AF code point (RFC 2597, section 6).
     fn precedence(&self, row: &Meta) -> usize {
@@ -160,7 +216,7 @@ impl Rio {
             (level.above, self.counts[own]) = (true, 1);
             return Decision::Accept;
         }
-        if !red::early(half, self.counts[own], self.settings.wait, &mut random[own]) {
+        if !early(half, self.counts[own], self.settings.wait, &mut random[own]) {
             return Decision::Accept;
         }
         if self.settings.ecn && capable {
@@ -174,13 +230,13 @@ impl Rio {
 
 impl Common {
     fn with(mut self, class: &str, params: &Params) -> Result<Self, ParamError> {
-        let common = params.count("weight").map(|w| red::checked_weight(class, "weight", w)).transpose()?;
+        let common = params.count("weight").map(|w| checked_weight(class, "weight", w)).transpose()?;
         for (level, [thmin, thmax, invpmax, pmax, weight]) in self.levels.iter_mut().zip(NAMES) {
             level.thmin = params.count(thmin).unwrap_or(level.thmin);
             level.thmax = params.count(thmax).unwrap_or(level.thmax);
-            level.pmax = red::probability(class, params, [invpmax, pmax])?.unwrap_or(level.pmax);
+            level.pmax = probability(class, params, [invpmax, pmax])?.unwrap_or(level.pmax);
             level.weight = match params.count(weight) {
-                Some(own) => red::checked_weight(class, weight, own)?,
+                Some(own) => checked_weight(class, weight, own)?,
                 None => common.unwrap_or(level.weight),
             };
             if level.thmin >= level.thmax {
@@ -250,6 +306,16 @@ impl Aqm for Rio {
             self.recount(cx, queue);
         }
         Decision::Accept
+    }
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+    /// As in ALTQ: a queue holds at least what its thresholds speak of.
+    fn least_limit(&self) -> u32 {
+        self.settings.levels.iter().map(|level| level.thmax).max().unwrap_or(0) as u32
+    }
+    fn params(&self) -> &'static [&'static [ParamSpec]] {
+        ENTRY.params
     }
     fn reconfigure(&mut self, class: &str, params: &Params, link: &Link) -> Result<(), ParamError> {
         let settings = self.settings.with(class, params)?;

@@ -5,9 +5,10 @@
 //! "The drop from front strategy in TCP and in TCP over ATM", INFOCOM 1996).
 //! Cost: a comparison.
 
-use super::{Aqm, Decision};
+use super::contract::{Aqm, Decision, Departures};
+use super::params::TAIL_PARAMS;
 use crate::packet::{List, PacketId};
-use crate::queue::{Cx, DropReason, Link, ParamError, Params};
+use crate::queue::{Cx, DropReason, Link, ParamError, ParamSpec, Params};
 
 /// The AQM that manages nothing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,6 +27,15 @@ impl Aqm for TailDrop {
         } else {
             Decision::Drop(DropReason::Tail)
         }
+    }
+    fn name(&self) -> &'static str {
+        "no AQM"
+    }
+    fn departures(&self) -> Departures {
+        Departures::None
+    }
+    fn params(&self) -> &'static [&'static [ParamSpec]] {
+        &[TAIL_PARAMS]
     }
     fn reconfigure(&mut self, _class: &str, params: &Params, _link: &Link) -> Result<(), ParamError> {
         self.head |= params.has("drop-head");

@@ -235,6 +235,7 @@ fn two_classes(names: [&str; 2]) -> Tree {
             let second = builder.child(node, 1, builder.link.rate, 50)?;
             Ok(Box::new(Two([first, second])))
         }),
+        ..crate::sched::Entry::PLAIN
     });
     registry.build(&node, link()).unwrap()
 }

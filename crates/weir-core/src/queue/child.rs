@@ -229,7 +229,7 @@ impl Child {
                 Queue::Leaf(leaf) => leaf.knows(name),
                 Queue::Inner(_) => false,
             };
-            if passed_on || declared.is_none_or(crate::aqm::is_about_queue) {
+            if passed_on || declared.is_none_or(crate::aqm::params::is_about_queue) {
                 theirs.set(name, value.clone());
             }
         }

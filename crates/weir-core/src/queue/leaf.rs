@@ -1,7 +1,10 @@
 //! A leaf: one list of packets with the AQM that decides which of them dies.
 
-use super::{Backlog, Cx, DropReason, Link, ParamError, Params, Value, Verdict, Visit};
-use crate::aqm::{AnyAqm, Aqm, Decision, TailDrop};
+use super::{
+    Backlog, Cx, DropReason, Link, ParamError, ParamSpec, Params, Scope, Value, Verdict, Visit, params,
+};
+use crate::aqm::params::{queue_limit, queue_param};
+use crate::aqm::{AnyAqm, Aqm, Decision, Departures, TailDrop};
 use crate::packet::{List, PacketId, PacketTable};
 use alloc::boxed::Box;
 use alloc::format;
@@ -14,6 +17,10 @@ pub struct Leaf {
     list: List,
     limit: u32,
     aqm: AnyAqm,
+    /// From so many packets on a departure is nothing but a departure.
+    plain_from: u32,
+    /// The AQM may drop at departure.
+    decides: bool,
     marked: u64,
     longest: u32,
     /// The oldest packet was shown to a parent: pushing out spares it (A06).
@@ -23,26 +30,44 @@ pub struct Leaf {
 }
 
 impl Leaf {
-    pub(crate) fn new(limit: u32, aqm: AnyAqm) -> Self {
-        Leaf { list: List::new(), limit, aqm, marked: 0, longest: 0, shown: false, clear_dscp: false }
+    fn new(limit: u32, aqm: AnyAqm) -> Self {
+        let departures = aqm.get().departures();
+        let plain_from = match departures {
+            Departures::None => 0,
+            Departures::Last => 2,
+            Departures::Every | Departures::Decides => u32::MAX,
+        };
+        Leaf {
+            list: List::new(),
+            limit,
+            aqm,
+            plain_from,
+            decides: departures == Departures::Decides,
+            marked: 0,
+            longest: 0,
+            shown: false,
+            clear_dscp: false,
+        }
     }
     pub(crate) fn clearing_dscp(mut self, clear: bool) -> Self {
-        self.clear_dscp = clear;
+        if clear {
+            (self.clear_dscp, self.plain_from) = (true, u32::MAX);
+        }
         self
     }
     /// A queue of at most `limit` packets that refuses what comes when it is full.
     pub fn tail_drop(limit: u32) -> Self {
         Leaf::new(limit, AnyAqm::Tail(TailDrop { head: false }))
     }
-    /// A queue with somebody's own AQM.
+    /// A queue with that AQM.
     pub fn custom(limit: u32, aqm: Box<dyn Aqm>) -> Self {
-        Leaf::new(limit, AnyAqm::Custom(aqm))
+        Leaf::new(limit, AnyAqm::of(aqm))
     }
     /// Takes a packet, unless the AQM refuses it.
     #[inline]
     pub fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
         // Whatever a full queue does, one that is not full takes the packet.
-        if matches!(self.aqm, AnyAqm::Tail(_)) && self.list.packets() < self.limit {
+        if self.aqm.is_plain() && self.list.packets() < self.limit {
             self.accept(cx, id);
             return Verdict::Queued;
         }
@@ -66,6 +91,13 @@ impl Leaf {
                     return Verdict::Dropped;
                 }
             }
+            Decision::DropBoth(position, reason) => {
+                if position > 0 || !self.shown {
+                    self.drop_at(cx, position, reason);
+                }
+                cx.drop(id, reason);
+                return Verdict::Dropped;
+            }
             Decision::Accept | Decision::PushOut(..) => {}
         }
         let Decision::PushOut(position, reason) = decision else {
@@ -79,16 +111,19 @@ impl Leaf {
             return Verdict::Dropped;
         }
         self.list.push_back(&mut cx.packets, id);
+        self.drop_at(cx, position, reason);
+        Verdict::Queued
+    }
+    fn drop_at(&mut self, cx: &mut Cx, position: u32, reason: DropReason) {
         if let Some(victim) = self.list.remove_at(&mut cx.packets, position) {
             cx.drop(victim, reason);
         }
-        Verdict::Queued
     }
     /// Takes the next packet that survives its departure.
     #[inline]
     pub fn dequeue(&mut self, cx: &mut Cx) -> Option<PacketId> {
         self.shown = false;
-        if self.aqm.ignores_departure(self.list.packets()) && !self.clear_dscp {
+        if self.list.packets() >= self.plain_from {
             return self.list.pop_front(&mut cx.packets);
         }
         self.dequeue_managed(cx)
@@ -96,7 +131,9 @@ impl Leaf {
     fn dequeue_managed(&mut self, cx: &mut Cx) -> Option<PacketId> {
         loop {
             let id = self.list.pop_front(&mut cx.packets)?;
-            match self.aqm.depart(cx, &self.list, &id) {
+            let decision = self.aqm.depart(cx, &self.list, &id);
+            match decision {
+                Decision::Drop(_) | Decision::Mark(_) if !self.decides => {}
                 Decision::Drop(reason) => {
                     cx.drop(id, reason);
                     continue;
@@ -105,7 +142,7 @@ impl Leaf {
                     cx.drop(id, reason);
                     continue;
                 }
-                Decision::Mark(_) | Decision::Accept | Decision::PushOut(..) => {}
+                Decision::Mark(_) | Decision::Accept | Decision::PushOut(..) | Decision::DropBoth(..) => {}
             }
             if self.clear_dscp {
                 cx.packets.get_mut(&id).dscp = 0;
@@ -145,7 +182,7 @@ impl Leaf {
     /// True if the AQM may drop at departure, so that the list's head is not yet what goes next.
     #[inline]
     pub fn decides_at_departure(&self) -> bool {
-        self.aqm.decides_at_departure()
+        self.decides
     }
     /// Packets that its AQM has marked.
     pub fn marked(&self) -> u64 {
@@ -168,7 +205,11 @@ impl Leaf {
     }
     /// True for a parameter of this very queue: `qlimit`, `cleardscp`, or one of its AQM's.
     pub fn knows(&self, name: &str) -> bool {
-        matches!(name, "qlimit" | "cleardscp") || self.aqm.param(name).is_some()
+        matches!(name, "qlimit" | "cleardscp") || self.param(name).is_some()
+    }
+    /// The declaration of a parameter of its AQM that can be changed at run time.
+    fn param(&self, name: &str) -> Option<&'static ParamSpec> {
+        params::find(self.aqm.get().params(), Scope::Discipline, name)
     }
     /// Changes `qlimit`, `cleardscp` and the AQM's parameters, whole or not at all. The AQM stays.
     ///
@@ -177,8 +218,8 @@ impl Leaf {
     /// refuses.
     pub fn reconfigure(&mut self, class: &str, params: &Params, link: &Link) -> Result<(), ParamError> {
         for (name, value) in params.iter() {
-            let has = self.aqm.name().unwrap_or("no AQM");
-            match (self.aqm.param(name).or(crate::aqm::queue_param(name)), value) {
+            let has = self.aqm.get().name();
+            match (self.param(name).or(queue_param(name)), value) {
                 (Some(spec), value) => spec.accept(class, value)?,
                 // `red` of a queue that has RED says nothing new.
                 (None, Value::Flag) if name == has => {}
@@ -190,10 +231,12 @@ impl Leaf {
                 }
             }
         }
-        let limit = crate::aqm::queue_limit(class, params)?;
+        let limit = queue_limit(class, params)?;
         self.aqm.get_mut().reconfigure(class, params, link)?;
         self.limit = limit.unwrap_or(self.limit);
-        self.clear_dscp |= params.has("cleardscp");
+        if params.has("cleardscp") {
+            (self.clear_dscp, self.plain_from) = (true, u32::MAX);
+        }
         Ok(())
     }
     /// Shows the queue and its AQM.

@@ -159,6 +159,15 @@ impl ParamSpec {
     }
 }
 
+/// Another name in altq.conf, and the flag that it implies, if any.
+#[derive(Clone, Copy, Debug)]
+pub struct Alias {
+    /// The other name.
+    pub name: &'static str,
+    /// A `Kind::Flag` parameter of the discipline that it sets.
+    pub implies: Option<&'static str>,
+}
+
 /// The declaration of `name` in `groups`.
 pub fn find(groups: &[&'static [ParamSpec]], scope: Scope, name: &str) -> Option<&'static ParamSpec> {
     groups.iter().flat_map(|group| group.iter()).find(|p| p.scope == scope && p.name == name)

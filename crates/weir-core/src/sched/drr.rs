@@ -20,7 +20,7 @@
 //! `full`). At run time: `qsize` and `quantum`.
 
 use super::flows::{self, Flows};
-use super::registry::{Builder, Classes, Entry, Node};
+use super::registry::{Builder, Entry, Node};
 use crate::packet::PacketId;
 use crate::queue::{
     Backlog, Broken, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params, Scope, Verdict,
@@ -38,11 +38,10 @@ const QUANTUM: ParamSpec = ParamSpec::discipline(
 
 pub(super) const ENTRY: Entry = Entry {
     name: "drr",
-    aliases: &[],
     source: include_str!("drr.rs"),
     params: &[&flows::params("256", "150000", "full"), &[QUANTUM]],
-    classes: Classes::None,
     build: Some(build),
+    ..Entry::PLAIN
 };
 
 struct Drr {

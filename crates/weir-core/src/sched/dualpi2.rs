@@ -23,12 +23,12 @@
 //! 400: where the low-latency queue begins to mark, and how soon it marks all),
 //! `classic-share` (percent, 10), `qlimit` (packets, 10000: both queues). All at run time.
 
-use super::registry::{Alias, Builder, Classes, Entry, Node};
+use super::registry::{Builder, Entry, Node};
 use crate::packet::{List, PacketId};
 use crate::queue::ParamSpec as P;
 use crate::queue::{
-    Backlog, Broken, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params, Scope, TimeUnit,
-    Verdict, Visit, params,
+    Alias, Backlog, Broken, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params, Scope,
+    TimeUnit, Verdict, Visit, params,
 };
 use crate::units::{Duration, Fraction, Instant};
 use alloc::boxed::Box;
@@ -69,8 +69,8 @@ pub(super) const ENTRY: Entry = Entry {
     aliases: &[Alias { name: "l4s", implies: None }],
     source: include_str!("dualpi2.rs"),
     params: &[PARAMS],
-    classes: Classes::None,
     build: Some(build),
+    ..Entry::PLAIN
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +123,7 @@ impl Constants {
             }
             self.classic_share = (share.raw() >> 16) as i64;
         }
-        self.limit = crate::aqm::queue_limit("", params)?.unwrap_or(self.limit);
+        self.limit = crate::aqm::params::queue_limit("", params)?.unwrap_or(self.limit);
         Ok(self)
     }
     /// p' after an update by the queue's delay. [RFC 9332 appendix A.1]

@@ -8,12 +8,12 @@
 //! Parameters: `qlimit` (packets, 1 to 1000000, 50), `drop-head` (when the queue is full the oldest
 //! packet dies).
 
-use super::registry::{Alias, Builder, Classes, Entry, Node};
-use crate::aqm::{self, Of};
+use super::registry::{Builder, Entry, Node};
+use crate::aqm;
 use crate::packet::PacketId;
 use crate::queue::{
-    Backlog, Broken, Child, Cx, Discipline, DropReason, Leaf, Next, ParamError, Params, Scope, Verdict,
-    Visit, params,
+    Alias, Backlog, Broken, Child, Cx, Discipline, DropReason, Leaf, Next, ParamError, Params, Scope,
+    Verdict, Visit, params,
 };
 use crate::units::Instant;
 use alloc::boxed::Box;
@@ -23,70 +23,19 @@ pub(super) const ENTRY: Entry = Entry {
     aliases: &[Alias { name: "fifo", implies: None }],
     source: include_str!("fifo.rs"),
     params: &[aqm::TAIL_PARAMS],
-    classes: Classes::None,
-    build: Some(|node, builder| one_queue(Of::Tail, node, builder)),
+    build: Some(build),
+    ..Entry::PLAIN
 };
 
-pub(super) const RED: Entry = Entry {
-    name: "red",
-    aliases: &[],
-    source: include_str!("../aqm/red.rs"),
-    params: &[aqm::RED_PARAMS],
-    classes: Classes::None,
-    build: Some(|node, builder| one_queue(Of::Red, node, builder)),
-};
-pub(super) const RIO: Entry = Entry {
-    name: "rio",
-    aliases: &[],
-    source: include_str!("../aqm/rio.rs"),
-    params: &[aqm::RIO_PARAMS],
-    classes: Classes::None,
-    build: Some(|node, builder| one_queue(Of::Rio, node, builder)),
-};
-pub(super) const BLUE: Entry = Entry {
-    name: "blue",
-    aliases: &[],
-    source: include_str!("../aqm/blue.rs"),
-    params: &[aqm::BLUE_PARAMS],
-    classes: Classes::None,
-    build: Some(|node, builder| one_queue(Of::Blue, node, builder)),
-};
-pub(super) const CODEL: Entry = Entry {
-    name: "codel",
-    aliases: &[Alias { name: "codelq", implies: None }],
-    source: include_str!("../aqm/codel.rs"),
-    params: &[aqm::CODEL_PARAMS],
-    classes: Classes::None,
-    build: Some(|node, builder| one_queue(Of::Codel, node, builder)),
-};
-pub(super) const PIE: Entry = Entry {
-    name: "pie",
-    aliases: &[],
-    source: include_str!("../aqm/pie.rs"),
-    params: &[aqm::PIE_PARAMS],
-    classes: Classes::None,
-    build: Some(|node, builder| one_queue(Of::Pie, node, builder)),
-};
-
-/// An interface for conditioners: its own queue is plain.
-pub(super) const CDNR: Entry = Entry {
-    name: "cdnr",
-    aliases: &[],
-    source: include_str!("../meter/conditioner.rs"),
-    params: &[],
-    classes: Classes::None,
-    build: Some(|node, builder| one_queue(Of::Tail, node, builder)),
-};
-
-fn one_queue(aqm: Of, node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
-    let leaf = aqm.discipline(&node.params, &builder.link)?;
-    Ok(Box::new(Fifo { fixed: node.discipline == CDNR.name, ..Fifo::new(leaf) }))
+/// `fifoq`, or the AQM of the node's name as a discipline.
+pub(super) fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
+    Ok(Box::new(Fifo::new(builder.own_queue(node)?)))
 }
 
 /// One queue.
 pub struct Fifo {
     queue: Child,
-    /// It declares no parameters (`cdnr`).
+    /// It takes no parameters.
     fixed: bool,
 }
 
@@ -94,6 +43,10 @@ impl Fifo {
     /// The queue `leaf` as a discipline.
     pub fn new(leaf: Leaf) -> Self {
         Fifo { queue: Child::leaf(leaf), fixed: false }
+    }
+    /// The same, for one that takes no parameters.
+    pub(super) fn fixed(leaf: Leaf) -> Self {
+        Fifo { fixed: true, ..Fifo::new(leaf) }
     }
 }
 
@@ -115,7 +68,7 @@ impl Discipline for Fifo {
     }
     fn reconfigure(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
         if self.fixed {
-            params::accept(CDNR.params, Scope::Discipline, "", params)?;
+            params::accept(&[], Scope::Discipline, "", params)?;
         }
         if class.is_empty() {
             self.queue.reconfigure_queue(cx, class, params, &[])

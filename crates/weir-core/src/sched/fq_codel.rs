@@ -21,13 +21,13 @@
 //! all but `flows`.
 
 use super::longest::Longest;
-use super::registry::{Alias, Builder, Classes, Entry, Node};
+use super::registry::{Builder, Entry, Node};
 use crate::aqm::codel::{Constants, Fate, Law};
 use crate::packet::{List, NIL, PacketId};
 use crate::queue::ParamSpec as P;
 use crate::queue::{
-    Backlog, Broken, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params, Scope, TimeUnit,
-    Verdict, Visit, params,
+    Alias, Backlog, Broken, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params, Scope,
+    TimeUnit, Verdict, Visit, params,
 };
 use crate::units::Duration;
 use alloc::boxed::Box;
@@ -56,8 +56,8 @@ pub(super) const ENTRY: Entry = Entry {
     aliases: &[Alias { name: "fq_codel", implies: None }],
     source: include_str!("fq_codel.rs"),
     params: &[PARAMS],
-    classes: Classes::None,
     build: Some(build),
+    ..Entry::PLAIN
 };
 
 /// In which list of busy queues a queue stands.
@@ -153,7 +153,7 @@ impl FqCodel {
     fn set(&mut self, params: &Params) -> Result<(), ParamError> {
         let mut constants = self.constants.with("", params)?;
         constants.ecn &= !params.has("noecn");
-        let limit = crate::aqm::queue_limit("", params)?.unwrap_or(self.limit);
+        let limit = crate::aqm::params::queue_limit("", params)?.unwrap_or(self.limit);
         let quantum = match params.bytes("quantum") {
             Some(bytes) if !(256..=QUANTUM_MAX).contains(&bytes) => {
                 return Err(ParamError::new("", "quantum", bytes, "256 bytes to 1M; one MTU suits most"));

@@ -1,22 +1,58 @@
-//! Schedulers: who goes next, and when. One file or folder each; `registry` lists them all.
+//! Schedulers: who goes next, and when. One file or folder each.
+//!
+//! **To add a discipline: one file here, and one line in `disciplines!`.** From another crate:
+//! `Registry::builtin()`, then `register`.
 
-mod cbq;
-mod drr;
-mod dualpi2;
-mod fifo;
+/// Declares the files, and makes the list of what each hands over as its `ENTRY`.
+macro_rules! disciplines {
+    ($($of:vis $file:ident),* $(,)?) => {
+        $($of mod $file;)*
+        /// Every discipline that Weir brings; the AQMs that can be one come behind.
+        const BUILTIN: &[Entry] = &[$($file::ENTRY),*];
+    };
+}
+disciplines! {
+    fifo,
+    cbq,
+    pub hfsc,
+    priq,
+    pub jobs,
+    wfq,
+    drr,
+    fq_codel,
+    qfq,
+    dualpi2,
+    cdnr,
+}
+
 mod flows;
-mod fq_codel;
-pub mod hfsc;
-pub mod jobs;
 mod longest;
-mod priq;
-mod qfq;
 mod registry;
 #[cfg(test)]
 pub(crate) mod testing;
 mod tournament;
-mod wfq;
 
+use crate::aqm::AqmEntry;
+pub use crate::queue::Alias;
 pub use cbq::Cbq;
 pub use fifo::Fifo;
-pub use registry::{Alias, Build, Builder, Class, Classes, Entry, LeafInfo, Node, Registry, Tree};
+pub use registry::{Build, Builder, Class, Classes, Entry, LeafInfo, Node, Registry, Tree};
+
+impl Registry {
+    /// Weir's own.
+    pub fn builtin() -> Self {
+        let mut registry = Registry::new();
+        BUILTIN.iter().for_each(|entry| registry.register(*entry));
+        crate::aqm::BUILTIN.iter().for_each(|entry| registry.register_aqm(*entry));
+        registry
+    }
+    /// Adds an AQM, or replaces the one of the same name. Where it can be a discipline by itself,
+    /// it becomes one too.
+    pub fn register_aqm(&mut self, aqm: AqmEntry) {
+        if aqm.is_discipline {
+            let AqmEntry { name, aliases, source, params, .. } = aqm;
+            self.register(Entry { name, aliases, source, params, ..fifo::ENTRY });
+        }
+        self.add_aqm(aqm);
+    }
+}

@@ -16,7 +16,7 @@
 //! queue's parameters may change.
 
 use super::registry::{Builder, Classes, Entry, Node};
-use crate::aqm::{CLASS_PARAMS, QLIMIT_50};
+use crate::aqm::QLIMIT_50;
 use crate::packet::PacketId;
 use crate::queue::ParamSpec as P;
 use crate::queue::{
@@ -37,11 +37,12 @@ const PARAMS: &[ParamSpec] = &[
 
 pub(super) const ENTRY: Entry = Entry {
     name: "priq",
-    aliases: &[],
     source: include_str!("priq.rs"),
-    params: &[PARAMS, QLIMIT_50, CLASS_PARAMS],
+    params: &[PARAMS, QLIMIT_50],
+    class_queues: true,
     classes: Classes::Flat,
     build: Some(build),
+    ..Entry::PLAIN
 };
 
 struct Level {

@@ -23,7 +23,7 @@
 //! from the next time that it becomes busy.
 
 use super::flows::{self, Flows};
-use super::registry::{Builder, Classes, Entry, Node};
+use super::registry::{Builder, Entry, Node};
 use crate::packet::{NIL, PacketId};
 use crate::queue::{
     Backlog, Broken, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params, Scope, Verdict,
@@ -57,11 +57,10 @@ const PARAMS: &[ParamSpec] = &[
 
 pub(super) const ENTRY: Entry = Entry {
     name: "qfq",
-    aliases: &[],
     source: include_str!("qfq.rs"),
     params: &[&flows::params("1024", "256K", "full"), PARAMS],
-    classes: Classes::None,
     build: Some(build),
+    ..Entry::PLAIN
 };
 
 /// True if `a` is after `b`, in a virtual time that may wrap.

@@ -1,46 +1,17 @@
-//! The list of disciplines, and how a tree of them is built from a configuration.
-//!
-//! **To add a discipline: one file beside this one, and one line in `BUILTIN`.** From another
-//! crate: `Registry::builtin()`, then `register`.
+//! What a discipline's file hands over, the registry of disciplines and AQMs, and how a tree of
+//! them is built from a configuration.
 
-use crate::aqm;
-use crate::queue::{Child, Discipline, Link, ParamError, ParamSpec, Params, Scope, params};
+use crate::aqm::{AqmEntry, QUEUE_PARAMS, QueueConfig, TailDrop, params::queue_limit};
+use crate::queue::{Alias, Child, Discipline, Leaf, Link, ParamError, ParamSpec, Params, Scope, params};
+use crate::units::Rate;
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Every discipline that Weir brings. One line each.
-const BUILTIN: &[Entry] = &[
-    super::fifo::ENTRY,
-    super::cbq::ENTRY,
-    super::hfsc::ENTRY,
-    super::priq::ENTRY,
-    super::jobs::ENTRY,
-    super::wfq::ENTRY,
-    super::fifo::RED,
-    super::drr::ENTRY,
-    super::fq_codel::ENTRY,
-    super::qfq::ENTRY,
-    super::dualpi2::ENTRY,
-    super::fifo::RIO,
-    super::fifo::BLUE,
-    super::fifo::CODEL,
-    super::fifo::PIE,
-    super::fifo::CDNR,
-];
-
 /// Builds a discipline from its node, its classes in the order of the file.
 pub type Build = fn(&Node, &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError>;
-
-/// Another name in altq.conf, and the flag that it implies, if any.
-#[derive(Clone, Copy, Debug)]
-pub struct Alias {
-    /// The other name.
-    pub name: &'static str,
-    /// A `Kind::Flag` parameter of the discipline that it sets.
-    pub implies: Option<&'static str>,
-}
 
 /// What classes a discipline has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,11 +41,24 @@ pub struct Entry {
     pub params: &'static [&'static [ParamSpec]],
     /// Its classes.
     pub classes: Classes,
+    /// True if its classes have queues with an AQM: they take `QUEUE_PARAMS` and the words of
+    /// every AQM in the registry.
+    pub class_queues: bool,
     /// How to build it; `None` for a name that is known and not built yet.
     pub build: Option<Build>,
 }
 
 impl Entry {
+    /// What most entries say: no other names, no parameters, no classes.
+    pub const PLAIN: Entry = Entry {
+        name: "",
+        aliases: &[],
+        source: "",
+        params: &[],
+        classes: Classes::None,
+        class_queues: false,
+        build: None,
+    };
     /// The manual page: the doc comment at the head of the source file.
     pub fn manual(&self) -> String {
         let mut text = String::new();
@@ -89,39 +73,126 @@ impl Entry {
         let first = self.source.lines().next().unwrap_or("");
         first.trim_start_matches("//!").trim()
     }
-    /// The parameter of that name.
+    /// Its own parameter of that name. `Registry::param` knows the words of AQMs too.
     pub fn param(&self, scope: Scope, name: &str) -> Option<&'static ParamSpec> {
         self.params().find(|p| p.scope == scope && p.name == name)
     }
-    /// All parameters.
+    /// Its own parameters. `Registry::params` gives the words of AQMs too.
     pub fn params(&self) -> impl Iterator<Item = &'static ParamSpec> + use<> {
         self.params.iter().flat_map(|group| group.iter())
     }
 }
 
-/// The disciplines that a program knows.
-#[derive(Clone)]
-pub struct Registry(Vec<Entry>);
+/// The disciplines and AQMs that a program knows.
+#[derive(Clone, Default)]
+pub struct Registry {
+    disciplines: Vec<Entry>,
+    aqms: Vec<AqmEntry>,
+}
 
 impl Registry {
-    /// Weir's own.
-    pub fn builtin() -> Self {
-        Registry(BUILTIN.to_owned())
+    /// One that knows nothing yet.
+    pub const fn new() -> Self {
+        Registry { disciplines: Vec::new(), aqms: Vec::new() }
     }
-    /// Adds one, or replaces the one of the same name.
+    /// Adds a discipline, or replaces the one of the same name.
     pub fn register(&mut self, entry: Entry) {
-        match self.0.iter_mut().find(|e| e.name == entry.name) {
+        match self.disciplines.iter_mut().find(|e| e.name == entry.name) {
             Some(slot) => *slot = entry,
-            None => self.0.push(entry),
+            None => self.disciplines.push(entry),
+        }
+    }
+    /// Adds an AQM for queues, or replaces the one of the same name.
+    pub(super) fn add_aqm(&mut self, entry: AqmEntry) {
+        match self.aqms.iter_mut().find(|e| e.name == entry.name) {
+            Some(slot) => *slot = entry,
+            None => self.aqms.push(entry),
         }
     }
     /// The discipline of that name or alias.
     pub fn find(&self, name: &str) -> Option<&Entry> {
-        self.0.iter().find(|e| e.name == name || e.aliases.iter().any(|a| a.name == name))
+        self.disciplines.iter().find(|e| e.name == name || e.aliases.iter().any(|a| a.name == name))
     }
-    /// All of them.
+    /// All disciplines.
     pub fn iter(&self) -> impl Iterator<Item = &Entry> {
-        self.0.iter()
+        self.disciplines.iter()
+    }
+    /// The AQM of that name.
+    pub fn find_aqm(&self, name: &str) -> Option<&AqmEntry> {
+        self.aqms.iter().find(|e| e.name == name || e.aliases.iter().any(|a| a.name == name))
+    }
+    /// All AQMs.
+    pub fn aqms(&self) -> impl Iterator<Item = &AqmEntry> {
+        self.aqms.iter()
+    }
+    /// All that `entry` takes: its own parameters, and for classes with queues what every queue
+    /// takes and the words of each AQM, every word once.
+    pub fn params(&self, entry: &Entry) -> impl Iterator<Item = &'static ParamSpec> + use<> {
+        let mut all: Vec<&'static ParamSpec> = entry.params().collect();
+        if entry.class_queues {
+            let of_aqms = self.aqms.iter().flat_map(AqmEntry::class_params);
+            for spec in QUEUE_PARAMS.iter().chain(of_aqms) {
+                if !all.iter().any(|p| p.scope == spec.scope && p.name == spec.name) {
+                    all.push(spec);
+                }
+            }
+        }
+        all.into_iter()
+    }
+    /// The parameter of `entry` of that name, among all of `params`.
+    pub fn param(&self, entry: &Entry, scope: Scope, name: &str) -> Option<&'static ParamSpec> {
+        let of_queues = || QUEUE_PARAMS.iter().chain(self.aqms.iter().flat_map(AqmEntry::class_params));
+        let own = entry.param(scope, name);
+        own.or_else(|| of_queues().find(|p| entry.class_queues && p.scope == scope && p.name == name))
+    }
+    /// True for a word of a class that speaks of its queue, not of its share.
+    pub fn is_about_queue(&self, word: &str) -> bool {
+        let own = word == "qlimit" || QUEUE_PARAMS.iter().any(|p| p.name == word);
+        own || self.aqms.iter().any(|aqm| aqm.class_param(word).is_some())
+    }
+    /// The AQM that a class's parameters ask for; `None` is tail drop.
+    ///
+    /// # Errors
+    /// `ParamError` for words that contradict each other.
+    pub fn aqm_of_class(&self, class: &str, params: &Params) -> Result<Option<&AqmEntry>, ParamError> {
+        let refuse = |word: &str, expected: String| Err(ParamError::new(class, word, word, expected));
+        let mut named = self.aqms.iter().filter(|a| params.has(a.name) && a.is_for_classes());
+        let first = named.next();
+        if let (Some(one), Some(other)) = (first, named.next()) {
+            return refuse(other.name, format!("either {} or {}, not both", one.name, other.name));
+        }
+        let hinted = self.aqms.iter().flat_map(|a| a.asked_by.iter().map(move |word| (a, *word)));
+        for (aqm, word) in hinted.filter(|(_, word)| params.has(word)) {
+            match first {
+                Some(named) if named.class_param(word).is_none() => {
+                    let expected = format!("{} with it: {} does not know the word", aqm.name, named.name);
+                    return refuse(word, expected);
+                }
+                None if params.has("drop-head") => {
+                    let expected = format!("either drop-head or {word}, which means {}, not both", aqm.name);
+                    return refuse("drop-head", expected);
+                }
+                None => return Ok(Some(aqm)),
+                Some(_) => {}
+            }
+        }
+        match first {
+            Some(aqm) if params.has("drop-head") => {
+                refuse("drop-head", format!("either {} or drop-head, not both", aqm.name))
+            }
+            first => Ok(first),
+        }
+    }
+    /// The queue of a class, with the AQM that its parameters ask for.
+    fn class_queue(&self, queue: &QueueConfig<'_>) -> Result<Leaf, ParamError> {
+        let QueueConfig { class, params, .. } = *queue;
+        match self.aqm_of_class(class, params)? {
+            Some(aqm) => {
+                let limit = if params.has("maxdelay") { queue.limit } else { aqm.usual_limit };
+                managed_queue(aqm, &QueueConfig { limit, ..*queue })
+            }
+            None => plain_queue(queue),
+        }
     }
     /// Builds the tree of `root` for a port with `link`.
     ///
@@ -212,13 +283,7 @@ impl Builder<'_> {
     ///
     /// # Errors
     /// What the AQM or the inner discipline refuses.
-    pub fn child(
-        &mut self,
-        node: &Node,
-        index: usize,
-        rate: crate::units::Rate,
-        limit: u32,
-    ) -> Result<Child, ParamError> {
+    pub fn child(&mut self, node: &Node, index: usize, rate: Rate, limit: u32) -> Result<Child, ParamError> {
         let class = &node.classes[index];
         let first = self.next_leaf();
         let above = self.default_leaf.take();
@@ -227,12 +292,38 @@ impl Builder<'_> {
             None => {
                 let terminal = !self.parents[index];
                 self.leaves.push(LeafInfo { name: class.name.clone(), terminal });
-                Child::leaf(aqm::leaf(&class.name, &class.params, rate, limit, &self.link)?)
+                let queue = QueueConfig {
+                    class: &class.name,
+                    params: &class.params,
+                    rate,
+                    limit,
+                    link: &self.link,
+                    in_class: true,
+                };
+                Child::leaf(self.registry.class_queue(&queue)?)
             }
         };
         let below = self.default_leaf.take().or((first < self.next_leaf()).then_some(first));
         self.default_leaf = if class.params.has("default") { below } else { above };
         Ok(child)
+    }
+    /// The queue of a discipline that is an AQM by itself.
+    ///
+    /// # Errors
+    /// What the AQM refuses; or a name that is none.
+    pub(super) fn own_queue(&self, node: &Node) -> Result<Leaf, ParamError> {
+        let queue = QueueConfig {
+            class: "",
+            params: &node.params,
+            rate: self.link.rate,
+            limit: 50,
+            link: &self.link,
+            in_class: false,
+        };
+        match self.registry.find_aqm(&node.discipline) {
+            Some(aqm) => managed_queue(aqm, &QueueConfig { limit: aqm.usual_limit, ..queue }),
+            None => plain_queue(&queue),
+        }
     }
     /// The one leaf of a discipline without classes, to be called once.
     pub fn only_leaf(&mut self, name: &str) {
@@ -258,7 +349,12 @@ impl Builder<'_> {
         };
         params::accept(entry.params, Scope::Discipline, "", &node.params)?;
         for class in &node.classes {
-            params::accept(entry.params, Scope::Class, &class.name, &class.params)?;
+            for (name, value) in class.params.iter() {
+                match self.registry.param(entry, Scope::Class, name) {
+                    Some(spec) => spec.accept(&class.name, value)?,
+                    None => return Err(params::unknown(&class.name, name, entry.params, Scope::Class)),
+                }
+            }
         }
         if entry.classes == Classes::None {
             if let Some(class) = node.classes.first() {
@@ -277,4 +373,19 @@ impl Builder<'_> {
         self.parents = around;
         built
     }
+}
+
+/// A queue of `aqm`; `qlimit` comes before the limit that the queue has otherwise.
+fn managed_queue(aqm: &AqmEntry, queue: &QueueConfig<'_>) -> Result<Leaf, ParamError> {
+    let limit = queue_limit(queue.class, queue.params)?.unwrap_or(queue.limit);
+    let built = (aqm.build)(&QueueConfig { limit, ..*queue })?;
+    let limit = limit.max(built.least_limit());
+    Ok(Leaf::custom(limit, built).clearing_dscp(queue.params.has("cleardscp")))
+}
+
+/// A queue under tail drop.
+fn plain_queue(queue: &QueueConfig<'_>) -> Result<Leaf, ParamError> {
+    let limit = queue_limit(queue.class, queue.params)?.unwrap_or(queue.limit);
+    let tail = TailDrop { head: queue.params.has("drop-head") };
+    Ok(Leaf::custom(limit, Box::new(tail)).clearing_dscp(queue.params.has("cleardscp")))
 }

@@ -20,7 +20,7 @@
 //! and `weight` (1 to 10000, 100) of one queue, named as class `queue N`, N from 0.
 
 use super::flows::{self, Flows};
-use super::registry::{Builder, Classes, Entry, Node};
+use super::registry::{Builder, Entry, Node};
 use crate::packet::PacketId;
 use crate::queue::{
     Backlog, Broken, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params, Scope, Verdict,
@@ -37,11 +37,10 @@ const WEIGHT: ParamSpec = ParamSpec::class(
 
 pub(super) const ENTRY: Entry = Entry {
     name: "wfq",
-    aliases: &[],
     source: include_str!("wfq.rs"),
     params: &[&flows::params("256", "64K", "dstaddr"), &[WEIGHT]],
-    classes: Classes::None,
     build: Some(build),
+    ..Entry::PLAIN
 };
 
 /// Credit counts 1/25 bytes, so that ALTQ's quantum of 512 * weight / 100 bytes is whole.

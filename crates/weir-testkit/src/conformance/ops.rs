@@ -124,7 +124,8 @@ impl<'a> Operator<'a> {
             0 => self.generator.wrong_params(&entry, scope),
             // About two of them: of thirty, one is often refused.
             _ => {
-                let known = entry.params().filter(|p| p.scope == scope).count() as u64;
+                let known =
+                    self.generator.registry().params(&entry).filter(|p| p.scope == scope).count() as u64;
                 self.generator.params(&entry, scope, (known / 2).max(2))
             }
         };

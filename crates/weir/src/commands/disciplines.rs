@@ -12,9 +12,9 @@ fn scope(scope: Scope) -> &'static str {
     }
 }
 
-fn as_json(entry: &Entry) -> serde_json::Value {
-    let params: Vec<_> = entry
-        .params()
+fn as_json(registry: &Registry, entry: &Entry) -> serde_json::Value {
+    let params: Vec<_> = registry
+        .params(entry)
         .map(|p| {
             json!({"name": p.name, "on": scope(p.scope), "kind": p.kind.to_string(), "default": p.default,
                    "none": p.none, "help": p.help})
@@ -29,7 +29,7 @@ pub fn run(name: Option<&str>, json: bool) -> Done {
     let registry = Registry::builtin();
     let Some(name) = name else {
         if json {
-            let all: Vec<_> = registry.iter().map(as_json).collect();
+            let all: Vec<_> = registry.iter().map(|entry| as_json(&registry, entry)).collect();
             return print_json(&json!({ "disciplines": all }));
         }
         let mut rows = table(&["NAME", "WHAT IT IS"]);
@@ -44,7 +44,7 @@ pub fn run(name: Option<&str>, json: bool) -> Done {
         return Err(Failure::usage(format!("no discipline `{name}`; there are: {}", names.join(", "))));
     };
     if json {
-        return print_json(&as_json(entry));
+        return print_json(&as_json(&registry, entry));
     }
     out!("{}", entry.manual().trim_end());
     for (on, title) in [
@@ -53,7 +53,7 @@ pub fn run(name: Option<&str>, json: bool) -> Done {
     ] {
         let mut rows = table(&["NAME", "VALUE", "DEFAULT", "MEANING"]);
         let mut any = false;
-        for p in entry.params().filter(|p| p.scope == on) {
+        for p in registry.params(entry).filter(|p| p.scope == on) {
             any = true;
             let value = if p.none { format!("{} or -1", p.kind) } else { p.kind.to_string() };
             rows.add_row(vec![p.name.to_string(), value, p.default.to_string(), p.help.to_string()]);

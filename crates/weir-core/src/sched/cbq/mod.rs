@@ -37,12 +37,11 @@ mod wrr;
 #[cfg(test)]
 mod tests;
 
-use super::registry::{Alias, Builder, Classes, Entry, Node};
-use crate::aqm::CLASS_PARAMS;
+use super::registry::{Builder, Classes, Entry, Node};
 use crate::packet::PacketId;
 use crate::queue::{
-    Backlog, Broken, Cause, Child, Cx, Discipline, DropReason, Head, Link, Next, ParamError, Params, Routes,
-    Scope, Verdict, Visit, params,
+    Alias, Backlog, Broken, Cause, Child, Cx, Discipline, DropReason, Head, Link, Next, ParamError, Params,
+    Routes, Scope, Verdict, Visit, params,
 };
 use crate::units::{Fine, Instant};
 use alloc::boxed::Box;
@@ -58,7 +57,8 @@ pub(super) const ENTRY: Entry = Entry {
     name: "cbq",
     aliases: &[Alias { name: "cbq-wrr", implies: None }, Alias { name: "cbq-prr", implies: Some("prr") }],
     source: include_str!("mod.rs"),
-    params: &[PARAMS, CLASS_PARAMS],
+    params: &[PARAMS],
+    class_queues: true,
     classes: Classes::RootedTree,
     build: Some(build),
 };

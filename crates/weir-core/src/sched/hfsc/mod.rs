@@ -32,7 +32,7 @@ mod tests;
 use super::registry;
 use super::registry::{Builder, Classes, Entry};
 use super::tournament::Tournament;
-use crate::aqm::{CLASS_PARAMS, QLIMIT_50};
+use crate::aqm::QLIMIT_50;
 use crate::packet::PacketId;
 use crate::queue::{
     Backlog, Broken, Cause, Child, Curve, Cx, Deeper, Discipline, DropReason, Head, Next, ParamError, Params,
@@ -49,11 +49,12 @@ use share::{Limit, ShareTree, as_instant};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "hfsc",
-    aliases: &[],
     source: include_str!("mod.rs"),
-    params: &[PARAMS, QLIMIT_50, CLASS_PARAMS],
+    params: &[PARAMS, QLIMIT_50],
+    class_queues: true,
     classes: Classes::Tree,
     build: Some(build),
+    ..Entry::PLAIN
 };
 
 /// What a leaf class owes.

@@ -66,11 +66,11 @@ use weights::CLASSES;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "jobs",
-    aliases: &[],
     source: include_str!("mod.rs"),
     params: &[config::PARAMS],
     classes: Classes::Flat,
     build: Some(config::build),
+    ..Entry::PLAIN
 };
 
 struct Jobs {
