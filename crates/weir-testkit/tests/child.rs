@@ -4,7 +4,8 @@
 use weir_core::Random;
 use weir_core::aqm::{Aqm, Decision, Departures, TailDrop};
 use weir_core::packet::{FrameRef, List, Meta, PacketId};
-use weir_core::queue::{Child, Cx, DropReason, Head, Leaf, Link, Next};
+use weir_core::queue::{Child, Cx, DropReason, Head, Leaf, Link, Next, Verdict};
+use weir_core::sched::Fifo;
 use weir_core::units::{Duration, Instant, Rate};
 
 /// Drops a random packet of a full queue (A04).
@@ -15,6 +16,17 @@ impl Aqm for RandomVictim {
             return Decision::Accept;
         }
         Decision::PushOut(cx.random.below(u64::from(limit) + 1) as u32, DropReason::Pushout)
+    }
+}
+
+/// Drops a random packet of a full queue, and the newcomer with it.
+struct Both;
+impl Aqm for Both {
+    fn arrive(&mut self, cx: &mut Cx, queue: &List, limit: u32, _: &PacketId) -> Decision {
+        if queue.packets() < limit || cx.adopting() {
+            return Decision::Accept;
+        }
+        Decision::DropBoth(cx.random.below(u64::from(limit)) as u32, DropReason::Early)
     }
 }
 
@@ -34,12 +46,12 @@ impl Aqm for Departing {
 }
 
 /// Random calls; every packet has a length of its own, so a length is an identity.
-fn a06_holds(name: &str, leaf: impl Fn() -> Leaf) {
+fn a06_holds(name: &str, child: impl Fn() -> Child) {
     const CALLS: u32 = 100_000;
     for seed in 0..3 {
         let mut random = Random::new(seed);
         let mut cx = Cx::new(64, Link::new(Rate::from_mbps(10), 24, 1_514), seed);
-        let mut child = Child::leaf(leaf());
+        let mut child = child();
         let (mut shown, mut interleaved) = (None, 0);
         for call in 0..CALLS {
             let told = format!("{name}, seed {seed}, call {call}");
@@ -53,6 +65,8 @@ fn a06_holds(name: &str, leaf: impl Fn() -> Leaf) {
                 5..=6 => match child.head(&mut cx) {
                     Head::Packet { len } => {
                         assert_eq!(*shown.get_or_insert(len), len, "{told}: head changed its mind");
+                        let meta = child.head_meta(&cx).map(|row| (row.len, row.frame.0 + 1));
+                        assert_eq!(meta, Some((len, len)), "{told}: head_meta speaks of another packet");
                     }
                     other => assert_eq!((other, shown), (Head::Idle, None), "{told}"),
                 },
@@ -66,6 +80,8 @@ fn a06_holds(name: &str, leaf: impl Fn() -> Leaf) {
                 },
                 _ => cx.now += Duration::from_nanos(random.below(10_000_000)),
             }
+            let meta = child.head_meta(&cx).map(|row| row.len);
+            assert_eq!(meta, shown, "{told}: head_meta forgets, or knows what was not shown");
             while let Some((id, _)) = cx.next_dropped() {
                 assert_ne!(Some(cx.packets.get(&id).len), shown, "{told}: the shown packet died");
                 cx.packets.remove(id);
@@ -78,11 +94,36 @@ fn a06_holds(name: &str, leaf: impl Fn() -> Leaf) {
 
 #[test]
 fn a06_head_shows_what_take_gives_from_a_leaf() {
-    a06_holds("tail drop", || Leaf::tail_drop(5));
-    a06_holds("drop head", || Leaf::custom(5, Box::new(TailDrop { head: true })));
-    a06_holds("drop head of one", || Leaf::custom(1, Box::new(TailDrop { head: true })));
-    a06_holds("random victim", || Leaf::custom(5, Box::new(RandomVictim)));
-    a06_holds("at departure", || Leaf::custom(5, Box::new(Departing(0))));
+    let leaf = |limit, aqm: fn() -> Box<dyn Aqm>| move || Child::leaf(Leaf::custom(limit, aqm()));
+    a06_holds("tail drop", || Child::leaf(Leaf::tail_drop(5)));
+    a06_holds("drop head", leaf(5, || Box::new(TailDrop { head: true })));
+    a06_holds("drop head of one", leaf(1, || Box::new(TailDrop { head: true })));
+    a06_holds("random victim", leaf(5, || Box::new(RandomVictim)));
+    a06_holds("both", leaf(5, || Box::new(Both)));
+    a06_holds("both of one", leaf(1, || Box::new(Both)));
+    a06_holds("at departure", leaf(5, || Box::new(Departing(0))));
+    a06_holds("a discipline", || Child::inner(Box::new(Fifo::new(Leaf::custom(5, Box::new(Both))))));
+}
+
+#[test]
+fn drop_both_takes_the_newcomer_and_the_packet_at_the_position() {
+    let mut cx = Cx::new(64, Link::new(Rate::from_mbps(10), 24, 1_514), 4);
+    let mut leaf = Leaf::custom(5, Box::new(Both));
+    for round in 0..200 {
+        while leaf.backlog().packets < 5 {
+            let id = cx.packets.insert(Meta::new(100, cx.now, FrameRef(0))).expect("few are alive");
+            assert_eq!(leaf.enqueue(&mut cx, id), Verdict::Queued);
+        }
+        let id = cx.packets.insert(Meta::new(100, cx.now, FrameRef(7))).expect("few are alive");
+        assert_eq!(leaf.enqueue(&mut cx, id), Verdict::Dropped, "round {round}");
+        let mut frames = Vec::new();
+        while let Some((id, reason)) = cx.next_dropped() {
+            frames.push((cx.packets.get(&id).frame.0, reason));
+            cx.packets.remove(id);
+        }
+        assert_eq!(frames, [(0, DropReason::Early), (7, DropReason::Early)], "round {round}");
+        assert_eq!(leaf.backlog().packets, 4, "round {round}");
+    }
 }
 
 /// A04: among n queued packets and the newcomer, each is the victim as often as the others.

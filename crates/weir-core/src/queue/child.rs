@@ -10,7 +10,7 @@ use super::{
     Backlog, Broken, Cause, Cx, Discipline, DropReason, Leaf, Next, ParamError, ParamSpec, Params, Scope,
     Verdict, Visit, Wait, params,
 };
-use crate::packet::PacketId;
+use crate::packet::{Meta, PacketId};
 use crate::units::Instant;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -87,6 +87,17 @@ impl Child {
             return leaf.show(&cx.packets).map_or(Head::Idle, |len| Head::Packet { len });
         }
         self.hold(cx)
+    }
+    /// The row of the packet that `head` has shown: its arrival, flow, class and length, for
+    /// schedulers that choose by them. `None` where `head` showed no packet, or where the packet
+    /// was taken since. It stays the same for as long as `head` does (A06).
+    #[inline]
+    pub fn head_meta<'c>(&self, cx: &'c Cx) -> Option<&'c Meta> {
+        match (&self.held, &self.queue) {
+            (Some(id), _) => Some(cx.packets.get(id)),
+            (None, Queue::Leaf(leaf)) => leaf.shown(&cx.packets),
+            (None, Queue::Inner(_)) => None,
+        }
     }
     /// Pulls the next packet and holds it.
     fn hold(&mut self, cx: &mut Cx) -> Head {

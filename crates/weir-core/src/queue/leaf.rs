@@ -5,7 +5,7 @@ use super::{
 };
 use crate::aqm::params::{queue_limit, queue_param};
 use crate::aqm::{AnyAqm, Aqm, Decision, Departures, TailDrop};
-use crate::packet::{List, PacketId, PacketTable};
+use crate::packet::{List, Meta, PacketId, PacketTable};
 use alloc::boxed::Box;
 use alloc::format;
 
@@ -166,6 +166,11 @@ impl Leaf {
         let len = self.list.front(packets)?.len;
         self.shown = true;
         Some(len)
+    }
+    /// The row of the packet that `show` showed.
+    #[inline]
+    pub(super) fn shown<'t>(&self, packets: &'t PacketTable) -> Option<&'t Meta> {
+        if self.shown { self.list.front(packets) } else { None }
     }
     /// The packets, to look at.
     pub fn list(&self) -> &List {
