@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use std::net::{Ipv4Addr, UdpSocket};
 use weir_core::port::{Port, PortConfig, WireConfig};
 use weir_core::queue::Link;
+use weir_core::sched::Registry;
 use weir_core::units::{Duration, Rate};
 use weir_engine::up::{Setup, Side, Up, up};
 use weir_engine::{Delay, Managed, Pace};
@@ -351,7 +352,9 @@ fn begin(with: Value) -> Result<Option<Up>, String> {
         Mode::KernelHtb => return htb().and_then(|()| kernel_bridge()).map(|()| None),
         Mode::WeirPlain => None,
         Mode::WeirFifo => Some(fifo(1000)),
-        Mode::WeirCbq => Some(configure("cbq of 20 leaves", &cbq_20(), None, fast_link())?),
+        Mode::WeirCbq => {
+            Some(configure("cbq of 20 leaves", &cbq_20(), None, fast_link(), &Registry::builtin())?)
+        }
     };
     let side = |interface: &str, built: Option<Built>| Side {
         interface: interface.into(),

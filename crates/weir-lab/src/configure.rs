@@ -20,14 +20,14 @@ pub(crate) fn configure(
     text: &str,
     interface: Option<&str>,
     link: Link,
+    registry: &Registry,
 ) -> Result<Built, String> {
-    let registry = Registry::builtin();
-    let plan = weir_conf::read(name, text, &registry).into_result().map_err(|all| {
+    let plan = weir_conf::read(name, text, registry).into_result().map_err(|all| {
         let errors: Vec<String> = all.iter().filter(|d| d.is_error()).map(ToString::to_string).collect();
         errors.join("\n")
     })?;
     let view = plan.interface(interface.unwrap_or("")).map_err(|e| e.to_string())?;
-    let built = view.build(&registry, link).map_err(|e| e.to_string())?;
+    let built = view.build(registry, link).map_err(|e| e.to_string())?;
     let discipline = view.discipline.as_ref().map_or("fifoq", |d| d.name.as_str()).to_string();
     let (tree, classifier, conditioners) = (built.tree, built.classifier, built.conditioners);
     Ok(Built { tree, classifier, conditioners, discipline, ecn: built.ecn })

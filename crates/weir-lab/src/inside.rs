@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use weir_core::packet::{Family, Key};
 use weir_core::port::{Event, Port, PortConfig, Refill, WireConfig};
 use weir_core::queue::Link;
+use weir_core::sched::Registry;
 use weir_core::units::{Duration, Instant};
 use weir_engine::control::{ClassState, Snapshot};
 use weir_engine::up::{Setup, Side, Up, up};
@@ -80,7 +81,7 @@ fn link_of(link: &ScenarioLink) -> Link {
     Link::new(link.rate.rate(), link.overhead.as_bytes() as u32, link.mtu.as_bytes() as u32 + ETHERNET)
 }
 
-pub(crate) fn start(with: Value) -> Result<Running, String> {
+pub(crate) fn start(with: Value, registry: &Registry) -> Result<Running, String> {
     let start: Start = serde_json::from_value(with).map_err(|e| e.to_string())?;
     let scenario = &start.scenario;
     let layout = lab_layout(scenario).map_err(|e| e.to_string())?;
@@ -90,7 +91,8 @@ pub(crate) fn start(with: Value) -> Result<Running, String> {
     for (index, port) in scenario.ports.iter().enumerate() {
         let (link, _) = scenario.link_between(&port.at, &port.to).ok_or("a port without a link")?;
         let (name, text) = start.configurations.get(index).ok_or("a port without a configuration")?;
-        let built = configure(name, text, port.interface.as_deref(), link_of(&scenario.links[link]))?;
+        let built =
+            configure(name, text, port.interface.as_deref(), link_of(&scenario.links[link]), registry)?;
         let names: Vec<String> = built.tree.leaves.iter().map(|l| l.name.clone()).collect();
         let number = recorder.port(scenario.port_report(index, &built.discipline, &names));
         ports.push(Some((number, built)));

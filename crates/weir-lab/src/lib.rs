@@ -23,23 +23,24 @@ pub use node::Program;
 pub use run::{Error, Options, run};
 
 use serde_json::Value;
+use weir_core::sched::Registry;
 
 /// The hidden subcommand of a program whose lab starts that program again as its nodes.
 pub const NODE_COMMAND: &str = "lab-node";
 
-/// What that subcommand does, with the arguments behind it.
+/// What that subcommand does, with the arguments behind it; ports are built from `registry`.
 ///
 /// # Errors
 /// If it was not started by the lab.
-pub fn node(arguments: &[String]) -> Result<(), String> {
-    node::main(arguments)
+pub fn node(registry: &Registry, arguments: &[String]) -> Result<(), String> {
+    node::main(registry, arguments)
 }
 
 /// What a node does beyond plain traffic, by name.
 pub(crate) fn call(name: &str, with: Value, state: &mut node::State) -> Result<Value, String> {
     match name {
         "start" => {
-            state.inside = Some(inside::start(with)?);
+            state.inside = Some(inside::start(with, &state.registry)?);
             Ok(Value::Null)
         }
         "stop" => state.inside.take().ok_or("the box is not running")?.stop(),

@@ -14,6 +14,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use weir_core::sched::Registry;
 use weir_io::sys;
 
 /// What a node can be told to do.
@@ -164,8 +165,9 @@ impl Drop for Node {
 }
 
 /// What a node has running.
-#[derive(Default)]
 pub(crate) struct State {
+    /// What ports are built from.
+    pub(crate) registry: Registry,
     flows: VecDeque<Running>,
     /// The data plane, where this node is the box.
     pub(crate) inside: Option<crate::inside::Running>,
@@ -174,7 +176,7 @@ pub(crate) struct State {
 }
 
 /// The hidden subcommand: `lab-node --name NAME --parent PID`.
-pub(crate) fn main(arguments: &[String]) -> Result<(), String> {
+pub(crate) fn main(registry: &Registry, arguments: &[String]) -> Result<(), String> {
     let value = |flag: &str| {
         let at = arguments.iter().position(|a| a == flag)?;
         arguments.get(at + 1)
@@ -189,7 +191,7 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), String> {
         .map(|()| sys::come_first())
         .and_then(|()| quiet());
     let mut failed = entered.err().map(|e| format!("cannot make a network namespace: {e}"));
-    let mut state = State::default();
+    let mut state = State { registry: registry.clone(), flows: VecDeque::new(), inside: None, bench: None };
     for line in io::stdin().lock().lines() {
         let Ok(line) = line else { break };
         let answer = match (failed.take(), serde_json::from_str::<Order>(&line)) {

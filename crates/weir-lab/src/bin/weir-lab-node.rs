@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     {
         return bench(rounds);
     }
-    match weir_lab::node(&arguments) {
+    match weir_lab::node(&weir_core::sched::Registry::builtin(), &arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("{e}");

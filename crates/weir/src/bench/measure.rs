@@ -23,9 +23,9 @@ struct Bed {
 }
 
 impl Bed {
-    fn new(scene: &Scene) -> Result<Self, String> {
+    fn new(registry: &Registry, scene: &Scene) -> Result<Self, String> {
         let link = Link::new(LINK, 0, 1_514);
-        let tree = Registry::builtin().build(&scene.node, link).map_err(|error| error.to_string())?;
+        let tree = registry.build(&scene.node, link).map_err(|error| error.to_string())?;
         let step = Duration::from_nanos(link.time_for(PACKET_BYTES).ceil().as_nanos());
         let cx = Cx::new(scene.backlog + 1, link, 1);
         let mut bed = Bed { cx, tree: tree.discipline, spare: Vec::with_capacity(64), step };
@@ -149,8 +149,8 @@ pub fn summary(mut runs: Vec<f64>) -> (f64, (f64, f64)) {
 ///
 /// # Errors
 /// Why it cannot run.
-pub fn run(name: &str, scene: &Scene, effort: Effort) -> Result<Bench, String> {
-    let mut bed = Bed::new(scene)?;
+pub fn run(registry: &Registry, name: &str, scene: &Scene, effort: Effort) -> Result<Bench, String> {
+    let mut bed = Bed::new(registry, scene)?;
     bed.pairs(effort.packets)?;
     let packets = effort.packets_a_run(|packets| bed.pairs(packets))?;
     let mut runs = Vec::with_capacity(effort.runs);

@@ -12,6 +12,7 @@ mod scene;
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
+use weir_core::sched::Registry;
 
 /// What was measured.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -122,33 +123,44 @@ impl Effort {
 ///
 /// # Errors
 /// Why it cannot run: an unknown name, or a discipline that is not built.
-pub fn measure(name: &str, effort: Effort) -> Result<Bench, Skipped> {
+pub fn measure(registry: &Registry, name: &str, effort: Effort) -> Result<Bench, Skipped> {
     let skipped = |reason: String| Skipped { name: name.to_owned(), reason };
     if !NAMES.contains(&name) {
-        return Err(skipped(format!("no such benchmark; there are {}", NAMES.join(" "))));
+        let Some(scene) = scene::own(registry, name) else {
+            return Err(skipped(format!("no such benchmark; there are {}", names(registry).join(" "))));
+        };
+        return measure::run(registry, name, &scene, effort).map_err(skipped);
     }
     if let Some(result) = other::measure(name, effort) {
         return result.map_err(skipped);
     }
     let scene = scene::of(name).ok_or_else(|| skipped("no such discipline yet".into()))?;
-    measure::run(name, &scene, effort).map_err(skipped)
+    measure::run(registry, name, &scene, effort).map_err(skipped)
+}
+
+/// `NAMES`, and the disciplines and AQMs that Weir does not bring.
+fn names(registry: &Registry) -> Vec<&str> {
+    let builtin = Registry::builtin();
+    let own = registry.iter().map(|entry| entry.name).filter(|name| builtin.find(name).is_none());
+    NAMES.iter().copied().chain(own).collect()
 }
 
 /// Measures all `names`, or everything if there is none, and prints a table or JSON.
 ///
 /// # Errors
 /// The exit code: 2 for an unknown name, 3 if nothing that was asked for can run here.
-pub fn run(names: &[String], json: bool) -> Result<(), u8> {
-    let all: Vec<String> = NAMES.iter().map(ToString::to_string).collect();
-    let wanted = if names.is_empty() { &all } else { names };
-    if let Some(unknown) = wanted.iter().find(|name| !NAMES.contains(&name.as_str())) {
-        eprintln!("weir bench: no benchmark `{unknown}`; there are {}", NAMES.join(" "));
+pub fn run(registry: &Registry, wanted: &[String], json: bool) -> Result<(), u8> {
+    let all: Vec<String> = names(registry).iter().map(ToString::to_string).collect();
+    let wanted = if wanted.is_empty() { &all } else { wanted };
+    let known = |name: &str| NAMES.contains(&name) || scene::own(registry, name).is_some();
+    if let Some(unknown) = wanted.iter().find(|name| !known(name)) {
+        eprintln!("weir bench: no benchmark `{unknown}`; there are {}", all.join(" "));
         return Err(2);
     }
     let (mut benches, mut skipped) = (Vec::new(), Vec::new());
     for name in wanted {
         eprintln!("{name} ...");
-        match measure(name, Effort::FULL) {
+        match measure(registry, name, Effort::FULL) {
             Ok(bench) => benches.push(bench),
             Err(why) => skipped.push(why),
         }
@@ -200,8 +212,9 @@ mod tests {
 
     #[test]
     fn every_name_runs_or_says_why_not() {
+        let registry = Registry::builtin();
         for name in NAMES {
-            match measure(name, Effort::SHORT) {
+            match measure(&registry, name, Effort::SHORT) {
                 Ok(bench) => {
                     assert!(bench.total_ns > 0.0, "{bench:?}");
                     if let (Some(enqueue), Some(dequeue)) = (bench.enqueue_ns, bench.dequeue_ns) {
@@ -211,8 +224,8 @@ mod tests {
                 Err(skipped) => assert!(skipped.reason.len() > 10, "{skipped:?}"),
             }
         }
-        assert!(measure("fifo", Effort::SHORT).is_ok());
-        assert!(measure("nonsense", Effort::SHORT).is_err());
+        assert!(measure(&registry, "fifo", Effort::SHORT).is_ok());
+        assert!(measure(&registry, "nonsense", Effort::SHORT).is_err());
     }
 
     #[test]

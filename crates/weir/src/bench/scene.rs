@@ -1,6 +1,6 @@
 //! What each benchmark configures: the tree, and which packets wait in it.
 
-use weir_core::queue::{Params, Value};
+use weir_core::queue::{Params, Scope, Value};
 use weir_core::sched::{Class, Classes, Node, Registry};
 use weir_core::units::{Duration, Fixed, Fraction, Rate};
 
@@ -61,6 +61,32 @@ pub fn of(name: &str) -> Option<Scene> {
         ("tree", _) => tree(),
         _ => return None,
     };
+    Some(scene)
+}
+
+/// The scene of a discipline or AQM that Weir does not bring: `NAME`, with 4 classes where it has
+/// classes, or `NAME-N`. `None` for a name that is not registered.
+pub fn own(registry: &Registry, name: &str) -> Option<Scene> {
+    let sized = || Some((name.rsplit_once('-')?.0, name.rsplit_once('-')?.1.parse().ok()?));
+    let (word, size): (&str, u32) = match registry.find(name) {
+        Some(_) => (name, 4),
+        None => sized().filter(|(_, size)| (1..=65_536).contains(size))?,
+    };
+    let entry = registry.find(word)?;
+    if entry.classes == Classes::None {
+        return Some(classless(entry.name, &[], size));
+    }
+    let has = |name| entry.param(Scope::Class, name).is_some();
+    let mut scene = flat(entry.name, size, |i| {
+        if has("priority") { vec![("priority", Value::Count(u64::from(i)))] } else { Vec::new() }
+    });
+    if !has("default") {
+        scene.node.classes[0].params = Params::new();
+    }
+    if entry.classes == Classes::RootedTree {
+        scene.node.classes.insert(0, Class { name: "root".into(), ..Class::default() });
+        scene.node.classes.iter_mut().skip(1).for_each(|class| class.parent = Some(0));
+    }
     Some(scene)
 }
 

@@ -4,20 +4,21 @@ use super::{Done, Failure, print_json, print_table, table};
 use crate::bench::{self, Effort};
 use serde_json::json;
 use std::process::Command;
+use weir_core::sched::Registry;
 
 /// Runs benchmarks by name; `sim`, its scenarios and `live` are the other two kinds.
-pub fn run(names: &[String], json: bool) -> Done {
+pub fn run(registry: &Registry, names: &[String], json: bool) -> Done {
     match names.first().map(String::as_str) {
         Some("sim") => simulator(&names[1..], json),
         Some("live") => live(json),
         Some(name) if name.starts_with("sim-") => simulator(names, json),
-        _ => bench::run(names, json).map_err(|code| Failure { code, message: String::new() }),
+        _ => bench::run(registry, names, json).map_err(|code| Failure { code, message: String::new() }),
     }
 }
 
 /// One benchmark for an experiment: (what, ns).
-pub fn nanoseconds(name: &str) -> Result<Vec<(String, f64)>, String> {
-    let bench = bench::measure(name, Effort::FULL).map_err(|why| why.reason)?;
+pub fn nanoseconds(registry: &Registry, name: &str) -> Result<Vec<(String, f64)>, String> {
+    let bench = bench::measure(registry, name, Effort::FULL).map_err(|why| why.reason)?;
     let parts = [("", Some(bench.total_ns)), (" enqueue", bench.enqueue_ns), (" dequeue", bench.dequeue_ns)];
     Ok(parts.into_iter().filter_map(|(part, ns)| Some((format!("{name}{part}"), ns?))).collect())
 }

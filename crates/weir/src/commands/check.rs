@@ -14,13 +14,12 @@ struct Finding {
 }
 
 /// Judges every file; fails with 2 if one of them has an error.
-pub fn run(files: &[PathBuf], json: bool) -> Done {
-    let registry = Registry::builtin();
+pub fn run(registry: &Registry, files: &[PathBuf], json: bool) -> Done {
     let (mut errors, mut warnings, mut rows) = (0, 0, Vec::new());
     for file in files {
         let is_scenario = file.extension().is_some_and(|e| e == "toml");
         let (findings, facts) =
-            if is_scenario { scenario(file, &registry) } else { configuration(file, &registry)? };
+            if is_scenario { scenario(file, registry) } else { configuration(file, registry)? };
         let bad = findings.iter().filter(|f| f.error).count();
         errors += bad;
         warnings += findings.len() - bad;

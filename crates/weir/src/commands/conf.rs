@@ -51,18 +51,26 @@ pub fn build(
     Ok((built, link))
 }
 
+/// What the command line says of the wire of a replay.
+pub struct ReplayWire<'a> {
+    /// Bytes that each packet costs beyond its length.
+    pub overhead: u32,
+    /// Its rate, where it is given.
+    pub rate: Option<&'a str>,
+}
+
 /// `weir replay`.
 pub fn replay(
+    registry: &Registry,
     conf: &Path,
     interface: &str,
     trace: &Path,
     out: Option<&Path>,
-    overhead: u32,
-    rate: Option<&str>,
+    wire: ReplayWire<'_>,
     json: bool,
 ) -> Done {
-    let registry = Registry::builtin();
-    let plan = read(conf, &registry)?;
+    let ReplayWire { overhead, rate } = wire;
+    let plan = read(conf, registry)?;
     let view = plan.interface(interface).map_err(Failure::usage)?;
     let in_trace = |e: &dyn std::fmt::Display| Failure::usage(format!("{}: {e}", trace.display()));
     let mut packets = Trace::open(trace).map_err(|e| in_trace(&e))?;
@@ -80,7 +88,7 @@ pub fn replay(
             view.rate()
         );
     }
-    let (built, _) = build(&plan, interface, &registry, Some(Link::new(view.rate(), overhead, MTU)))?;
+    let (built, _) = build(&plan, interface, registry, Some(Link::new(view.rate(), overhead, MTU)))?;
     let config = PortConfig {
         link: Link::new(wire, overhead, MTU),
         wire: WireConfig::Link { ring: 1, refill: Refill::Packet },
@@ -139,11 +147,10 @@ pub fn replay(
 }
 
 /// `weir explain`.
-pub fn explain(conf: &Path, interface: &str, packet: &str, json: bool) -> Done {
-    let registry = Registry::builtin();
-    let plan = read(conf, &registry)?;
+pub fn explain(registry: &Registry, conf: &Path, interface: &str, packet: &str, json: bool) -> Done {
+    let plan = read(conf, registry)?;
     let key = weir_conf::packet_spec::parse(packet).map_err(Failure::usage)?;
-    let (built, _) = build(&plan, interface, &registry, None)?;
+    let (built, _) = build(&plan, interface, registry, None)?;
     let found = explain::explain(&built.classifier, &key, NEAR);
     let leaf = found.matched.map_or(built.default_leaf, |m| m.class);
     let class = built.tree.leaves[leaf as usize].name.clone();

@@ -2,6 +2,7 @@
 
 use super::{Done, Failure, print_json, print_table, table};
 use serde_json::json;
+use weir_core::aqm::AqmEntry;
 use weir_core::queue::Scope;
 use weir_core::sched::{Entry, Registry};
 
@@ -24,27 +25,41 @@ fn as_json(registry: &Registry, entry: &Entry) -> serde_json::Value {
            "aliases": entry.aliases.iter().map(|a| a.name).collect::<Vec<_>>(), "parameters": params})
 }
 
+/// The disciplines, and behind them those AQMs that only a class can have.
+fn all(registry: &Registry) -> Vec<Entry> {
+    let aqms = registry.aqms().filter(|aqm| !aqm.is_discipline);
+    let as_entry = |aqm: &AqmEntry| Entry {
+        name: aqm.name,
+        source: aqm.source,
+        params: aqm.class_params,
+        build: registry.find("fifoq").and_then(|e| e.build),
+        ..Entry::PLAIN
+    };
+    registry.iter().copied().chain(aqms.map(as_entry)).collect()
+}
+
 /// Lists all, or shows one whole.
-pub fn run(name: Option<&str>, json: bool) -> Done {
-    let registry = Registry::builtin();
+pub fn run(registry: &Registry, name: Option<&str>, json: bool) -> Done {
     let Some(name) = name else {
         if json {
-            let all: Vec<_> = registry.iter().map(|entry| as_json(&registry, entry)).collect();
+            let all: Vec<_> = all(registry).iter().map(|entry| as_json(registry, entry)).collect();
             return print_json(&json!({ "disciplines": all }));
         }
         let mut rows = table(&["NAME", "WHAT IT IS"]);
-        for entry in registry.iter() {
+        for entry in all(registry) {
             rows.add_row(vec![entry.name.to_string(), entry.summary().to_string()]);
         }
         print_table(rows, 2);
         return Ok(());
     };
-    let Some(entry) = registry.find(name) else {
-        let names: Vec<&str> = registry.iter().map(|e| e.name).collect();
+    let known = all(registry);
+    let by_name = |e: &&Entry| e.name == name || e.aliases.iter().any(|a| a.name == name);
+    let Some(entry) = known.iter().find(by_name) else {
+        let names: Vec<&str> = known.iter().map(|e| e.name).collect();
         return Err(Failure::usage(format!("no discipline `{name}`; there are: {}", names.join(", "))));
     };
     if json {
-        return print_json(&as_json(&registry, entry));
+        return print_json(&as_json(registry, entry));
     }
     out!("{}", entry.manual().trim_end());
     for (on, title) in [

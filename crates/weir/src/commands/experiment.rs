@@ -4,6 +4,7 @@ use super::{Done, Failure, print_json, print_table, table};
 use crate::experiment::{self, NotRun, Outcome, Runners, Verdict};
 use serde_json::json;
 use std::path::PathBuf;
+use weir_core::sched::Registry;
 
 /// `experiments/` of the present folder, or of the source tree that this command was built from.
 fn folder() -> PathBuf {
@@ -37,7 +38,7 @@ pub fn list(json: bool) -> Done {
 }
 
 /// Runs some or all.
-pub fn run(ids: &[String], all: bool, live: bool, no_bench: bool, json: bool) -> Done {
+pub fn run(registry: &Registry, ids: &[String], all: bool, live: bool, no_bench: bool, json: bool) -> Done {
     let dir = folder();
     let known = experiment::list(&dir).map_err(Failure::usage)?;
     if ids.is_empty() && !all {
@@ -63,7 +64,7 @@ pub fn run(ids: &[String], all: bool, live: bool, no_bench: bool, json: bool) ->
     let memory = experiment::Memory::default();
     let runners = Runners {
         simulate: &|scenario, seed| {
-            memory.recall(scenario, seed, || super::run::simulate_quietly(scenario, Some(seed)))
+            memory.recall(scenario, seed, || super::run::simulate_quietly(registry, scenario, Some(seed)))
         },
         live: &|scenario| {
             super::run::lab_quietly(scenario).map_err(|f| match f.code {
@@ -71,7 +72,7 @@ pub fn run(ids: &[String], all: bool, live: bool, no_bench: bool, json: bool) ->
                 _ => NotRun::Broke(f.message),
             })
         },
-        bench: &|name| super::bench::nanoseconds(name),
+        bench: &|name| super::bench::nanoseconds(registry, name),
     };
     let mut outcomes = Vec::new();
     for (id, manifest) in chosen {

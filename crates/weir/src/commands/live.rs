@@ -23,9 +23,8 @@ pub const SOCKET: &str = "/run/weir.sock";
 const LAYER_2: u32 = 14;
 
 /// `weir up`: bridges two interfaces, each egress managed as the configuration says.
-pub fn up(conf: &Path, socket: &Path) -> Done {
-    let registry = Registry::builtin();
-    let plan = super::conf::read(conf, &registry)?;
+pub fn up(registry: &Registry, conf: &Path, socket: &Path) -> Done {
+    let plan = super::conf::read(conf, registry)?;
     let (left, right) = pair(&plan)?;
     if !weir_io::sys::is_root() {
         return Err(Failure::impossible("raw sockets need root"));
@@ -33,10 +32,10 @@ pub fn up(conf: &Path, socket: &Path) -> Done {
     let declared = |name: &str| plan.interfaces.iter().find(|i| i.name == name);
     let side = |name: &str, peer: &str| -> Result<Side, Failure> {
         let managed = match (declared(name), declared(peer)) {
-            (Some(_), _) => Some(managed(&plan, name, &registry)?),
+            (Some(_), _) => Some(managed(&plan, name, registry)?),
             // What enters by the peer is conditioned, though nothing is said about where it leaves.
             (None, Some(entrance)) if !entrance.conditioners.is_empty() => {
-                Some(conditioned(&plan, peer, &registry)?)
+                Some(conditioned(&plan, peer, registry)?)
             }
             _ => None,
         };

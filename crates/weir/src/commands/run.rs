@@ -4,6 +4,7 @@ use super::{Done, Failure, print_table, table};
 use std::cell::Cell;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
+use weir_core::sched::Registry;
 use weir_report::measure::{Unit, show};
 use weir_report::report::ConditionerReport;
 use weir_report::{Report, plot};
@@ -23,7 +24,14 @@ fn sim_failure(error: weir_sim::Error) -> Failure {
 }
 
 /// `weir sim`.
-pub fn simulate(path: &Path, seed: Option<u64>, out: Option<&Path>, packets: bool, json: bool) -> Done {
+pub fn simulate(
+    registry: &Registry,
+    path: &Path,
+    seed: Option<u64>,
+    out: Option<&Path>,
+    packets: bool,
+    json: bool,
+) -> Done {
     let scenario = read(path)?;
     let mut file = match out {
         Some(out) if packets => {
@@ -36,13 +44,14 @@ pub fn simulate(path: &Path, seed: Option<u64>, out: Option<&Path>, packets: boo
         _ => None,
     };
     let bar = Bar::new();
-    let report = weir_sim::run(
+    let report = weir_sim::run_registered(
         &scenario,
         weir_sim::Options {
             seed,
             packets: file.as_mut().map(|f| f as &mut dyn Write),
             progress: Some(&mut |now, end| bar.show(now, end)),
         },
+        registry,
     )
     .map_err(sim_failure)?;
     bar.clear();
@@ -50,8 +59,12 @@ pub fn simulate(path: &Path, seed: Option<u64>, out: Option<&Path>, packets: boo
 }
 
 /// One simulation for an experiment.
-pub fn simulate_quietly(scenario: &Scenario, seed: Option<u64>) -> Result<Report, String> {
-    weir_sim::run(scenario, weir_sim::Options { seed, ..weir_sim::Options::default() })
+pub fn simulate_quietly(
+    registry: &Registry,
+    scenario: &Scenario,
+    seed: Option<u64>,
+) -> Result<Report, String> {
+    weir_sim::run_registered(scenario, weir_sim::Options { seed, ..weir_sim::Options::default() }, registry)
         .map_err(|e| e.to_string())
 }
 

@@ -1,0 +1,251 @@
+//! `weir`: alternate queueing for today's networks, as one command.
+//!
+//! The command is a library, so that a crate with disciplines or AQMs of its own is the whole
+//! command in a few lines: every subcommand knows them, live ones too.
+//!
+//! ```no_run
+//! use weir_core::sched::Registry;
+//!
+//! fn main() -> std::process::ExitCode {
+//!     let mut registry = Registry::builtin();
+//!     // registry.register(my_discipline::ENTRY);
+//!     // registry.register_aqm(my_aqm::ENTRY);
+//!     weir::main_with(registry)
+//! }
+//! ```
+//!
+//! Results go to standard output, as a table for people or as JSON with `-j`; progress and
+//! diagnostics to standard error. Exit: 0 done, 1 failed, 2 usage or configuration error,
+//! 3 not possible here.
+
+#![forbid(unsafe_code)]
+
+#[macro_use]
+mod out;
+mod bench;
+mod commands;
+mod experiment;
+mod replay;
+
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use weir_core::sched::Registry;
+
+pub use weir_io::allocations::Counting;
+
+/// Alternate queueing for today's networks: one configuration, simulated and live.
+#[derive(Parser)]
+#[command(name = "weir", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Judge configurations (altq.conf) and scenarios (.toml): errors, and warnings
+    Check {
+        /// altq.conf files, or scenarios if they end in .toml
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        /// JSON
+        #[arg(short, long)]
+        json: bool,
+    },
+    /// Simulate a scenario
+    Sim {
+        /// The scenario
+        scenario: PathBuf,
+        /// Another seed than the scenario's
+        #[arg(long)]
+        seed: Option<u64>,
+        /// Write report.json, samples.csv and plots into this folder
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+        /// With --out: besides, packets.csv with every packet of the managed ports
+        #[arg(long, requires = "out")]
+        packets: bool,
+        /// Print the report as JSON
+        #[arg(short, long)]
+        json: bool,
+    },
+    /// Run a scenario live in network namespaces, with the kernel's TCP (root)
+    Lab {
+        /// The scenario
+        scenario: PathBuf,
+        /// Write report.json, samples.csv and plots into this folder
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+        /// Print the report as JSON
+        #[arg(short, long)]
+        json: bool,
+    },
+    /// Put two reports side by side, class by class
+    Compare {
+        /// A report.json, usually of the simulator
+        a: PathBuf,
+        /// Another, usually of the lab
+        b: PathBuf,
+        /// Write plots with both runs into this folder
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+        /// JSON
+        #[arg(short, long)]
+        json: bool,
+    },
+    /// What a configuration does to recorded packets
+    Replay {
+        /// The altq.conf
+        conf: PathBuf,
+        /// The interface of it
+        interface: String,
+        /// pcap, pcapng, or CSV (`rate BPS`, then `arrival_ns,class,size[,dscp]`); may be gzipped
+        trace: PathBuf,
+        /// Where the lines go; default standard output, unless -j
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+        /// Bytes that each packet costs on the wire beyond its length
+        #[arg(long, default_value_t = 0)]
+        overhead: u32,
+        /// The wire's rate for captures, which state none (default: the interface's bandwidth)
+        #[arg(long, value_name = "RATE")]
+        rate: Option<String>,
+        /// Print a summary as JSON instead of the lines
+        #[arg(short, long)]
+        json: bool,
+    },
+    /// Which filter matches a packet, which class, what comes close, what is unreachable
+    Explain {
+        /// The altq.conf
+        conf: PathBuf,
+        /// The interface of it
+        interface: String,
+        /// The packet: 'tcp 10.0.0.1:5000 > 10.0.0.2:80 tos 0x10'
+        packet: String,
+        /// JSON
+        #[arg(short, long)]
+        json: bool,
+    },
+    /// The papers' figures and tables
+    Experiment {
+        #[command(subcommand)]
+        action: ExperimentAction,
+    },
+    /// Nanoseconds per packet; `bench sim` the simulator; `bench live` the bridge beside the kernel (root)
+    Bench {
+        /// Names; all disciplines without
+        names: Vec<String>,
+        /// JSON
+        #[arg(short, long)]
+        json: bool,
+    },
+    /// What disciplines there are, with parameters, units and defaults
+    Disciplines {
+        /// One of them, whole
+        name: Option<String>,
+        /// JSON
+        #[arg(short, long)]
+        json: bool,
+    },
+    /// Manage live interfaces by a configuration, in the foreground (root)
+    Up {
+        /// The altq.conf; its interfaces say `attach bridge PEER`
+        conf: PathBuf,
+        /// The Unix socket that `weir stats` asks
+        #[arg(long, value_name = "PATH", default_value = commands::live::SOCKET)]
+        socket: PathBuf,
+    },
+    /// Counters of a running `weir up`
+    Stats {
+        /// Its Unix socket
+        #[arg(long, value_name = "PATH", default_value = commands::live::SOCKET)]
+        socket: PathBuf,
+        /// JSON
+        #[arg(short, long)]
+        json: bool,
+    },
+    /// Part of the lab: holds a namespace, sends or receives
+    #[command(name = weir_lab::NODE_COMMAND, hide = true)]
+    LabNode {
+        /// Handed on
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+#[derive(Subcommand)]
+enum ExperimentAction {
+    /// What there is
+    List {
+        /// JSON
+        #[arg(short, long)]
+        json: bool,
+    },
+    /// Run some, or all
+    Run {
+        /// Ids, as `list` prints them
+        ids: Vec<String>,
+        /// All of them
+        #[arg(long)]
+        all: bool,
+        /// Live in the lab instead of simulated (root)
+        #[arg(long)]
+        live: bool,
+        /// Leave out those that measure this machine's speed
+        #[arg(long)]
+        no_bench: bool,
+        /// JSON
+        #[arg(short, long)]
+        json: bool,
+    },
+}
+
+/// The command, with what `registry` knows: reads the program's arguments, does what they say, and
+/// answers the exit code. The lab starts the same program again for its hosts, so it must be the
+/// first that `main` does.
+pub fn main_with(registry: Registry) -> ExitCode {
+    let registry = &registry;
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            let _ = e.print();
+            return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
+        }
+    };
+    let result = match cli.command {
+        Command::Check { files, json } => commands::check::run(registry, &files, json),
+        Command::Sim { scenario, seed, out, packets, json } => {
+            commands::run::simulate(registry, &scenario, seed, out.as_deref(), packets, json)
+        }
+        Command::Lab { scenario, out, json } => commands::run::lab(&scenario, out.as_deref(), json),
+        Command::Compare { a, b, out, json } => commands::run::compare(&a, &b, out.as_deref(), json),
+        Command::Replay { conf, interface, trace, out, overhead, rate, json } => {
+            let wire = commands::conf::ReplayWire { overhead, rate: rate.as_deref() };
+            commands::conf::replay(registry, &conf, &interface, &trace, out.as_deref(), wire, json)
+        }
+        Command::Explain { conf, interface, packet, json } => {
+            commands::conf::explain(registry, &conf, &interface, &packet, json)
+        }
+        Command::Experiment { action: ExperimentAction::List { json } } => commands::experiment::list(json),
+        Command::Experiment { action: ExperimentAction::Run { ids, all, live, no_bench, json } } => {
+            commands::experiment::run(registry, &ids, all, live, no_bench, json)
+        }
+        Command::Bench { names, json } => commands::bench::run(registry, &names, json),
+        Command::Disciplines { name, json } => commands::disciplines::run(registry, name.as_deref(), json),
+        Command::Up { conf, socket } => commands::live::up(registry, &conf, &socket),
+        Command::Stats { socket, json } => commands::live::stats(&socket, json),
+        Command::LabNode { arguments } => {
+            weir_lab::node(registry, &arguments).map_err(commands::Failure::failed)
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !failure.message.is_empty() {
+                eprintln!("weir: {}", failure.message);
+            }
+            ExitCode::from(failure.code)
+        }
+    }
+}
