@@ -2,7 +2,7 @@
 # make test        everything that must hold, as CI runs it
 # make bench       nanoseconds per packet of every discipline, and the simulator's speed
 # make bench-live  the live bridge beside the kernel's own forwarding (root)
-# make book        pages of disciplines from their sources, the book's figures, and, with mdbook, its HTML
+# make book        pages of disciplines from their sources, the book's figures, and its HTML in target/book
 
 SHELL := /bin/sh
 export PATH := $(HOME)/.cargo/bin:$(PATH)
@@ -29,6 +29,7 @@ test:
 	cargo test --workspace --quiet
 	cargo build --release --quiet --package weir
 	$(WEIR) experiment run --all --no-bench
+	@scripts/book.sh
 
 bench: build
 	$(WEIR) bench
@@ -41,5 +42,4 @@ bench-live: build
 book: build
 	cargo xtask book
 	@scripts/book-figures.sh $(WEIR)
-	@if command -v mdbook >/dev/null; then mdbook build book; \
-	else echo "book/src can be read as it is; for HTML: cargo install mdbook --locked, then make book"; fi
+	@scripts/book.sh

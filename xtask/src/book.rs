@@ -101,13 +101,13 @@ fn figure(name: &str, scenario: &str) -> String {
     let comment = scenario.lines().skip(1).map_while(|line| line.strip_prefix('#'));
     let caption: Vec<&str> = comment.map(str::trim).collect();
     format!(
-        "\n```text\n{conf}```\n\n![](../figures/{name}.svg)\n\n{}\nScenario: [`{name}.toml`](../../figures/{name}.toml).\n",
+        "\n```text\n{conf}```\n\n![](../figures/{name}.svg)\n\n{}\nScenario: [`{name}.toml`](../../../book/figures/{name}.toml).\n",
         caption.join("\n")
     )
 }
 
 fn table(rows: &[&ParamSpec]) -> String {
-    let mut text = String::from("| word | value | default | |\n|---|---|---|---|\n");
+    let mut text = String::from("| word | value | default | meaning |\n|---|---|---|---|\n");
     for p in rows {
         let none = if p.none { "; `-1` for none" } else { "" };
         let default = if p.default.is_empty() { String::new() } else { format!("`{}`", p.default) };
