@@ -178,7 +178,8 @@ fn anchors(page: &Path) -> Vec<String> {
 fn links_lead_to_files() {
     let mut pages = files("book/src", "md");
     pages.extend(files("book/src/disciplines", "md"));
-    pages.extend([source("README.md"), source("ARCHITECTURE.md")].map(PathBuf::from));
+    let top = ["README", "ARCHITECTURE", "CONTRIBUTING", "SECURITY", "CHANGELOG"];
+    pages.extend(top.map(|name| PathBuf::from(source(&format!("{name}.md")))));
     let (mut links, mut anchored) = (0, 0);
     for page in pages {
         let text = std::fs::read_to_string(&page).unwrap();
