@@ -9,11 +9,15 @@
 //! 5.1 the marking threshold, 5.4 the spread.
 //! Where we differ, and why: the delay is the age of the oldest packet (the timestamps that the
 //! RFC allows in section 4.3), not a backlog over an estimated rate; there is no timer, the
-//! adjustments that were due are made up for at the next call, in closed form for the same delay.
+//! adjustments that were due are made up for at the next call, all with the delay of that call.
+//! The optional switch of section 5.3 (inactive below a third of the limit) is left out: an idle
+//! queue has probability 0 and a full burst allowance anyway. Queues of up to two packets of the
+//! link's MTU are spared, where the RFC counts two packets of mean size.
 //! Cost: a comparison a packet, an adjustment each `tupdate`, and a random draw where the
 //! probability is above 0; 128 bytes a queue.
 //! Guarantees: `adjusts_as_the_reference`, `holds_the_target_against_a_responsive_load`,
-//! `a_burst_passes`, `ecn_marks_below_the_threshold`.
+//! `a_burst_passes`, `a_burst_is_allowed_again_after_two_calm_samples`,
+//! `ecn_marks_below_the_threshold`.
 //! Parameters: `target` (ms, 15), `tupdate` (ms, 15), `max-burst` (ms, 150), `qlimit` (packets,
 //! 1000), `ecn`. All at run time.
 
@@ -129,12 +133,12 @@ impl Controller {
             self.probability -= self.probability / 64;
         }
         self.probability = self.probability.clamp(0, ONE);
+        // Congestion is over when both samples, the current and the one before it, are below half
+        // the target. [section 4.4]
+        let half = constants.target.as_nanos() / 2;
+        let over = self.probability == 0 && delay.as_nanos() < half && self.old_delay.as_nanos() < half;
+        self.burst = if over { constants.max_burst } else { self.burst.saturating_sub(constants.update) };
         self.old_delay = delay;
-        self.burst = self.burst.saturating_sub(constants.update);
-        let calm = constants.target.as_nanos() / 2;
-        if self.probability == 0 && delay.as_nanos() < calm && self.old_delay.as_nanos() < calm {
-            self.burst = constants.max_burst;
-        }
     }
 }
 
@@ -352,6 +356,21 @@ mod tests {
             bench.serve();
         }
         assert!(!bench.dropped.is_empty(), "the same queue, standing, is not spared");
+    }
+
+    #[test]
+    fn a_burst_is_allowed_again_after_two_calm_samples() {
+        // The target is 15 ms: a sample is calm below 7.5 ms.
+        let mut controller =
+            Controller { probability: 0, old_delay: Duration::from_millis(20), burst: Duration::ZERO };
+        let mut allowance_after = |delay_us| {
+            controller.adjust(&constants(), Duration::from_micros(delay_us));
+            assert_eq!(controller.probability, 0, "{delay_us} us");
+            controller.burst.as_nanos() / 1_000_000
+        };
+        assert_eq!(allowance_after(9_000), 0, "neither sample is calm");
+        assert_eq!(allowance_after(7_499), 0, "the sample before was 9 ms");
+        assert_eq!(allowance_after(7_000), 150, "two calm samples");
     }
 
     #[test]

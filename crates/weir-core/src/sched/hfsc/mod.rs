@@ -440,10 +440,12 @@ impl Discipline for Hfsc {
             return Verdict::Dropped;
         };
         let c = &mut self.classes[class];
-        let verdict = match &mut c.queue {
-            Some(queue) => queue.enqueue(cx, id),
-            None => Verdict::Dropped,
+        let Some(queue) = &mut c.queue else {
+            cx.broken("hfsc", "a packet came for a class that has no queue");
+            cx.drop(id, DropReason::Reconfigure);
+            return Verdict::Dropped;
         };
+        let verdict = queue.enqueue(cx, id);
         // The head of an active leaf does not change: it has been shown.
         if !c.active || c.queue.as_ref().is_some_and(|queue| queue.as_leaf().is_none()) {
             self.stir(cx, class);

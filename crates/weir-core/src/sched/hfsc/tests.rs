@@ -371,3 +371,36 @@ fn who_joins_does_not_wait_for_a_class_that_real_time_serves() {
         assert!(bytes[1] > 0 && bytes[1].abs_diff(bytes[2]) < 10_000, "greedy {greedy}: {bytes:?}");
     }
 }
+
+#[test]
+fn a_packet_for_a_class_without_a_queue_is_dropped_and_reported() {
+    let class = Class {
+        queue: None,
+        active: false,
+        stirred: false,
+        place: Place::Out,
+        shown: None,
+        ready_at: Instant::ZERO,
+        owed: None,
+        sent_packets: 0,
+        sent_bytes: 0,
+    };
+    let mut hfsc = Hfsc {
+        classes: vec![class],
+        specs: vec![Spec { name: "inner".to_string(), curves: Curves::default(), depth: 1 }],
+        share: ShareTree::new(&[share::ROOT]),
+        waiting: Tournament::new(1),
+        ready: Tournament::new(1),
+        stirred: Vec::new(),
+        busy: 0,
+        routes: Routes::new(core::slice::from_ref(&(0..1))),
+    };
+    let mut cx = Cx::new(10, Link::new(Rate::from_bps(LINK_BPS), 0, 1_500), 1);
+    let id = cx.packets.insert(Meta::new(100, Instant::ZERO, FrameRef(7))).unwrap();
+    assert_eq!(hfsc.enqueue(&mut cx, id), Verdict::Dropped);
+    assert_eq!(cx.is_broken().map(|broken| broken.discipline), Some("hfsc"));
+    let (id, reason) = cx.next_dropped().expect("the packet is handed back, not lost");
+    assert_eq!((cx.packets.get(&id).frame, reason), (FrameRef(7), DropReason::Reconfigure));
+    cx.packets.remove(id);
+    assert_eq!((cx.packets.live(), hfsc.backlog().packets, hfsc.is_empty()), (0, 0, true));
+}
