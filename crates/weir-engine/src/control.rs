@@ -71,6 +71,11 @@ pub struct Egress {
 pub struct PortState {
     /// Rate of its link, bit/s.
     pub rate_bps: u64,
+    /// Seed of its random stream and of its flow hashes, in hexadecimal (`0x`, 16 digits: more
+    /// than a JSON number holds everywhere). `weir replay --seed` takes it. To be kept from
+    /// strangers.
+    #[serde(default)]
+    pub seed: String,
     /// Why it runs as one FIFO, if a discipline broke.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broken: Option<String>,
@@ -177,6 +182,7 @@ pub fn port_state(port: &Port) -> PortState {
     let backlog = port.backlog();
     PortState {
         rate_bps: port.link().rate.as_bps(),
+        seed: format!("{:#018x}", port.seed()),
         broken: port.is_broken().map(|b| format!("{}: {}", b.discipline, b.what)),
         backlog_packets: backlog.packets,
         backlog_bytes: backlog.bytes,

@@ -118,6 +118,21 @@ pub fn pin_to(cpu: usize) -> io::Result<()> {
     check(unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) }).map(|_| ())
 }
 
+/// 64 random bits of the system's, which nobody can foresee: for seeds that are to stay secret.
+///
+/// # Errors
+/// What `getrandom` answers; early in the boot it waits instead.
+pub fn random_seed() -> io::Result<u64> {
+    let mut bytes = [0u8; 8];
+    // SAFETY: the system writes at most as many bytes as `bytes` has, which outlives the call.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    match got {
+        // Requests of up to 256 bytes are answered whole.
+        8 => Ok(u64::from_ne_bytes(bytes)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// True if this process runs as root, as namespaces and raw sockets need.
 pub fn is_root() -> bool {
     // SAFETY: geteuid always succeeds and touches no memory.
@@ -215,6 +230,14 @@ pub fn interface_index(name: &str) -> io::Result<u32> {
 mod tests {
     use super::*;
     use std::os::fd::AsFd;
+
+    #[test]
+    fn seeds_differ() {
+        let seeds: std::collections::BTreeSet<u64> = (0..100).map(|_| random_seed().unwrap()).collect();
+        assert_eq!(seeds.len(), 100);
+        // Of 100 random words each half has every bit set somewhere, but for once in 2^94.
+        assert_eq!(seeds.iter().fold(0, |all, seed| all | seed), u64::MAX);
+    }
 
     #[test]
     fn the_clock_goes_forward_and_sleeping_reaches_its_time() {

@@ -105,12 +105,8 @@ enum Command {
         /// Where the lines go; default standard output, unless -j
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
-        /// Bytes that each packet costs on the wire beyond its length
-        #[arg(long, default_value_t = 0)]
-        overhead: u32,
-        /// The wire's rate for captures, which state none (default: the interface's bandwidth)
-        #[arg(long, value_name = "RATE")]
-        rate: Option<String>,
+        #[command(flatten)]
+        conditions: commands::conf::Conditions,
         /// Print a summary as JSON instead of the lines
         #[arg(short, long)]
         json: bool,
@@ -220,9 +216,8 @@ pub fn main_with(registry: Registry) -> ExitCode {
         }
         Command::Lab { scenario, out, json } => commands::run::lab(&scenario, out.as_deref(), json),
         Command::Compare { a, b, out, json } => commands::run::compare(&a, &b, out.as_deref(), json),
-        Command::Replay { conf, interface, trace, out, overhead, rate, json } => {
-            let wire = commands::conf::ReplayWire { overhead, rate: rate.as_deref() };
-            commands::conf::replay(registry, &conf, &interface, &trace, out.as_deref(), wire, json)
+        Command::Replay { conf, interface, trace, out, conditions, json } => {
+            commands::conf::replay(registry, &conf, &interface, &trace, out.as_deref(), &conditions, json)
         }
         Command::Explain { conf, interface, packet, json } => {
             commands::conf::explain(registry, &conf, &interface, &packet, json)

@@ -43,7 +43,8 @@ pub struct PortConfig {
     pub wire: WireConfig,
     /// Most packets in the port at once; all memory is taken at the start.
     pub capacity: u32,
-    /// Seed of the port's random stream and of its flow hashes.
+    /// Seed of the port's random stream and of its flow hashes. Where strangers' traffic comes, it
+    /// is to be drawn at random and kept secret: who knows it can compute which flows collide.
     pub seed: u64,
     /// Timer tick; zero for an exact timer.
     pub tick: Duration,
@@ -127,7 +128,7 @@ pub struct Port {
     tick: Duration,
     packet_events: bool,
     ecn: bool,
-    salt: u32,
+    seed: u64,
     order: u32,
     wake_ups: u64,
     refills: u64,
@@ -151,13 +152,19 @@ impl Port {
             tick: config.tick,
             packet_events: config.packet_events,
             ecn: config.ecn,
-            salt: (config.seed ^ (config.seed >> 32)) as u32,
+            seed: config.seed,
             order: 0,
             wake_ups: 0,
             refills: 0,
             reassigned: 0,
             broken: None,
         }
+    }
+
+    /// The seed that the port was made with: a port with the same seed, configuration and calls
+    /// decides the same.
+    pub fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// Takes a frame of `len` bytes whose headers say `key`: conditions, classifies and offers it.
@@ -189,9 +196,9 @@ impl Port {
         }
         let marked = key.with_tos((meta.dscp << 2) | (key.tos & 3));
         meta.leaf = self.classify(&marked);
-        meta.flow = key.flow_hash(self.salt);
-        meta.src_hash = key.src_hash(self.salt);
-        meta.dst_hash = key.dst_hash(self.salt);
+        meta.flow = key.flow_hash(self.seed);
+        meta.src_hash = key.src_hash(self.seed);
+        meta.dst_hash = key.dst_hash(self.seed);
         (meta.src_port, meta.dst_port) = (key.src_port, key.dst_port);
         meta.protocol = key.protocol;
         meta.ecn = if self.ecn { key.tos & 3 } else { 0 };

@@ -51,12 +51,27 @@ pub fn build(
     Ok((built, link))
 }
 
-/// What the command line says of the wire of a replay.
-pub struct ReplayWire<'a> {
-    /// Bytes that each packet costs beyond its length.
-    pub overhead: u32,
-    /// Its rate, where it is given.
-    pub rate: Option<&'a str>,
+/// What a replay is to assume of the wire and of the port.
+#[derive(clap::Args)]
+pub struct Conditions {
+    /// Bytes that each packet costs on the wire beyond its length
+    #[arg(long, default_value_t = 0)]
+    overhead: u32,
+    /// The wire's rate for captures, which state none (default: the interface's bandwidth)
+    #[arg(long, value_name = "RATE")]
+    rate: Option<String>,
+    /// The port's seed, as `weir stats` shows it: decimal, or hexadecimal after 0x
+    #[arg(long, default_value = "1", value_parser = seed)]
+    seed: u64,
+}
+
+/// Reads a seed.
+fn seed(text: &str) -> Result<u64, String> {
+    let read = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    read.map_err(|_| format!("expected 0 to {}, or 0x and up to 16 hexadecimal digits", u64::MAX))
 }
 
 /// `weir replay`.
@@ -66,15 +81,15 @@ pub fn replay(
     interface: &str,
     trace: &Path,
     out: Option<&Path>,
-    wire: ReplayWire<'_>,
+    conditions: &Conditions,
     json: bool,
 ) -> Done {
-    let ReplayWire { overhead, rate } = wire;
+    let overhead = conditions.overhead;
     let plan = read(conf, registry)?;
     let view = plan.interface(interface).map_err(Failure::usage)?;
     let in_trace = |e: &dyn std::fmt::Display| Failure::usage(format!("{}: {e}", trace.display()));
     let mut packets = Trace::open(trace).map_err(|e| in_trace(&e))?;
-    let given = match rate {
+    let given = match &conditions.rate {
         Some(text) => Some(weir_text::BitRate::parse(text).map_err(Failure::usage)?.as_bps()),
         None => packets.rate().map(Rate::as_bps),
     };
@@ -93,7 +108,7 @@ pub fn replay(
         link: Link::new(wire, overhead, MTU),
         wire: WireConfig::Link { ring: 1, refill: Refill::Packet },
         capacity: CAPACITY,
-        seed: 1,
+        seed: conditions.seed,
         tick: Duration::ZERO,
         packet_events: true,
         ecn: built.ecn,

@@ -102,6 +102,12 @@ fn longest_frame(name: &str) -> Result<u32, Failure> {
     Ok(mtu + LAYER_2)
 }
 
+/// A seed of its own for each port: with one that is known, anybody could compute source ports
+/// whose flows share a queue with a victim's.
+fn seed() -> Result<u64, Failure> {
+    weir_io::sys::random_seed().map_err(|e| Failure::failed(format!("a random seed: {e}")))
+}
+
 fn managed(plan: &weir_conf::Plan, name: &str, registry: &Registry) -> Result<Managed, Failure> {
     let view = plan.interface(name).map_err(Failure::usage)?;
     let link = view.link(longest_frame(name)?);
@@ -112,6 +118,7 @@ fn managed(plan: &weir_conf::Plan, name: &str, registry: &Registry) -> Result<Ma
     };
     let mut config = PortConfig::new(link, wire);
     config.ecn = built.ecn;
+    config.seed = seed()?;
     let mut port = Port::new(config, built.tree, built.classifier);
     port.set_conditioners(built.conditioners);
     Ok(Managed { port, ecn: built.ecn })
@@ -123,7 +130,8 @@ fn conditioned(plan: &weir_conf::Plan, entrance: &str, registry: &Registry) -> R
     let link = view.link(longest_frame(entrance)?);
     let plain = Node { discipline: "fifoq".into(), ..Node::default() };
     let tree = registry.build(&plain, link).map_err(Failure::usage)?;
-    let mut port = Port::new(PortConfig::new(link, WireConfig::Open), tree, Classifier::empty());
+    let config = PortConfig { seed: seed()?, ..PortConfig::new(link, WireConfig::Open) };
+    let mut port = Port::new(config, tree, Classifier::empty());
     port.set_conditioners(view.conditioners().map_err(Failure::usage)?);
     Ok(Managed { port, ecn: true })
 }
@@ -166,6 +174,7 @@ fn print_snapshot(snapshot: &Snapshot) {
             out!("not managed: forwarded plainly");
             continue;
         };
+        out!("seed {}", port.seed);
         if let Some(why) = &port.broken {
             out!("BYPASSED: runs as one FIFO: {why}");
         }

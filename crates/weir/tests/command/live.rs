@@ -1,6 +1,7 @@
 //! `weir up` on real interfaces: two namespaces, and the box in a third between them. The
 //! namespaces live as long as the process that holds each, a bounded time in any case.
 
+use crate::pcap;
 use crate::shape::{fits, of};
 use crate::support::{Folder, Run, WEIR, scenario, source, weir};
 use std::io::Write;
@@ -173,6 +174,22 @@ fn a_box_passes_traffic_counts_it_and_leaves_nothing_behind() {
         (&"seen".into(), &50.into()),
         "{stats}"
     );
+    // Each port has drawn a seed, shows it as text and in JSON, and a replay takes it.
+    let seeds: Vec<&str> = (0..2).map(|at| stats["egresses"][at]["port"]["seed"].as_str().unwrap()).collect();
+    assert_ne!(seeds[0], seeds[1]);
+    let (shared, trace) = (folder.write("f.altq", "interface em0 bandwidth 1M fqcodel flows 16\n"), {
+        let frames: Vec<_> = (0..200).map(|n| (0, pcap::frame(17, 1_000 + n / 10, 53, 0, 500))).collect();
+        folder.write("c.pcap", pcap::file(&frames, 65_535))
+    });
+    let orders = seeds.iter().map(|seed| {
+        assert!(table.out.contains(&format!("seed {seed}")), "{}", table.out);
+        let replay = || weir(&["replay", &shared, "em0", &trace, "--seed", seed]).ok().out;
+        let order = replay();
+        assert_eq!(replay(), order);
+        order
+    });
+    let orders: Vec<String> = orders.collect();
+    assert_ne!(orders[0], orders[1], "20 flows in 16 queues fall alike once in 10^20 pairs of seeds");
     let line = table.out.lines().skip_while(|line| !line.starts_with("CONDITIONER")).nth(1).unwrap_or("");
     let words: Vec<&str> = line.split_whitespace().collect();
     assert_eq!(words[..3], ["seen", "offered", "50"], "{}", table.out);

@@ -113,6 +113,23 @@ fn a_capture_is_classified_by_its_headers() {
     conserved(&run.out, 5);
 }
 
+/// Each flow floods a queue of its own, or shares one: what leaves first says which.
+#[test]
+fn a_seed_decides_which_flows_share_a_queue_and_repeats_it() {
+    let folder = Folder::new();
+    let conf = folder.write("a.altq", "interface em0 bandwidth 1M fqcodel flows 16\n");
+    let frames: Vec<_> = (0..240).map(|n| (0, pcap::frame(17, 1_000 + n / 10, 53, 0, 500))).collect();
+    let trace = folder.write("c.pcap", pcap::file(&frames, 65_535));
+    let run = |seed: &str| weir(&["replay", &conf, "em0", &trace, "--seed", seed]).ok().out;
+    let first = run("0x9f3c5d0000000000");
+    conserved(&first, 240);
+    assert_eq!(run("0x9f3c5d0000000000"), first, "the same seed, the same queues");
+    assert_eq!(run(&0x9f3c_5d00_0000_0000u64.to_string()), first, "in decimal too");
+    assert_ne!(run("0x9f3c5e0000000000"), first, "another seed, other queues, by its upper half alone");
+    assert_eq!(run("1"), weir(&["replay", &conf, "em0", &trace]).ok().out, "1 is the default");
+    weir(&["replay", &conf, "em0", &trace, "--seed", "0xx"]).fails(2, &["0xx", "hexadecimal"]);
+}
+
 #[test]
 fn a_compressed_trace_is_the_same_trace() {
     let folder = Folder::new();
