@@ -8,6 +8,20 @@
 //! 7323), delayed acknowledgements with quick ones at the start and after loss, ECN (RFC 3168),
 //! an initial window of ten segments (RFC 6928), a fixed window, slow start switched off.
 //! Octets are numbered from 0 in 64 bits, so nothing ever wraps.
+//!
+//! **Delayed acknowledgements and the square-root law.** The law of Mathis and of Padhye has a
+//! parameter b, the segments that let the window grow as one. A sender that counts acknowledgements
+//! (RFC 2581, ns-2) has b = 2 where every second segment is acknowledged. This one counts the
+//! octets that they acknowledge (RFC 3465), as Linux does: it has b = 1, delayed or not, which is
+//! 1.4 times b = 2. Linux 6.18 acknowledges even less, 0.27 to 0.46 times per segment over a
+//! path of 50 ms with losses of 0.3 to 3 %, and has 0.92 to 1.02 of the law with b = 1. One difference stays: this receiver
+//! acknowledges sixteen segments at once after a hole, Linux only after a segment that it had
+//! already. Since octets count, the rate does not depend on it.
+//! (`delayed_acknowledgements_do_not_slow_the_window`)
+//!
+//! **A queue of one packet** gives one flow less than half of a link when acknowledgements are
+//! delayed. They release segments in pairs, and in threes when the window grows: the third finds
+//! the place taken, though the pipe is not full. (`a_queue_of_one_packet_loses_the_third_of_a_burst`)
 
 pub mod cc;
 mod endpoint;

@@ -147,6 +147,11 @@ impl Sender {
     pub fn congestion_window(&self) -> u64 {
         self.control.window()
     }
+    /// Another congestion control, before anything was sent.
+    #[cfg(test)]
+    pub fn set_control(&mut self, control: Box<dyn CongestionControl>) {
+        self.control = control;
+    }
     /// The smoothed round-trip time.
     pub fn smoothed_rtt(&self) -> Option<Duration> {
         self.rtt.smoothed()
