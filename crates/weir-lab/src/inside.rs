@@ -46,6 +46,8 @@ pub(crate) struct Seen {
     pub(crate) snapshot: Snapshot,
     /// Packets outside their asserted class, for each copy of a flow.
     pub(crate) misclassified: Vec<u64>,
+    /// Packets of the sender that a port dropped, for each copy of a flow.
+    pub(crate) dropped: Vec<u64>,
 }
 
 /// A running box.
@@ -59,8 +61,18 @@ pub(crate) struct Running {
 struct Books {
     recorder: Recorder,
     misclassified: Vec<u64>,
+    dropped: Vec<u64>,
     t0: Instant,
     end: Instant,
+}
+
+impl Books {
+    /// A port dropped a packet with that source port.
+    fn count_dropped(&mut self, source_port: u16) {
+        if let Some(flow) = sender(source_port, self.dropped.len()) {
+            self.dropped[flow] += 1;
+        }
+    }
 }
 
 /// What is known of an egress.
@@ -97,6 +109,10 @@ pub(crate) fn start(with: Value, registry: &Registry) -> Result<Running, String>
         let number = recorder.port(scenario.port_report(index, &built.discipline, &names));
         ports.push(Some((number, built)));
     }
+    let classes = ports.iter().flatten().map(|(_, built)| built.tree.leaves.len() as u64);
+    if let Some((what, mend)) = scenario.too_large(classes.sum()) {
+        return Err(format!("{what}; {mend}"));
+    }
     let mut sides = Vec::new();
     for (side, other) in [(0, 1), (1, 0)] {
         let egress = layout.sides[side].egress;
@@ -106,6 +122,7 @@ pub(crate) fn start(with: Value, registry: &Registry) -> Result<Running, String>
     let books = Arc::new(Mutex::new(Books {
         recorder,
         misclassified: vec![0; scenario.flow_copies().len()],
+        dropped: vec![0; scenario.flow_copies().len()],
         t0: Instant::from_nanos(start.t0_ns),
         end: Instant::from_nanos(start.t0_ns + scenario.duration.as_nanos()),
     }));
@@ -196,6 +213,11 @@ struct Ear {
 /// Source ports of flows begin here.
 const FIRST_PORT: u16 = 20_000;
 
+/// The copy of a flow whose sender uses this source port, of so many copies.
+fn sender(source_port: u16, copies: usize) -> Option<usize> {
+    source_port.checked_sub(FIRST_PORT).map(usize::from).filter(|&index| index < copies)
+}
+
 impl Ear {
     /// Runs `write` with the books and the time since the start, if the run is on.
     fn note(&self, at: Instant, write: impl FnOnce(&mut Books, u64)) {
@@ -215,13 +237,9 @@ impl Observe for Ear {
             if key.family == Family::Other {
                 return;
             }
-            // A flow is known by its source port: at the one end or at the other.
-            let asserted = &self.known.asserted;
-            let flow = [key.src_port, key.dst_port]
-                .into_iter()
-                .find_map(|p| p.checked_sub(FIRST_PORT).map(usize::from).filter(|&i| i < asserted.len()));
             // Only packets of the flow's own direction: what comes back is another class's affair.
-            if let Some(flow) = flow.filter(|&f| usize::from(key.src_port) == f + usize::from(FIRST_PORT))
+            let asserted = &self.known.asserted;
+            if let Some(flow) = sender(key.src_port, asserted.len())
                 && asserted[flow].is_some_and(|l| l != leaf)
             {
                 books.misclassified[flow] += 1;
@@ -245,9 +263,11 @@ impl Observe for Ear {
                 books.recorder.carried(direction, u64::from(meta.len), at);
             }),
             (Event::Dropped(meta, reason), Some(port)) => self.note(weir_io::sys::now(), |books, at| {
+                books.count_dropped(meta.src_port);
                 books.recorder.dropped(port, meta.leaf as usize, u64::from(meta.len), reason.name(), at);
             }),
             (Event::Dropped(meta, _), None) => self.note(weir_io::sys::now(), |books, _| {
+                books.count_dropped(meta.src_port);
                 books.recorder.link(direction).dropped.add(u64::from(meta.len));
             }),
         }
@@ -275,7 +295,8 @@ impl Running {
                 }
             }
         }
-        let seen = Seen { report: books.recorder.finish(), snapshot, misclassified: books.misclassified };
+        let Books { recorder, misclassified, dropped, .. } = books;
+        let seen = Seen { report: recorder.finish(), snapshot, misclassified, dropped };
         serde_json::to_value(seen).map_err(|e| e.to_string())
     }
 }

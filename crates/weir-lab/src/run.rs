@@ -315,11 +315,20 @@ fn put_together(
             let flow = recorder.flow(index);
             flow.sent.packets += end.sent_packets;
             flow.sent.bytes += end.sent_bytes + end.sent_packets * headers(&scenario.flows[copy.flow]);
-            flow.retransmits += end.retransmits;
-            flow.timeouts += end.timeouts;
+            // The recorder left out what does not apply to the kind of flow.
+            for (sum, more) in [
+                (&mut flow.retransmits, end.retransmits),
+                (&mut flow.timeouts, end.timeouts),
+                (&mut flow.transactions, end.transactions),
+            ] {
+                *sum = sum.map(|sum| sum + more);
+            }
             flow.lost += end.lost;
             flow.marked += end.marked;
-            flow.transactions += end.transactions;
+        }
+        // The ends of a TCP connection cannot tell a loss from a delay; the box has seen each drop.
+        if kind == FlowKind::Tcp {
+            recorder.flow(index).lost = seen.dropped.get(index).copied().unwrap_or(0);
         }
         recorder.flow(index).misclassified = seen.misclassified.get(index).copied().unwrap_or(0);
     }

@@ -61,9 +61,17 @@ pub fn compare(a: &Report, b: &Report) -> Comparison {
         let pick = |report: &'_ Report| report.flows.iter().find(|flow| flow.name == name).cloned();
         let (fa, fb) = (pick(a), pick(b));
         let goodput = [&fa, &fb].map(|flow| flow.as_ref().map(|flow| flow.goodput_bps));
-        let again = [&fa, &fb].map(|flow| flow.as_ref().map(|flow| flow.retransmits as f64));
+        let again = [&fa, &fb].map(|flow| flow.as_ref().and_then(|flow| flow.retransmits).map(|n| n as f64));
         comparison.rows.push(Row::of(("flow", "", name), "goodput", Unit::Rate, goodput[0], goodput[1]));
-        comparison.rows.push(Row::of(("flow", "", name), "retransmits", Unit::Number, again[0], again[1]));
+        if again.iter().any(Option::is_some) {
+            comparison.rows.push(Row::of(
+                ("flow", "", name),
+                "retransmits",
+                Unit::Number,
+                again[0],
+                again[1],
+            ));
+        }
     }
     comparison
 }

@@ -300,13 +300,13 @@ fn of_flows(report: &Report, what: Measure, flows: &[&FlowReport], interval: Int
             let squares: f64 = flows.iter().map(|flow| goodput(flow).powi(2)).sum();
             (squares > 0.0).then(|| sum * sum / (flows.len() as f64 * squares))?
         }
-        Measure::Retransmits => flows.iter().map(|flow| flow.retransmits as f64).sum(),
+        Measure::Retransmits => flows.iter().filter_map(|flow| flow.retransmits).sum::<u64>() as f64,
         Measure::Transactions => {
-            flows.iter().map(|flow| flow.transactions as f64).sum::<f64>() / interval.seconds()
+            flows.iter().filter_map(|flow| flow.transactions).sum::<u64>() as f64 / interval.seconds()
         }
         Measure::Rtt(statistic) => {
             let mut times = Histogram::default();
-            flows.iter().for_each(|flow| times.merge(&flow.rtt.histogram));
+            flows.iter().filter_map(|flow| flow.rtt.as_ref()).for_each(|rtt| times.merge(&rtt.histogram));
             of_distribution(statistic, &times)?
         }
         _ => return None,

@@ -37,13 +37,13 @@ pub fn mean(runs: &[Report]) -> Option<Report> {
         flow.delivered_bytes = mean_u64(all.iter().map(|f| f.delivered_bytes));
         flow.active_ns = mean_u64(all.iter().map(|f| f.active_ns));
         flow.goodput_bps = mean_f64(all.iter().map(|f| f.goodput_bps));
-        flow.retransmits = mean_u64(all.iter().map(|f| f.retransmits));
-        flow.timeouts = mean_u64(all.iter().map(|f| f.timeouts));
+        flow.retransmits = mean_of_known(all.iter().map(|f| f.retransmits));
+        flow.timeouts = mean_of_known(all.iter().map(|f| f.timeouts));
         flow.lost = mean_u64(all.iter().map(|f| f.lost));
         flow.marked = mean_u64(all.iter().map(|f| f.marked));
-        flow.transactions = mean_u64(all.iter().map(|f| f.transactions));
-        flow.rtt = merged(all.iter().map(|f| &f.rtt));
-        flow.one_way = merged(all.iter().map(|f| &f.one_way));
+        flow.transactions = mean_of_known(all.iter().map(|f| f.transactions));
+        flow.rtt = flow.rtt.as_ref().map(|_| merged(all.iter().filter_map(|f| f.rtt.as_ref())));
+        flow.one_way = flow.one_way.as_ref().map(|_| merged(all.iter().filter_map(|f| f.one_way.as_ref())));
         flow.delivered = mean_series(all.iter().map(|f| &f.delivered));
     }
     Some(result)
@@ -94,6 +94,11 @@ fn merged<'a>(delays: impl Iterator<Item = &'a Delay>) -> Delay {
 fn mean_u64(values: impl Iterator<Item = u64>) -> u64 {
     let (sum, n) = values.fold((0u128, 0u128), |(sum, n), v| (sum + u128::from(v), n + 1));
     ((sum + n / 2) / n.max(1)) as u64
+}
+
+/// The mean of a number that does not apply to every kind of flow.
+fn mean_of_known(values: impl Iterator<Item = Option<u64>>) -> Option<u64> {
+    values.collect::<Option<Vec<u64>>>().map(|known| mean_u64(known.into_iter()))
 }
 
 fn mean_f64(values: impl Iterator<Item = f64>) -> f64 {

@@ -62,7 +62,8 @@ pub struct Counters {
 impl Recorder {
     /// A recorder that fills `report`, in which only what was asked stands: `meta`, and the names of
     /// flows and links. Ports are added with `port`.
-    pub fn new(report: Report, keep: Keep) -> Self {
+    pub fn new(mut report: Report, keep: Keep) -> Self {
+        report.flows.iter_mut().for_each(FlowReport::begin);
         Recorder {
             rtt: vec![Histogram::default(); report.flows.len()],
             one_way: vec![Histogram::default(); report.flows.len()],
@@ -264,8 +265,12 @@ impl Recorder {
             link.utilisation = if link.rate_bps == 0 { 0.0 } else { bits / (link.rate_bps as f64 * seconds) };
         }
         for (index, flow) in self.report.flows.iter_mut().enumerate() {
-            flow.rtt = Delay::of(std::mem::take(&mut self.rtt[index]));
-            flow.one_way = Delay::of(std::mem::take(&mut self.one_way[index]));
+            // Only what applies to the kind of flow is there to be filled in.
+            for (delay, times) in [(&mut flow.rtt, &mut self.rtt), (&mut flow.one_way, &mut self.one_way)] {
+                if let Some(delay) = delay {
+                    *delay = Delay::of(std::mem::take(&mut times[index]));
+                }
+            }
             let active = flow.active_ns as f64 / 1e9;
             flow.goodput_bps = if active > 0.0 { flow.delivered_bytes as f64 * 8.0 / active } else { 0.0 };
             if self.keep.flows {

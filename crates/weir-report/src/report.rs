@@ -309,20 +309,25 @@ pub struct FlowReport {
     pub active_ns: u64,
     /// `delivered_bytes` over `active_ns`, in bit/s.
     pub goodput_bps: f64,
-    /// Segments sent again.
-    pub retransmits: u64,
-    /// Retransmission timeouts.
-    pub timeouts: u64,
-    /// Packets (udp), transactions (rr) lost.
+    /// Segments sent again (tcp).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retransmits: Option<u64>,
+    /// Retransmission timeouts (tcp).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeouts: Option<u64>,
+    /// Packets of the sender that the network dropped (tcp, udp), transactions given up (rr).
     pub lost: u64,
     /// Congestion-experienced marks that the receiver saw.
     pub marked: u64,
     /// Responses received (rr).
-    pub transactions: u64,
-    /// Round-trip times: TCP's samples, or transactions.
-    pub rtt: Delay,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transactions: Option<u64>,
+    /// Round-trip times: TCP's samples, or transactions (tcp, rr).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rtt: Option<Delay>,
     /// From sending to receipt (udp).
-    pub one_way: Delay,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_way: Option<Delay>,
     /// Payload delivered per cell; empty unless a probe or an expectation asks for flows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delivered: Vec<u64>,
@@ -363,6 +368,14 @@ impl Report {
 }
 
 impl FlowReport {
+    /// What applies to its kind, at zero; the rest stays absent.
+    pub(crate) fn begin(&mut self) {
+        self.retransmits = (self.kind == FlowKind::Tcp).then_some(0);
+        self.timeouts = self.retransmits;
+        self.transactions = (self.kind == FlowKind::Rr).then_some(0);
+        self.rtt = (self.kind != FlowKind::Udp).then(Delay::default);
+        self.one_way = (self.kind == FlowKind::Udp).then(Delay::default);
+    }
     /// True if `name` means this flow: its own name, or that of the flow whose copy NAME.N it is.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.name.rsplit_once('.').is_some_and(|(of, _)| of == name)

@@ -8,6 +8,14 @@ use weir_text::Time;
 /// Flows of a scenario, copies counted: each needs a source port from 20000 up.
 pub const MAX_FLOWS: usize = 45_000;
 
+/// Numbers that the series of a run's report may hold: 256 MB of memory.
+pub const MAX_VALUES: u64 = 32_000_000;
+/// Series of a class, besides its delays.
+const CLASS_SERIES: u64 = 10;
+/// Numbers of a distribution of queue delays up to a second, which a cell has where an expectation
+/// asks for percentiles of an interval.
+const DELAY_VALUES: u64 = 1_600;
+
 /// One copy of a flow: what a generator is made for and a report speaks of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowCopy {
@@ -84,6 +92,40 @@ impl Scenario {
         let probes = self.probes.iter().flat_map(Probe::times).chain(default.then(probe_interval));
         let expects = self.expects.iter().flat_map(Expect::times);
         Time::from_nanos(probes.chain(expects).fold(0, |cell, time| gcd(cell, time.as_nanos())).max(1))
+    }
+
+    /// Whether the report has the queue delays of each cell.
+    pub fn keeps_delays(&self) -> bool {
+        self.expects.iter().any(Expect::needs_delays_per_cell)
+    }
+
+    /// Whether the report has what each flow delivered in each cell.
+    pub fn keeps_flows(&self) -> bool {
+        self.probes.iter().any(|probe| probe.what == ProbeWhat::Flows)
+            || self.expects.iter().any(|expect| expect.what.of_flows())
+    }
+
+    /// What is wrong, and how to mend it, if the series of a report would hold more than
+    /// `MAX_VALUES` numbers: those of `classes` classes, of every direction of a link and, where
+    /// they are kept, of every flow, in every cell.
+    pub fn too_large(&self, classes: u64) -> Option<(String, String)> {
+        let cell = self.cell();
+        let cells = self.duration.as_nanos().div_ceil(cell.as_nanos());
+        let flows =
+            if self.keeps_flows() { self.flows.iter().map(|flow| u64::from(flow.count)).sum() } else { 0 };
+        let of_class = CLASS_SERIES + if self.keeps_delays() { DELAY_VALUES } else { 0 };
+        let each = flows + 2 * self.links.len() as u64 + classes.saturating_mul(of_class);
+        let values = cells.saturating_mul(each);
+        (values > MAX_VALUES).then(|| {
+            let what = format!(
+                "the report would hold {values} numbers: {cells} cells of {cell} with {each} in each, \
+                 of {flows} flows, {} directions of links and {classes} classes",
+                2 * self.links.len()
+            );
+            let mend =
+                "write longer intervals for probes and expectations, a shorter duration, or fewer flows";
+            (what, format!("{mend}: a report holds at most {MAX_VALUES} numbers, 256 MB"))
+        })
     }
 
     /// The configuration of port `index`: what to call it in messages, and its text.

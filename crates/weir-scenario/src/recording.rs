@@ -23,11 +23,7 @@ impl Scenario {
             window_ns: classes.and_then(|probe| probe.over).map(|over| over.as_nanos()),
             notes: Vec::new(),
         };
-        let keep = Keep {
-            delays: self.expects.iter().any(|expect| expect.needs_delays_per_cell()),
-            flows: probe(ProbeWhat::Flows).is_some()
-                || self.expects.iter().any(|expect| expect.what.of_flows()),
-        };
+        let keep = Keep { delays: self.keeps_delays(), flows: self.keeps_flows() };
         let (links, flows) = (self.link_reports(), self.flow_reports());
         Recorder::new(Report { meta, ports: Vec::new(), links, flows, checks: Vec::new() }, keep)
     }

@@ -268,6 +268,13 @@ impl Judge<'_> {
                 return;
             }
         }
+        // Each port has a class at least; how many, its configuration says.
+        if cell > 0
+            && let Some((message, help)) = scenario.too_large(scenario.ports.len() as u64)
+        {
+            (self.table, self.index) = ("", 0);
+            self.say("duration", message, help);
+        }
     }
 }
 

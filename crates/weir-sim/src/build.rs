@@ -60,6 +60,10 @@ pub fn world<'a>(
     let cell = Duration::from_nanos(scenario.cell().as_nanos());
     let mut directions = directions(scenario);
     let ports = ports(scenario, seed, &copies, &mut directions, &mut recorder, build)?;
+    let managed = ports.iter().filter(|managed| managed.report.is_some());
+    if let Some((what, mend)) = scenario.too_large(managed.map(|m| m.port.leaves().len() as u64).sum()) {
+        return Err(Error::Input(format!("{what}; {mend}")));
+    }
     let mut routes = Routes { topology: Topology::of(scenario), entries: Vec::new(), known: BTreeMap::new() };
     let (mut flows, mut applications) = (Vec::new(), Vec::new());
     for (index, copy) in copies.iter().enumerate() {
@@ -262,7 +266,7 @@ fn ways(scenario: &Scenario, copy: &FlowCopy, routes: &mut Routes) -> Result<Flo
         })
     };
     let routes = [route(to, from)?, route(from, to)?];
-    Ok(FlowWays { keys, routes, datagrams: flow.kind == FlowKind::Udp })
+    Ok(FlowWays { keys, routes, transactions: flow.kind == FlowKind::Rr })
 }
 
 /// The application of a flow: `path` are the links of both its ways, `streams` its own draws.

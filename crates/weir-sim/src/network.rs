@@ -82,8 +82,16 @@ pub struct FlowWays {
     pub keys: [Key; 2],
     /// First entry of its routes.
     pub routes: [u32; 2],
-    /// Whether a packet that dies counts as lost for ever.
-    pub datagrams: bool,
+    /// Whether it is made of transactions, whose ends themselves say what was lost.
+    pub transactions: bool,
+}
+
+impl FlowWays {
+    /// True if the flow's report counts this packet as lost when it is dropped: one that its sender
+    /// sent, not an acknowledgement.
+    fn counts_lost(&self, packet: &Packet) -> bool {
+        packet.to_side == 1 && !self.transactions
+    }
 }
 
 /// The network.
@@ -178,7 +186,7 @@ impl Network<'_> {
 
     fn bury(&mut self, index: PacketIndex, direction: u32, reason: &'static str) {
         let packet = self.packets.remove(index);
-        if self.flows[packet.flow as usize].datagrams {
+        if self.flows[packet.flow as usize].counts_lost(packet) {
             self.recorder.flow(packet.flow as usize).lost += 1;
         }
         self.trace.note(event(packet, self.now, trace::Kind::Dropped, direction, reason));
@@ -247,7 +255,7 @@ impl Network<'_> {
                 let packet = packets.remove(meta.frame.0);
                 let flow = packet.flow as usize;
                 trace.note(event(packet, now, trace::Kind::Dropped, direction, reason.name()));
-                if flows[flow].datagrams {
+                if flows[flow].counts_lost(packet) {
                     recorder.flow(flow).lost += 1;
                 }
                 match report {

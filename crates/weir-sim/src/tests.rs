@@ -1,7 +1,8 @@
 //! Whole scenarios: what must come out of a network of hosts, links and flows.
 
 use crate::{Error, Options, bench, run_with};
-use weir_report::report::{FlowReport, Report};
+use weir_report::FlowKind as Kind;
+use weir_report::report::{Delay, FlowReport, Report};
 use weir_scenario::Scenario;
 use weir_text::Time;
 
@@ -26,6 +27,10 @@ fn line(rate: &str, delay: &str, more: &str) -> String {
          [[link]]\na = \"left\"\nb = \"right\"\nrate = \"{rate}\"\ndelay = \"{delay}\"\nqueue = 50\n\
          [[link]]\na = \"right\"\nb = \"b\"\nrate = \"1G\"\n{more}"
     )
+}
+
+fn one_way(flow: &FlowReport) -> &Delay {
+    flow.one_way.as_ref().unwrap()
 }
 
 fn jain(flows: &[FlowReport]) -> f64 {
@@ -143,9 +148,9 @@ fn packets_are_conserved_on_every_link() {
     let wire: u64 = through.wire_bytes.iter().sum();
     assert_eq!(wire, through.carried.bytes + 24 * through.carried.packets);
     assert!(through.utilisation > 0.9 && through.utilisation <= 1.0);
-    for flow in &report.flows[3..] {
+    for flow in report.flows.iter().filter(|flow| flow.kind == Kind::Udp) {
         let under_way = flow.sent.packets - flow.lost;
-        assert!(flow.one_way.count <= under_way && flow.one_way.count + 100 > under_way, "{}", flow.name);
+        assert!(one_way(flow).count <= under_way && one_way(flow).count + 100 > under_way, "{}", flow.name);
     }
 }
 
@@ -159,9 +164,9 @@ fn constant_rate_is_constant() {
     assert!((3746..=3750).contains(&flow.sent.packets), "{:?}", flow.sent);
     assert_eq!(flow.lost, 0);
     // Twice 8.192 us at 1 Gbit/s, 819.2 us at 10 Mbit/s, 5 ms: rounded down on each link.
-    assert_eq!(flow.one_way.max_ns, 2 * 8_192 + 819_200 + 5_000_000);
-    assert_eq!(flow.one_way.mean_ns, flow.one_way.max_ns as f64);
-    assert_eq!(flow.delivered_bytes, flow.one_way.count * (1000 - 14 - 28));
+    assert_eq!(one_way(flow).max_ns, 2 * 8_192 + 819_200 + 5_000_000);
+    assert_eq!(one_way(flow).mean_ns, one_way(flow).max_ns as f64);
+    assert_eq!(flow.delivered_bytes, one_way(flow).count * (1000 - 14 - 28));
 }
 
 /// E[rate] = rate · on / (on + off), whatever the distribution; bursts come whole.
@@ -185,8 +190,23 @@ fn on_and_off_times_have_their_means() {
     assert_eq!(report.flows[0].sent.packets, 2000);
     // The last of a burst waits for nineteen others at the bottleneck.
     let at_10m = 1024 * 800;
-    let wait = report.flows[0].one_way.max_ns;
+    let wait = one_way(&report.flows[0]).max_ns;
     assert_eq!(wait, 8_192 + 20 * at_10m + 8_192);
+}
+
+/// The shortest times that a scenario may ask for let time pass all the same.
+#[test]
+fn the_shortest_periods_end() {
+    for distribution in ["exponential", "pareto"] {
+        let udp = format!(
+            "[[flow]]\nfrom = \"a\"\nto = \"b\"\nkind = \"udp\"\nsize = 125\nrate = \"100M\"\non = \"1us\"\n\
+             off = \"1us\"\ndistribution = \"{distribution}\"\n{}",
+            if distribution == "pareto" { "shape = 1.000001\n" } else { "" }
+        );
+        let text = line("1G", "0", &udp).replacen("\"10s\"", "\"10ms\"", 1);
+        let sent = run(&text).flows[0].sent.packets;
+        assert!(sent > 10 && sent <= 1_001, "{distribution}: {sent} of at most 1000 while always on");
+    }
 }
 
 /// A transaction on an idle network takes its transmissions and propagations, to the nanosecond.
@@ -197,9 +217,44 @@ fn transactions_take_their_time() {
     let flow = &report.flows[0];
     let way = |frame: u64| 2 * (frame + 24) * 8 + (frame + 24) * 800 + 5_000_000;
     let trip = way(64 + 42) + way(1024 + 42);
-    assert_eq!((flow.rtt.max_ns, flow.rtt.mean_ns, flow.lost), (trip, trip as f64, 0));
+    let rtt = flow.rtt.as_ref().unwrap();
+    assert_eq!((rtt.max_ns, rtt.mean_ns, flow.lost), (trip, trip as f64, 0));
     let most = 10_000_000_000 / trip;
-    assert!(flow.transactions == most || flow.transactions + 1 == most, "{} {most}", flow.transactions);
+    let done = flow.transactions.unwrap();
+    assert!(done == most || done + 1 == most, "{done} {most}");
+}
+
+/// What a flow lost is what the network dropped of it, whatever its kind; what does not apply to a
+/// kind is absent.
+#[test]
+fn losses_of_flows_are_the_drops_of_the_network() {
+    let report = run(&line("10M", "5ms", MIXED));
+    let lost = |kind| report.flows.iter().filter(|f| f.kind == kind).map(|f| f.lost).sum::<u64>();
+    let dropped: u64 = report.links.iter().map(|link| link.dropped.packets).sum();
+    let tcp = lost(Kind::Tcp);
+    assert!(tcp > 0 && lost(Kind::Udp) > 0, "{tcp} {dropped}");
+    // Acknowledgements and packets of transactions may be among the rest.
+    assert!(tcp + lost(Kind::Udp) <= dropped && tcp + lost(Kind::Udp) + 50 > dropped, "{tcp} {dropped}");
+    for flow in report.flows.iter().filter(|f| f.kind == Kind::Tcp) {
+        let again = flow.retransmits.unwrap();
+        assert!(
+            again >= flow.lost.saturating_sub(60) && flow.lost <= flow.sent.packets,
+            "{} {again}",
+            flow.lost
+        );
+    }
+    let applies = |f: &FlowReport| {
+        let times = (f.rtt.is_some(), f.one_way.is_some());
+        (f.retransmits.is_some(), f.timeouts.is_some(), f.transactions.is_some(), times)
+    };
+    for flow in &report.flows {
+        let expected = match flow.kind {
+            Kind::Tcp => (true, true, false, (true, false)),
+            Kind::Udp => (false, false, false, (false, true)),
+            Kind::Rr => (false, false, true, (true, false)),
+        };
+        assert_eq!(applies(flow), expected, "{}", flow.name);
+    }
 }
 
 /// A window of W octets over an empty path gives W per round trip.
@@ -214,7 +269,7 @@ fn a_fixed_window_is_a_rate() {
     let law = 45.0 * 1448.0 * 8.0 / trip_s;
     // Handshake, start and slow start take some of the ten seconds.
     assert!(flow.goodput_bps < law && flow.goodput_bps > 0.95 * law, "{} {law}", flow.goodput_bps);
-    assert_eq!((flow.retransmits, flow.timeouts), (0, 0));
+    assert_eq!((flow.retransmits, flow.timeouts, flow.lost), (Some(0), Some(0), 0));
 }
 
 /// Chunks follow one another `pause` after the last was acknowledged; idle time is idle.

@@ -184,8 +184,8 @@ impl World<'_> {
         for (flow, application) in self.applications.iter().enumerate() {
             if let Application::Tcp(connection) = application {
                 let report = self.network.recorder.flow(flow);
-                report.retransmits = connection.ends[0].retransmits();
-                report.timeouts = connection.ends[0].sender.stats().timeouts;
+                report.retransmits = Some(connection.ends[0].retransmits());
+                report.timeouts = Some(connection.ends[0].sender.stats().timeouts);
             }
         }
         self.network.statistics();
@@ -212,7 +212,7 @@ fn transmit(network: &mut Network<'_>, flow: u32, connection: &mut TcpFlow, side
 fn request(network: &mut Network<'_>, flow: u32, step: Step, size: u32, payload: u32) {
     let report = network.recorder.flow(flow as usize);
     report.lost += u64::from(step.lost);
-    report.transactions += u64::from(step.done.is_some());
+    *report.transactions.get_or_insert(0) += u64::from(step.done.is_some());
     if let Some(time) = step.done {
         network.recorder.rtt(flow as usize, time.as_nanos());
     }

@@ -22,6 +22,10 @@ impl Time {
         Time(ns)
     }
     /// `ms` milliseconds.
+    pub const fn from_micros(us: u64) -> Self {
+        Time(us * 1_000)
+    }
+    /// `ms` milliseconds.
     pub const fn from_millis(ms: u64) -> Self {
         Time(ms * 1_000_000)
     }

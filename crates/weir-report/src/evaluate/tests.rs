@@ -60,7 +60,7 @@ fn run(expects: &str, kind: RunKind) -> (Vec<Expect>, Report) {
         recorder.dropped(port, 1, 1000, "tail", at(10));
         recorder.marked(port, 1, at(11));
     }
-    recorder.flow(0).retransmits = 7;
+    recorder.flow(0).retransmits = Some(7);
     recorder.rtt(0, 2_000_000);
     let report = recorder.finish();
     (expects, report)

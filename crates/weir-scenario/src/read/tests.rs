@@ -245,6 +245,11 @@ const FAULTS: &[(&str, &str)] = &[
     (r#"[[expect]]\nwhat = "rtt-mean"\nmin = "1ms"\nfrom = "1s""#, r#"rtt-mean is only known for the whole run | leave out from, to and every"#),
     (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nonly = "live""#, r#"`live` is not known here | write "sim" or "lab""#),
     (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nfrom = "1.000001s""#, r#"the series would need cells of 1us, more than 100000 of them | write rounder times, which all are multiples of a longer one"#),
+    (r#"[[flow]]\nfrom = "a"\nto = "b"\nkind = "udp"\nsize = 100\nrate = "18446744073G""#, r#"the flow offers 18446744073000000000 bit/s | a flow sends at most 1000G: write less"#),
+    (r#"[[flow]]\nfrom = "a"\nto = "b"\nkind = "udp"\nsize = 1000\nburst = 10000\nperiod = "1ns""#, r#"the flow offers 80000000000000000 bit/s | a flow sends at most 1000G: write less"#),
+    (r#"[[flow]]\nfrom = "a"\nto = "b"\nkind = "udp"\nsize = 100\nrate = "1M"\non = "1ns"\noff = "1s"\ndistribution = "pareto""#, r#"`on` is 1ns | write a value from 1us to 86400s"#),
+    (r#"[[flow]]\nfrom = "a"\nto = "b"\nkind = "udp"\nsize = 100\nrate = "1M"\non = "1s"\noff = "999ns"\ndistribution = "pareto""#, r#"`off` is 999ns | write a value from 1us to 86400s"#),
+    (r#"[[flow]]\nfrom = "a"\nto = "b"\ncount = 10000\n[[probe]]\nwhat = "flows"\nevery = "1ms""#, r#"the report would hold 450675000 numbers: 45000 cells of 1ms with 10015 in each, of 10001 flows, 4 directions of links and 1 classes | write longer intervals for probes and expectations, a shorter duration, or fewer flows: a report holds at most 32000000 numbers, 256 MB"#),
     (r#"[[port]]\nat = "box"\nto = "a"\ntext = ""\n[[expect]]\nwhat = "rate"\nmin = "2M""#, r#"there are several managed ports | add port = one of: box>b, box>a"#),
 ];
 

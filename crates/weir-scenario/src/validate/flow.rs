@@ -5,7 +5,10 @@ use crate::derived::MAX_FLOWS;
 use crate::scenario::{Distribution, Flow};
 use crate::topology::Topology;
 use weir_report::FlowKind;
-use weir_text::{Size, Time};
+use weir_text::{BitRate, Size, Time};
+
+/// Most bits per second that one flow may offer.
+const MAX_FLOW_BPS: u64 = 1_000_000_000_000;
 
 impl Judge<'_> {
     fn flow_end(&mut self, key: &'static str, name: &str) -> Option<usize> {
@@ -186,6 +189,17 @@ impl Judge<'_> {
         }
     }
 
+    /// A source faster than this would not let the simulator's time pass.
+    fn flow_rate(&mut self, key: &'static str, bps: u128) {
+        if bps > u128::from(MAX_FLOW_BPS) {
+            self.say(
+                key,
+                format!("the flow offers {bps} bit/s"),
+                format!("a flow sends at most {}: write less", BitRate::from_bps(MAX_FLOW_BPS)),
+            );
+        }
+    }
+
     fn flow_udp(&mut self, flow: &Flow) {
         if flow.size.is_none() {
             self.say(
@@ -198,10 +212,12 @@ impl Judge<'_> {
             (Some(rate), None, None) if rate.as_bps() == 0 => {
                 self.say("rate", "a flow of rate 0 sends nothing", "write a rate above 0")
             }
-            (Some(_), None, None) => {}
+            (Some(rate), None, None) => self.flow_rate("rate", u128::from(rate.as_bps())),
             (None, Some(burst), Some(period)) => {
                 self.range("burst", burst, 1, 10_000);
                 self.range("period", period, Time::from_nanos(1), self.scenario.duration);
+                let bits = u128::from(burst) * 8 * flow.size.map_or(0, |size| u128::from(size.as_bytes()));
+                self.flow_rate("period", bits * 1_000_000_000 / u128::from(period.as_nanos().max(1)));
             }
             (None, Some(_), None) => self.say(
                 "burst",
@@ -220,7 +236,8 @@ impl Judge<'_> {
                 "write either rate, or burst and period",
             ),
         }
-        let floor = Time::from_nanos(1);
+        // Shorter means would draw times of nothing, one after the other.
+        let floor = Time::from_micros(1);
         match (flow.on, flow.off) {
             (Some(on), Some(off)) => {
                 self.range("on", on, floor, Time::from_secs(86_400));

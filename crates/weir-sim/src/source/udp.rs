@@ -38,8 +38,9 @@ impl Periods {
     fn draw(&self, mean_ns: u64, random: &mut Stream) -> Fine {
         Fine::from_nanos(match self.distribution {
             Distribution::Constant => mean_ns,
-            Distribution::Exponential => random.exponential_ns(mean_ns),
-            Distribution::Pareto => random.pareto_ns(mean_ns, self.shape),
+            // A draw is at least 1 ns, so that each period lets time pass.
+            Distribution::Exponential => random.exponential_ns(mean_ns).max(1),
+            Distribution::Pareto => random.pareto_ns(mean_ns, self.shape).max(1),
         })
     }
 }

@@ -59,19 +59,30 @@ fn located(d: &weir_conf::Diagnostic) -> Finding {
 
 fn configuration(path: &Path, registry: &Registry) -> Result<(Vec<Finding>, Vec<String>), Failure> {
     let text = super::text_of(path)?;
-    Ok(judge(&path.display().to_string(), &text, registry))
+    let judged = judge(&path.display().to_string(), &text, registry);
+    Ok((judged.findings, judged.facts))
+}
+
+/// What is to be said of a configuration.
+struct Judged {
+    findings: Vec<Finding>,
+    facts: Vec<String>,
+    /// Each interface that can be built, and how many classes hold packets there.
+    classes: Vec<(String, u64)>,
 }
 
 /// What is to be said of the text of a configuration.
-fn judge(name: &str, text: &str, registry: &Registry) -> (Vec<Finding>, Vec<String>) {
+fn judge(name: &str, text: &str, registry: &Registry) -> Judged {
     let outcome = weir_conf::read(name, text, registry);
+    let mut classes = Vec::new();
     let mut all = outcome.diagnostics;
     let mut facts = Vec::new();
     if let Some(plan) = outcome.plan {
         all.extend(weir_conf::judge(&plan, registry));
         for view in plan.views() {
-            if let Err(error) = view.build(registry, view.link(1514)) {
-                all.push(error);
+            match view.build(registry, view.link(1514)) {
+                Ok(built) => classes.push((view.name.to_string(), built.tree.leaves.len() as u64)),
+                Err(error) => all.push(error),
             }
             facts.extend(
                 view.guarantees(registry, &view.link(1514))
@@ -81,7 +92,7 @@ fn judge(name: &str, text: &str, registry: &Registry) -> (Vec<Finding>, Vec<Stri
         }
     }
     all.dedup();
-    (all.iter().map(located).collect(), facts)
+    Judged { findings: all.iter().map(located).collect(), facts, classes }
 }
 
 fn scenario(path: &Path, registry: &Registry) -> (Vec<Finding>, Vec<String>) {
@@ -96,13 +107,15 @@ fn scenario(path: &Path, registry: &Registry) -> (Vec<Finding>, Vec<String>) {
             return (findings.collect(), Vec::new());
         }
     };
-    let (mut findings, mut facts) = (Vec::new(), Vec::new());
+    let (mut findings, mut facts, mut classes) = (Vec::new(), Vec::new(), 0);
     for (index, port) in scenario.ports.iter().enumerate() {
         match scenario.configuration(index) {
             Ok((name, text)) => {
-                let (of_port, facts_of_port) = judge(&name, &text, registry);
-                findings.extend(of_port);
-                facts.extend(facts_of_port);
+                let judged = judge(&name, &text, registry);
+                findings.extend(judged.findings);
+                facts.extend(judged.facts);
+                let named = |of: &&(String, u64)| port.interface.as_ref().is_none_or(|name| of.0 == *name);
+                classes += judged.classes.iter().find(named).map_or(1, |of| of.1);
             }
             Err(e) => findings.push(Finding {
                 error: true,
@@ -110,6 +123,13 @@ fn scenario(path: &Path, registry: &Registry) -> (Vec<Finding>, Vec<String>) {
                 json: json!({"severity": "error", "message": e.to_string()}),
             }),
         }
+    }
+    if let Some((what, mend)) = scenario.too_large(classes) {
+        findings.push(Finding {
+            error: true,
+            text: format!("error: {what}\n  help: {mend}"),
+            json: json!({"severity": "error", "message": what, "help": mend}),
+        });
     }
     match weir_scenario::lab_layout(&scenario) {
         Ok(_) => facts.push("the lab can run it".into()),

@@ -163,7 +163,7 @@ fn print_report(report: &Report) {
     }
     if !report.flows.is_empty() {
         out!("");
-        let mut rows = table(&["FLOW", "FROM", "TO", "CLASS", "GOODPUT", "RETRANSMITS", "RTT MEAN"]);
+        let mut rows = table(&["FLOW", "FROM", "TO", "CLASS", "GOODPUT", "LOST", "RETRANSMITS", "RTT MEAN"]);
         for flow in &report.flows {
             rows.add_row(vec![
                 flow.name.clone(),
@@ -171,8 +171,10 @@ fn print_report(report: &Report) {
                 flow.to.clone(),
                 flow.class.clone().unwrap_or_default(),
                 show(flow.goodput_bps, Unit::Rate),
-                flow.retransmits.to_string(),
-                show(flow.rtt.mean_ns, Unit::Time),
+                flow.lost.to_string(),
+                // Empty where it means nothing for the kind of flow.
+                flow.retransmits.map(|n| n.to_string()).unwrap_or_default(),
+                flow.rtt.as_ref().map(|rtt| show(rtt.mean_ns, Unit::Time)).unwrap_or_default(),
             ]);
         }
         print_table(rows, 4);
