@@ -7,7 +7,7 @@ use std::path::Path;
 use weir_conf::{Built, packet_spec, read};
 use weir_core::Random;
 use weir_core::packet::{FrameRef, Key};
-use weir_core::port::{Event, Port, PortConfig, Refill, WireConfig};
+use weir_core::port::{Event, EventKind, Port, PortConfig, Refill, WireConfig};
 use weir_core::queue::{DropReason, Link, Params, Value, Verdict, Visit};
 use weir_core::sched::Registry;
 use weir_core::units::{Fraction, Instant, Rate};
@@ -30,9 +30,7 @@ fn port(name: &str) -> Port {
     let built = example(name);
     let wire = WireConfig::Link { ring: 1, refill: Refill::Packet };
     let config = PortConfig { seed: SEED, ..PortConfig::new(link(), wire) };
-    let mut port = Port::new(config, built.tree, built.classifier);
-    port.set_conditioners(built.conditioners);
-    port
+    Port::new(config, built.port_plan(link()))
 }
 
 fn key(dscp: &str) -> Key {
@@ -89,7 +87,7 @@ fn d04_d07_everything_is_set_at_run_time() {
     let before = port.backlog();
     let new = eight([50, 90, 1, 3], [(1, 50), (1, 2)], [256, 1]);
     let mut lost = 0;
-    let mut hear = |event: Event<'_>| lost += u32::from(matches!(event, Event::Dropped(..)));
+    let mut hear = |event: Event<'_>| lost += u32::from(matches!(event.kind, EventKind::Dropped(_)));
     port.reconfigure(at, "lower", &new, &mut hear).unwrap();
     let changed = [50, 90, raw(1, 50), 256, 1, 3, raw(1, 2), 1];
     assert_eq!((shown(&port), port.backlog()), (changed.to_vec(), before));
@@ -155,10 +153,10 @@ fn d02_d09_premium_goes_first_as_in_a_static_server() {
         .collect();
     let departures = |swapped: bool| {
         let (mut port, mut gone, mut early) = (port("two-bit.altq"), Vec::<Departure>::new(), 0);
-        let mut hear = |event: Event<'_>| match event {
-            Event::Sent(meta, at) => gone.push((meta.frame.0, at.as_nanos())),
-            Event::Dropped(_, reason) => early += u32::from(reason == DropReason::Early),
-            Event::Taken(_) => {}
+        let mut hear = |Event { at, meta, kind }: Event<'_>| match kind {
+            EventKind::Sent => gone.push((meta.frame.0, at.as_nanos())),
+            EventKind::Dropped(reason) => early += u32::from(reason == DropReason::Early),
+            EventKind::Taken => {}
         };
         for (n, &(at, len, premium)) in packets.iter().enumerate() {
             let key = key(if premium != swapped { "EF" } else { "AF11" });
@@ -188,10 +186,9 @@ fn the_edge_marks_and_polices() {
         // 2 s at 4 Mbit/s: four times the premium profile, 4/3 of the assured one.
         let mut counts = BTreeMap::new();
         for _ in 0..1_000 {
-            let meta = port.condition(Instant::from_micros(now_us), 1_000, FrameRef(0), &key);
+            let packet = port.condition(Instant::from_micros(now_us), 1_000, FrameRef(0), &key);
             now_us += 2_000;
-            let died = meta.state == weir_core::packet::State::Dropped;
-            *counts.entry((died, meta.dscp)).or_insert(0u32) += 1;
+            *counts.entry((packet.is_policed(), packet.meta().dscp)).or_insert(0u32) += 1;
         }
         counts
     };

@@ -2,17 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use weir_core::packet::{FragmentCache, FrameRef, Key, dissect, set_tos};
-use weir_core::port::{Event, Port, PortPlan};
+use weir_core::port::{Event, EventKind, Port, PortPlan};
 use weir_core::units::{Duration, Instant};
 use weir_io::{BATCH, Io, Pool, PoolSize};
-
-/// A managed egress: the port, and what its host must know besides.
-pub struct Managed {
-    /// The port.
-    pub port: Port,
-    /// Whether the port may write ECN marks (`PortConfig::ecn`).
-    pub ecn: bool,
-}
 
 /// Hears what happens to packets, for reports finer than the port's own counters.
 ///
@@ -20,8 +12,8 @@ pub struct Managed {
 pub trait Observe: Send {
     /// A frame of `len` bytes came, whose headers say `key`; its class is leaf `leaf`.
     fn arrived(&mut self, index: usize, now: Instant, key: &Key, leaf: u32, len: u32);
-    /// What the port told. `tos` is the byte that the packet came with.
-    fn told(&mut self, index: usize, event: &Event<'_>, tos: u8);
+    /// What the port told.
+    fn told(&mut self, index: usize, event: &Event<'_>);
 }
 
 /// What became of a frame.
@@ -40,9 +32,6 @@ enum Place {
 struct Book {
     order: u64,
     l3_offset: u16,
-    tos: u8,
-    /// Whether its ECN bits are the port's to write: as when it came, whatever a swap says since.
-    ecn: bool,
     place: Place,
     delay: Duration,
 }
@@ -100,22 +89,57 @@ impl Line {
     }
 }
 
-/// One direction.
-pub struct Direction {
+/// The frames of a direction, wherever they are: what hears the port's events.
+struct Frames {
     index: usize,
-    /// The managed port; `None` forwards plainly.
-    managed: Option<Managed>,
     pool: Pool,
     books: Vec<Book>,
-    order: u64,
-    delay: Delay,
     line: Line,
-    /// Frames being sent; the front first.
-    outbox: Vec<FrameRef>,
-    fresh: Vec<FrameRef>,
     observer: Option<Box<dyn Observe>>,
     /// Frames whose ECN or DSCP was written on the way out.
     rewritten: u64,
+}
+
+impl Frames {
+    fn hear(&mut self, event: Event<'_>) {
+        if let Some(observer) = &mut self.observer {
+            observer.told(self.index, &event);
+        }
+        let Event { at, meta, kind } = event;
+        let frame = meta.frame;
+        match kind {
+            EventKind::Taken => {}
+            EventKind::Sent => {
+                let (tos, l3_offset) = (meta.tos_out(), self.books[frame.0 as usize].l3_offset);
+                if tos != meta.tos_in && set_tos(self.pool.head_mut(frame), usize::from(l3_offset), tos) {
+                    self.rewritten += 1;
+                }
+                self.put_on_the_line(at, frame);
+            }
+            EventKind::Dropped(_) => {
+                self.books[frame.0 as usize].place = Place::Elsewhere;
+                self.pool.free(frame);
+            }
+        }
+    }
+    /// A frame whose last bit left at `left` is on its way to the far end.
+    fn put_on_the_line(&mut self, left: Instant, frame: FrameRef) {
+        let book = &mut self.books[frame.0 as usize];
+        book.place = Place::Line;
+        self.line.push(left, book.delay, frame);
+    }
+}
+
+/// One direction.
+pub struct Direction {
+    /// The port; `None` forwards plainly.
+    port: Option<Port>,
+    frames: Frames,
+    order: u64,
+    delay: Delay,
+    /// Frames being sent; the front first.
+    outbox: Vec<FrameRef>,
+    fresh: Vec<FrameRef>,
     /// Ports of first fragments, for the later ones.
     fragments: FragmentCache,
 }
@@ -125,68 +149,57 @@ const FULL_DEVICE: Duration = Duration::from_micros(50);
 
 impl Direction {
     /// A direction with its own frames. `delay` is the propagation delay behind the wire.
-    pub fn new(index: usize, managed: Option<Managed>, size: PoolSize, delay: Delay) -> Self {
-        let book = Book {
-            order: 0,
-            l3_offset: 0,
-            tos: 0,
-            ecn: false,
-            place: Place::Elsewhere,
-            delay: Duration::ZERO,
-        };
+    pub fn new(index: usize, port: Option<Port>, size: PoolSize, delay: Delay) -> Self {
+        let book = Book { order: 0, l3_offset: 0, place: Place::Elsewhere, delay: Duration::ZERO };
         Direction {
-            index,
-            managed,
-            pool: Pool::new(size),
-            books: vec![book; size.frames as usize],
+            port,
+            frames: Frames {
+                index,
+                pool: Pool::new(size),
+                books: vec![book; size.frames as usize],
+                line: Line::default(),
+                observer: None,
+                rewritten: 0,
+            },
             order: 0,
             delay,
-            line: Line::default(),
             outbox: Vec::with_capacity(2 * BATCH),
             fresh: Vec::with_capacity(BATCH),
-            observer: None,
-            rewritten: 0,
             fragments: FragmentCache::new(),
         }
     }
 
     /// Has `observer` hear everything from now on.
     pub fn observe(&mut self, observer: Box<dyn Observe>) {
-        self.observer = Some(observer);
+        self.frames.observer = Some(observer);
     }
-    /// The managed port.
+    /// The port.
     pub fn port(&self) -> Option<&Port> {
-        self.managed.as_ref().map(|m| &m.port)
+        self.port.as_ref()
     }
     /// Frames in the delay line or waiting to be sent.
     pub fn leaving(&self) -> usize {
-        self.line.len() + self.outbox.len()
+        self.frames.line.len() + self.outbox.len()
     }
     /// Frames whose ECN or DSCP was written on the way out.
     pub fn rewritten(&self) -> u64 {
-        self.rewritten
+        self.frames.rewritten
     }
     /// Frames that can still be taken in.
     pub fn frames_available(&self) -> usize {
-        self.pool.available()
+        self.frames.pool.available()
     }
 
     /// Receives one batch and offers it to the port. True if more may be waiting.
     pub fn receive(&mut self, now: Instant, from: &mut impl Io) -> bool {
         let mut fresh = std::mem::take(&mut self.fresh);
         fresh.clear();
-        from.receive(&mut self.pool, &mut fresh);
+        from.receive(&mut self.frames.pool, &mut fresh);
         for &frame in &fresh {
             // All of the batch is in the books before any of it is handed on: what a panic
             // leaves behind is then found.
-            self.books[frame.0 as usize] = Book {
-                order: self.order,
-                l3_offset: 0,
-                tos: 0,
-                ecn: false,
-                place: Place::Port,
-                delay: self.delay.otherwise,
-            };
+            self.frames.books[frame.0 as usize] =
+                Book { order: self.order, l3_offset: 0, place: Place::Port, delay: self.delay.otherwise };
             self.order += 1;
         }
         for &frame in &fresh {
@@ -198,68 +211,47 @@ impl Direction {
     }
 
     fn take_in(&mut self, now: Instant, frame: FrameRef) {
-        let book = &mut self.books[frame.0 as usize];
-        let Some(Managed { port, ecn }) = &mut self.managed else {
-            book.place = Place::Line;
-            self.line.push(now, book.delay, frame);
+        let Direction { port: Some(port), frames, delay, fragments, .. } = self else {
+            self.frames.put_on_the_line(now, frame);
             return;
         };
-        let mut read = dissect(self.pool.head(frame));
-        self.fragments.fill(&mut read);
-        (book.l3_offset, book.tos, book.ecn) = (read.l3_offset as u16, read.key.tos, *ecn);
-        if !self.delay.parts.is_empty() {
-            book.delay = self.delay.of(&read.key);
+        let mut read = dissect(frames.pool.head(frame));
+        fragments.fill(&mut read);
+        let book = &mut frames.books[frame.0 as usize];
+        book.l3_offset = read.l3_offset as u16;
+        if !delay.parts.is_empty() {
+            book.delay = delay.of(&read.key);
         }
-        let len = self.pool.len_bytes(frame);
-        let meta = port.condition(now, len, frame, &read.key);
-        if let Some(observer) = &mut self.observer {
-            observer.arrived(self.index, now, &read.key, meta.leaf, len);
+        let len = frames.pool.len_bytes(frame);
+        let packet = port.condition(now, len, frame, &read.key);
+        if let Some(observer) = &mut frames.observer {
+            observer.arrived(frames.index, now, &read.key, packet.leaf(), len);
         }
-        let mut desk = Desk {
-            index: self.index,
-            pool: &mut self.pool,
-            books: &mut self.books,
-            line: &mut self.line,
-            observer: self.observer.as_deref_mut(),
-            rewritten: &mut self.rewritten,
-        };
-        let _ = port.offer(now, meta, &mut |event| desk.handle(event));
+        let _ = port.offer(now, packet, &mut |event| frames.hear(event));
     }
 
     /// Does what the port has due up to `now`.
     pub fn advance(&mut self, now: Instant) {
-        self.with_port(|port, desk| port.advance(now, &mut |event| desk.handle(event)));
-    }
-
-    /// Calls `act` with the port and with what handles its events.
-    fn with_port(&mut self, act: impl FnOnce(&mut Port, &mut Desk<'_>)) {
-        let Some(Managed { port, .. }) = &mut self.managed else { return };
-        let mut desk = Desk {
-            index: self.index,
-            pool: &mut self.pool,
-            books: &mut self.books,
-            line: &mut self.line,
-            observer: self.observer.as_deref_mut(),
-            rewritten: &mut self.rewritten,
-        };
-        act(port, &mut desk);
+        if let Direction { port: Some(port), frames, .. } = self {
+            port.advance(now, &mut |event| frames.hear(event));
+        }
     }
 
     /// Sends what has reached the end of the delay line.
     pub fn send(&mut self, now: Instant, to: &mut impl Io) {
         loop {
             while self.outbox.len() < BATCH
-                && let Some(frame) = self.line.pop(now)
+                && let Some(frame) = self.frames.line.pop(now)
             {
                 self.outbox.push(frame);
             }
             if self.outbox.is_empty() {
                 return;
             }
-            let done = to.send(&mut self.pool, &self.outbox);
+            let done = to.send(&mut self.frames.pool, &self.outbox);
             for frame in self.outbox.drain(..done) {
-                self.books[frame.0 as usize].place = Place::Elsewhere;
-                self.pool.free(frame);
+                self.frames.books[frame.0 as usize].place = Place::Elsewhere;
+                self.frames.pool.free(frame);
             }
             if done == 0 {
                 return;
@@ -272,16 +264,14 @@ impl Direction {
         if !self.outbox.is_empty() {
             return now + FULL_DEVICE;
         }
-        let line = self.line.first().map_or(Instant::NEVER, |(at, _)| at);
+        let line = self.frames.line.first().map_or(Instant::NEVER, |(at, _)| at);
         self.port().map_or(Instant::NEVER, Port::next_event).min(line)
     }
 
-    /// Replaces all that the managed port's configuration says, losing nothing; false if there is
-    /// no port.
+    /// Replaces all that the port's configuration says, losing nothing; false if there is no port.
     pub fn swap(&mut self, now: Instant, plan: PortPlan) -> bool {
-        let Some(managed) = &mut self.managed else { return false };
-        managed.ecn = plan.ecn;
-        self.with_port(|port, desk| port.swap(now, plan, &mut |event| desk.handle(event)));
+        let Direction { port: Some(port), frames, .. } = self else { return false };
+        port.swap(now, plan, &mut |event| frames.hear(event));
         true
     }
 
@@ -290,54 +280,15 @@ impl Direction {
     /// it came.
     pub fn forward_plainly(&mut self, now: Instant) {
         // Its destructor might stumble over the same broken state.
-        std::mem::forget(self.managed.take());
-        let books = self.books.iter().enumerate();
+        std::mem::forget(self.port.take());
+        let books = self.frames.books.iter().enumerate();
         let mut inside: Vec<(u64, FrameRef)> = books
             .filter(|(_, book)| book.place == Place::Port)
             .map(|(index, book)| (book.order, FrameRef(index as u32)))
             .collect();
         inside.sort_unstable_by_key(|&(order, _)| order);
         for (_, frame) in inside {
-            let book = &mut self.books[frame.0 as usize];
-            book.place = Place::Line;
-            self.line.push(now, book.delay, frame);
-        }
-    }
-}
-
-/// Handles what the port tells, with everything of the direction but the port itself.
-struct Desk<'a> {
-    index: usize,
-    pool: &'a mut Pool,
-    books: &'a mut [Book],
-    line: &'a mut Line,
-    observer: Option<&'a mut (dyn Observe + 'static)>,
-    rewritten: &'a mut u64,
-}
-
-impl Desk<'_> {
-    fn handle(&mut self, event: Event<'_>) {
-        let (Event::Taken(meta) | Event::Sent(meta, _) | Event::Dropped(meta, _)) = event;
-        let frame = meta.frame;
-        let book = &mut self.books[frame.0 as usize];
-        if let Some(observer) = &mut self.observer {
-            observer.told(self.index, &event, book.tos);
-        }
-        match event {
-            Event::Taken(_) => {}
-            Event::Sent(meta, at) => {
-                let ecn = if book.ecn { meta.ecn & 3 } else { book.tos & 3 };
-                let tos = meta.dscp << 2 | ecn;
-                if tos != book.tos && set_tos(self.pool.head_mut(frame), usize::from(book.l3_offset), tos) {
-                    *self.rewritten += 1;
-                }
-                book.place = Place::Line;
-                self.line.push(at, book.delay, frame);
-            }
-            Event::Dropped(..) => {
-                book.place = Place::Elsewhere;
-                self.pool.free(frame);
-            }
+            self.frames.put_on_the_line(now, frame);
         }
     }
 }

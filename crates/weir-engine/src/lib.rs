@@ -34,5 +34,5 @@ pub mod worker;
 
 pub use bridge::Bridge;
 pub use control::{Control, Snapshot};
-pub use direction::{Delay, Direction, Managed, Observe};
+pub use direction::{Delay, Direction, Observe};
 pub use worker::{Pace, Worker};

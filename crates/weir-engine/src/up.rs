@@ -2,11 +2,12 @@
 
 use crate::bridge::Bridge;
 use crate::control::Snapshot;
-use crate::direction::{Delay, Direction, Managed, Observe};
+use crate::direction::{Delay, Direction, Observe};
 use crate::server::Server;
 use crate::worker::{Pace, Worker};
 use std::io;
 use std::path::PathBuf;
+use weir_core::port::Port;
 use weir_io::af_packet::AfPacket;
 use weir_io::{PoolSize, sys};
 
@@ -14,8 +15,8 @@ use weir_io::{PoolSize, sys};
 pub struct Side {
     /// The interface.
     pub interface: String,
-    /// The managed egress; `None` forwards plainly.
-    pub managed: Option<Managed>,
+    /// The egress's port; `None` forwards plainly.
+    pub port: Option<Port>,
     /// Propagation delay behind this egress, for testbeds.
     pub delay: Delay,
 }
@@ -61,8 +62,8 @@ pub fn up(setup: Setup) -> io::Result<Up> {
     let (left, right) = (open(&names[0])?, open(&names[1])?);
     let [to_right, to_left] = setup.observers;
     let mut directions = [
-        Direction::new(0, setup.right.managed, setup.pool, setup.right.delay),
-        Direction::new(1, setup.left.managed, setup.pool, setup.left.delay),
+        Direction::new(0, setup.right.port, setup.pool, setup.right.delay),
+        Direction::new(1, setup.left.port, setup.pool, setup.left.delay),
     ];
     for (direction, observer) in directions.iter_mut().zip([to_right, to_left]) {
         if let Some(observer) = observer {

@@ -7,6 +7,7 @@ mod frames;
 
 use frames::{checksum, frame, number};
 use weir_core::classify::Classifier;
+use weir_core::meter::Conditioners;
 use weir_core::packet::PacketId;
 use weir_core::port::{Port, PortConfig, PortPlan, Refill, WireConfig};
 use weir_core::queue::{
@@ -15,7 +16,7 @@ use weir_core::queue::{
 use weir_core::sched::{Fifo, LeafInfo, Tree};
 use weir_core::units::{Duration, Instant, Rate};
 use weir_engine::control::egresses;
-use weir_engine::{Bridge, Delay, Direction, Managed, Pace, Worker};
+use weir_engine::{Bridge, Delay, Direction, Pace, Worker};
 use weir_io::fault::{Faults, Faulty};
 use weir_io::memory::Memory;
 use weir_io::{Io, PoolSize};
@@ -32,10 +33,14 @@ fn fifo(limit: u32) -> Tree {
     tree(Box::new(Fifo::new(Leaf::tail_drop(limit))))
 }
 
-fn managed(tree: Tree) -> Option<Managed> {
+fn managed(tree: Tree) -> Option<Port> {
+    conditioned(tree, None)
+}
+
+fn conditioned(tree: Tree, conditioners: Option<Conditioners>) -> Option<Port> {
     let link = Link::new(Rate::from_mbps(MBPS), 0, 1514);
     let config = PortConfig::new(link, WireConfig::Link { ring: 1, refill: Refill::Packet });
-    Some(Managed { port: Port::new(config, tree, Classifier::empty()), ecn: true })
+    Some(Port::new(config, PortPlan { conditioners, ..PortPlan::new(tree, Classifier::empty()) }))
 }
 
 fn bridge(tree: Tree, delay: Duration) -> Bridge<Memory, Memory> {
@@ -96,8 +101,8 @@ fn fragments_follow_their_first() {
     let view = plan.interface("em0").unwrap();
     let built = view.build(&registry, view.link(1514)).unwrap();
     let config = PortConfig::new(view.link(1514), WireConfig::Link { ring: 1, refill: Refill::Packet });
-    let port = Port::new(config, built.tree, built.classifier);
-    let forth = Direction::new(0, Some(Managed { port, ecn: true }), SIZE, Delay::default());
+    let port = Port::new(config, built.port_plan(view.link(1514)));
+    let forth = Direction::new(0, Some(port), SIZE, Delay::default());
     let back = Direction::new(1, None, SIZE, Delay::default());
     let mut bridge = Bridge::new(Memory::new(), Memory::new(), [forth, back]);
     let fragment = |id: u8, offset: u8, more: bool| {
@@ -315,9 +320,8 @@ fn a_conditioner_marks_and_polices_on_the_wire() {
     let text = "interface in0\nconditioner in0 c <tbmeter 8K 400 <mark EF><drop>>\n\
                 filter in0 c 0 0 0 0 udp\nfilter6 in0 c 0 0 0 0 udp\n";
     let plan = weir_conf::read("altq.conf", text, &weir_core::sched::Registry::builtin()).plan.unwrap();
-    let mut forth = managed(fifo(100)).unwrap();
-    forth.port.set_conditioners(plan.interface("in0").unwrap().conditioners().unwrap());
-    let forth = Direction::new(0, Some(forth), SIZE, Delay::constant(Duration::ZERO));
+    let forth = conditioned(fifo(100), plan.interface("in0").unwrap().conditioners().unwrap());
+    let forth = Direction::new(0, forth, SIZE, Delay::constant(Duration::ZERO));
     let back = Direction::new(1, None, SIZE, Delay::constant(Duration::ZERO));
     let mut bridge = Bridge::new(Memory::new(), Memory::new(), [forth, back]);
     let came: Vec<_> =

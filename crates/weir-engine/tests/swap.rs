@@ -6,14 +6,13 @@ mod frames;
 
 use frames::{checksum, frame, number};
 use std::sync::{Arc, Mutex};
-use weir_core::classify::Classifier;
 use weir_core::packet::Key;
-use weir_core::port::{Event, Port, PortConfig, PortPlan, Refill, WireConfig};
+use weir_core::port::{Event, EventKind, Port, PortConfig, PortPlan, Refill, WireConfig};
 use weir_core::queue::Link;
 use weir_core::sched::Registry;
 use weir_core::units::{Instant, Rate};
 use weir_engine::control::egresses;
-use weir_engine::{Bridge, Delay, Direction, Managed, Observe, Pace, Worker};
+use weir_engine::{Bridge, Delay, Direction, Observe, Pace, Worker};
 use weir_io::PoolSize;
 use weir_io::memory::Memory;
 
@@ -29,16 +28,12 @@ fn plan(text: &str) -> PortPlan {
 }
 
 /// A managed port that begins with `first`, on its own regulator or on an emulated link.
-fn managed(first: PortPlan, wire: Option<WireConfig>) -> Managed {
-    let (link, regulator) = first.regulated.unwrap();
-    let mut config = PortConfig::new(link, wire.unwrap_or(regulator));
-    config.ecn = first.ecn;
-    let mut port = Port::new(config, first.tree, first.classifier);
-    port.set_conditioners(first.conditioners);
-    Managed { port, ecn: first.ecn }
+fn managed(first: PortPlan, wire: Option<WireConfig>) -> Port {
+    let (link, _) = first.regulated.unwrap();
+    Port::new(PortConfig::new(link, wire.unwrap_or(WireConfig::Open)), first)
 }
 
-fn bridge(forth: Managed) -> Bridge<Memory, Memory> {
+fn bridge(forth: Port) -> Bridge<Memory, Memory> {
     let forth = Direction::new(0, Some(forth), SIZE, Delay::default());
     let back = Direction::new(1, None, SIZE, Delay::default());
     Bridge::new(Memory::new(), Memory::new(), [forth, back])
@@ -173,15 +168,16 @@ fn watch(bridge: &mut Bridge<Memory, Memory>) -> Arc<Mutex<Seen>> {
 
 impl Observe for Watch {
     fn arrived(&mut self, _: usize, _: Instant, _: &Key, _: u32, _: u32) {}
-    fn told(&mut self, index: usize, event: &Event<'_>, _: u8) {
+    fn told(&mut self, index: usize, event: &Event<'_>) {
         let mut seen = self.0.lock().unwrap();
-        match event {
-            Event::Sent(meta, _) if index == 0 => {
+        let meta = event.meta;
+        match event.kind {
+            EventKind::Sent if index == 0 => {
                 let last = seen.last.insert(meta.dst_port, meta.order);
                 seen.overtaken += u64::from(last.is_some_and(|last| last > meta.order));
                 seen.sent += 1;
             }
-            Event::Dropped(..) => seen.dropped += 1,
+            EventKind::Dropped(_) => seen.dropped += 1,
             _ => {}
         }
     }
@@ -213,9 +209,7 @@ fn swaps_under_load(files: &[String]) -> Seen {
     let link = Link::new(Rate::from_mbps(100), 0, 1514);
     let first = plan(&files[0]);
     let config = PortConfig::new(link, WireConfig::Link { ring: 4, refill: Refill::Packet });
-    let mut port = Port::new(config, first.tree, first.classifier);
-    port.set_conditioners(first.conditioners);
-    let mut bridge = bridge(Managed { port, ecn: true });
+    let mut bridge = bridge(Port::new(config, first));
     let seen = watch(&mut bridge);
     let (mut fed, mut now_us) = (0, 0);
     for swap in 0..1_000 {
@@ -274,9 +268,7 @@ fn a_worker_takes_a_thousand_swaps_while_it_works() {
     let link = Link::new(Rate::from_mbps(100), 0, 1514);
     let config = PortConfig::new(link, WireConfig::Link { ring: 4, refill: Refill::Packet });
     let texts = [POLICED, PLAIN];
-    let first = plan(texts[1]);
-    let port = Port::new(config, first.tree, Classifier::empty());
-    let mut bridge = bridge(Managed { port, ecn: true });
+    let mut bridge = bridge(Port::new(config, plan(texts[1])));
     let seen = watch(&mut bridge);
     // No conditioner takes TCP, so none of these may die.
     bridge.interfaces().0.arriving = (0..40)

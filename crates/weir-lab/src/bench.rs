@@ -16,12 +16,12 @@ use crate::run::{Error, processors};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, UdpSocket};
-use weir_core::port::{Port, PortConfig, WireConfig};
+use weir_core::port::{Port, PortConfig, PortPlan, WireConfig};
 use weir_core::queue::Link;
 use weir_core::sched::Registry;
 use weir_core::units::{Duration, Rate};
 use weir_engine::up::{Setup, Side, Up, up};
-use weir_engine::{Delay, Managed, Pace};
+use weir_engine::{Delay, Pace};
 use weir_io::icmp::Pinger;
 use weir_io::sys::{now, sleep_until};
 use weir_io::{PoolSize, socket};
@@ -358,12 +358,10 @@ fn begin(with: Value) -> Result<Option<Up>, String> {
     };
     let side = |interface: &str, built: Option<Built>| Side {
         interface: interface.into(),
-        managed: built.map(|built| {
+        port: built.map(|Built { plan, .. }| {
             let wire = WireConfig::Regulator { depth_bytes: 1 << 20 };
-            let config = PortConfig::new(fast_link(), wire);
-            let mut port = Port::new(config, built.tree, built.classifier);
-            port.set_conditioners(built.conditioners);
-            Managed { port, ecn: built.ecn }
+            let plan = PortPlan { regulated: Some((fast_link(), wire)), ..plan };
+            Port::new(PortConfig::new(fast_link(), wire), plan)
         }),
         delay: Delay::default(),
     };

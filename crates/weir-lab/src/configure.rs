@@ -1,17 +1,13 @@
 //! From a configuration's text to what a managed port is built from.
 
-use weir_core::classify::Classifier;
-use weir_core::meter::Conditioners;
-use weir_core::queue::{Leaf, Link};
-use weir_core::sched::{Fifo, LeafInfo, Registry, Tree};
+use weir_core::port::PortPlan;
+use weir_core::queue::Link;
+use weir_core::sched::Registry;
 
 /// What a port is built from.
 pub(crate) struct Built {
-    pub(crate) tree: Tree,
-    pub(crate) classifier: Classifier,
-    pub(crate) conditioners: Option<Conditioners>,
+    pub(crate) plan: PortPlan,
     pub(crate) discipline: String,
-    pub(crate) ecn: bool,
 }
 
 /// The interface of `text` that is called `interface`, or its only one, over `link`.
@@ -29,19 +25,10 @@ pub(crate) fn configure(
     let view = plan.interface(interface.unwrap_or("")).map_err(|e| e.to_string())?;
     let built = view.build(registry, link).map_err(|e| e.to_string())?;
     let discipline = view.discipline.as_ref().map_or("fifoq", |d| d.name.as_str()).to_string();
-    let (tree, classifier, conditioners) = (built.tree, built.classifier, built.conditioners);
-    Ok(Built { tree, classifier, conditioners, discipline, ecn: built.ecn })
+    Ok(Built { plan: built.port_plan(link), discipline })
 }
 
 /// A FIFO of `limit` packets, for an egress that no configuration manages.
 pub(crate) fn fifo(limit: u32) -> Built {
-    let discipline = Box::new(Fifo::new(Leaf::tail_drop(limit)));
-    let leaves = vec![LeafInfo { name: "all".into(), terminal: true }];
-    Built {
-        tree: Tree { discipline, leaves, default_leaf: Some(0) },
-        classifier: Classifier::empty(),
-        conditioners: None,
-        discipline: "fifo".into(),
-        ecn: true,
-    }
+    Built { plan: PortPlan::fifo(limit), discipline: "fifo".into() }
 }

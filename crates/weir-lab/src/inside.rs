@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
 use weir_core::packet::{Family, Key};
-use weir_core::port::{Event, Port, PortConfig, Refill, WireConfig};
+use weir_core::port::{Event, EventKind, Port, PortConfig, Refill, WireConfig};
 use weir_core::queue::Link;
 use weir_core::sched::Registry;
 use weir_core::units::{Duration, Instant};
 use weir_engine::control::{ClassState, Snapshot};
 use weir_engine::up::{Setup, Side, Up, up};
-use weir_engine::{Delay, Managed, Observe, Pace};
+use weir_engine::{Delay, Observe, Pace};
 use weir_io::PoolSize;
 use weir_report::report::ConditionerReport;
 use weir_report::{Recorder, Report, RunKind};
@@ -105,11 +105,11 @@ pub(crate) fn start(with: Value, registry: &Registry) -> Result<Running, String>
         let (name, text) = start.configurations.get(index).ok_or("a port without a configuration")?;
         let built =
             configure(name, text, port.interface.as_deref(), link_of(&scenario.links[link]), registry)?;
-        let names: Vec<String> = built.tree.leaves.iter().map(|l| l.name.clone()).collect();
+        let names: Vec<String> = built.plan.tree.leaves.iter().map(|l| l.name.clone()).collect();
         let number = recorder.port(scenario.port_report(index, &built.discipline, &names));
         ports.push(Some((number, built)));
     }
-    let classes = ports.iter().flatten().map(|(_, built)| built.tree.leaves.len() as u64);
+    let classes = ports.iter().flatten().map(|(_, built)| built.plan.tree.leaves.len() as u64);
     if let Some((what, mend)) = scenario.too_large(classes.sum()) {
         return Err(format!("{what}; {mend}"));
     }
@@ -167,7 +167,6 @@ fn manage(
         seed,
         tick: written.tick.duration(),
         packet_events: written.packet_events,
-        ecn: built.ecn,
         ..PortConfig::new(link_of(written), WireConfig::Link { ring: written.ring, refill })
     };
     let hosts = |side: usize| &layout.sides[side].hosts;
@@ -190,15 +189,13 @@ fn manage(
         asserted: scenario
             .flow_copies()
             .iter()
-            .map(|copy| scenario.flows[copy.flow].class.as_deref().and_then(|c| built.tree.leaf(c)))
+            .map(|copy| scenario.flows[copy.flow].class.as_deref().and_then(|c| built.plan.tree.leaf(c)))
             .collect(),
-        leaves: built.tree.leaves.iter().map(|l| l.name.clone()).collect(),
+        leaves: built.plan.tree.leaves.iter().map(|l| l.name.clone()).collect(),
     };
-    let mut port = Port::new(config, built.tree, built.classifier);
-    port.set_conditioners(built.conditioners);
     let side = Side {
         interface: SIDES[side].into(),
-        managed: Some(Managed { port, ecn: built.ecn }),
+        port: Some(Port::new(config, built.plan)),
         delay: Delay { otherwise: Duration::ZERO, parts: parts.collect() },
     };
     Ok((side, known))
@@ -247,30 +244,28 @@ impl Observe for Ear {
         });
     }
 
-    fn told(&mut self, _index: usize, event: &Event<'_>, tos: u8) {
-        let (port, direction) = (self.known.port, self.known.direction);
-        match (event, port) {
-            (Event::Taken(meta), Some(port)) => self.note(meta.enqueued, |books, at| {
-                let delay = meta.enqueued.since(meta.arrival).as_nanos();
-                let class = meta.leaf as usize;
-                if meta.ecn == 3 && tos & 3 != 3 {
-                    books.recorder.marked(port, class, at);
+    fn told(&mut self, _index: usize, event: &Event<'_>) {
+        let (known, direction) = (self.known.port, self.known.direction);
+        let Event { at, meta, kind } = *event;
+        let (class, len) = (meta.leaf as usize, u64::from(meta.len));
+        self.note(at, |books, since| match (kind, known) {
+            (EventKind::Taken, Some(port)) => {
+                if meta.is_marked() {
+                    books.recorder.marked(port, class, since);
                 }
-                books.recorder.sent(port, class, u64::from(meta.len), delay, at);
-            }),
-            (Event::Taken(_), None) => {}
-            (Event::Sent(meta, left), _) => self.note(*left, |books, at| {
-                books.recorder.carried(direction, u64::from(meta.len), at);
-            }),
-            (Event::Dropped(meta, reason), Some(port)) => self.note(weir_io::sys::now(), |books, at| {
+                books.recorder.sent(port, class, len, at.since(meta.arrival).as_nanos(), since);
+            }
+            (EventKind::Taken, None) => {}
+            (EventKind::Sent, _) => books.recorder.carried(direction, len, since),
+            (EventKind::Dropped(reason), Some(port)) => {
                 books.count_dropped(meta.src_port);
-                books.recorder.dropped(port, meta.leaf as usize, u64::from(meta.len), reason.name(), at);
-            }),
-            (Event::Dropped(meta, _), None) => self.note(weir_io::sys::now(), |books, _| {
+                books.recorder.dropped(port, class, len, reason.name(), since);
+            }
+            (EventKind::Dropped(_), None) => {
                 books.count_dropped(meta.src_port);
-                books.recorder.link(direction).dropped.add(u64::from(meta.len));
-            }),
-        }
+                books.recorder.link(direction).dropped.add(len);
+            }
+        });
     }
 }
 

@@ -11,12 +11,10 @@ use crate::trace::Trace;
 use crate::world::{Application, World};
 use crate::{Built, Error, Options};
 use std::collections::BTreeMap;
-use weir_core::classify::Classifier;
 use weir_core::packet::Key;
 use weir_core::packet::key::protocol;
-use weir_core::port::{Port, PortConfig, Refill, WireConfig};
-use weir_core::queue::{self, Leaf};
-use weir_core::sched::{LeafInfo, Tree};
+use weir_core::port::{Port, PortConfig, PortPlan, Refill, WireConfig};
+use weir_core::queue;
 use weir_core::units::{Duration, Instant};
 use weir_report::report::Count;
 use weir_report::{FlowKind, Recorder, RunKind};
@@ -141,7 +139,7 @@ fn ports(
         let wire = WireConfig::Link { ring: link.ring, refill };
         let asserted = copies.iter().map(|copy| {
             let class = scenario.flows[copy.flow].class.as_deref();
-            class.and_then(|class| built.tree.leaf(class)).unwrap_or(END)
+            class.and_then(|class| built.plan.tree.leaf(class)).unwrap_or(END)
         });
         let asserted = asserted.collect();
         let config = PortConfig {
@@ -149,17 +147,13 @@ fn ports(
             seed: Stream::new(seed, PORT_STREAMS + ports.len() as u64).next_u64(),
             tick: link.tick.duration(),
             packet_events: link.packet_events,
-            ecn: built.ecn,
             ..PortConfig::new(core_link(link), wire)
         };
         directions[direction].egress = Egress::Port(ports.len() as u32);
-        let mut port = Port::new(config, built.tree, built.classifier);
-        port.set_conditioners(built.conditioners);
         ports.push(Managed {
-            port,
+            port: Port::new(config, built.plan),
             report,
             direction: direction as u32,
-            ecn: built.ecn,
             asserted,
             ring_max: 0,
         });
@@ -176,7 +170,7 @@ fn ports(
         };
         let written = &scenario.links[link];
         let built = build(index, core_link(written))?;
-        let names: Vec<String> = built.tree.leaves.iter().map(|leaf| leaf.name.clone()).collect();
+        let names: Vec<String> = built.plan.tree.leaves.iter().map(|leaf| leaf.name.clone()).collect();
         let report = recorder.port(scenario.port_report(index, &built.discipline, &names));
         let direction = Recorder::direction(link, forward);
         managed.push(direction);
@@ -185,24 +179,16 @@ fn ports(
     for (index, link) in scenario.links.iter().enumerate() {
         for direction in [2 * index, 2 * index + 1] {
             if link.refill == scenario::Refill::Batch && !managed.contains(&direction) {
-                add(direction, link, fifo(link.queue), None);
+                add(
+                    direction,
+                    link,
+                    Built { plan: PortPlan::fifo(link.queue), discipline: "fifo".into() },
+                    None,
+                );
             }
         }
     }
     Ok(ports)
-}
-
-/// ALTQ's FIFO of `limit` packets, for an egress that no configuration manages.
-pub fn fifo(limit: u32) -> Built {
-    let discipline = Box::new(weir_core::sched::Fifo::new(Leaf::tail_drop(limit)));
-    let leaves = vec![LeafInfo { name: "all".into(), terminal: true }];
-    Built {
-        tree: Tree { discipline, leaves, default_leaf: Some(0) },
-        classifier: Classifier::empty(),
-        conditioners: None,
-        discipline: "fifo".into(),
-        ecn: true,
-    }
 }
 
 /// Routes of directions, each kept once.

@@ -38,10 +38,8 @@ pub use managed::{run, run_registered};
 
 use std::fmt;
 use std::io;
-use weir_core::classify::Classifier;
-use weir_core::meter::Conditioners;
+use weir_core::port::PortPlan;
 use weir_core::queue::Link;
-use weir_core::sched::Tree;
 use weir_report::Report;
 use weir_scenario::Scenario;
 use weir_text::Time;
@@ -81,16 +79,10 @@ impl std::error::Error for Error {}
 
 /// What a managed port is built from.
 pub struct Built {
-    /// The discipline.
-    pub tree: Tree,
-    /// The filters; their classes are the tree's leaves.
-    pub classifier: Classifier,
-    /// What stands in front of both; `None` for nothing.
-    pub conditioners: Option<Conditioners>,
+    /// What the port runs. The link and its ring are the scenario's.
+    pub plan: PortPlan,
     /// The discipline's name, for the report.
     pub discipline: String,
-    /// Whether the two ECN bits mean congestion.
-    pub ecn: bool,
 }
 
 /// Runs a scenario whose managed ports are built by `build`, which gets the number of the

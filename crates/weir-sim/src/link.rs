@@ -105,9 +105,8 @@ impl Fifo {
 mod tests {
     use super::*;
     use crate::rng::Stream;
-    use weir_core::classify::Classifier;
     use weir_core::packet::{FrameRef, Meta};
-    use weir_core::port::{Event, Port, PortConfig, Refill, WireConfig};
+    use weir_core::port::{Event, EventKind, Port, PortConfig, PortPlan, Refill, WireConfig};
     use weir_core::units::Rate;
 
     /// The same arrivals, at whole multiples of the service time too, into a `Fifo` and into a
@@ -124,8 +123,7 @@ mod tests {
             let delay = Duration::from_nanos(random.below(3) * random.below(5_000_000));
             let mut fifo = Fifo::new(link, delay, queue, ring);
             let wire = WireConfig::Link { ring, refill: Refill::Packet };
-            let tree = crate::build::fifo(queue).tree;
-            let mut port = Port::new(PortConfig::new(link, wire), tree, Classifier::empty());
+            let mut port = Port::new(PortConfig::new(link, wire), PortPlan::fifo(queue));
             let (mut pipe, mut by_fifo, mut by_port) = (Pipe::default(), Vec::new(), Vec::new());
             let mut dead = (Vec::new(), Vec::new());
             let full_ns = link.time_for(1514).ceil().as_nanos();
@@ -150,12 +148,12 @@ mod tests {
                     }
                     None => dead.0.push(packet),
                 }
-                let mut hear = |event: Event<'_>, at: Instant| match event {
-                    Event::Sent(meta, left) => {
+                let mut hear = |Event { at: left, meta, kind }: Event<'_>, at: Instant| match kind {
+                    EventKind::Sent => {
                         by_port.push((meta.frame.0, left, arrival(left.into(), delay).max(at)));
                     }
-                    Event::Dropped(meta, _) => dead.1.push(meta.frame.0),
-                    Event::Taken(_) => {}
+                    EventKind::Dropped(_) => dead.1.push(meta.frame.0),
+                    EventKind::Taken => {}
                 };
                 while port.next_event() < at {
                     let due = port.next_event();
@@ -166,7 +164,7 @@ mod tests {
             while port.next_event() != Instant::NEVER {
                 let due = port.next_event();
                 port.advance(due, &mut |event| {
-                    if let Event::Sent(meta, left) = event {
+                    if let Event { at: left, meta, kind: EventKind::Sent } = event {
                         by_port.push((meta.frame.0, left, arrival(left.into(), delay).max(due)));
                     }
                 });

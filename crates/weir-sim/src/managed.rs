@@ -59,13 +59,7 @@ fn port(
         ));
     }
     let discipline = view.discipline.as_ref().map_or("fifoq", |queue| &queue.name);
-    Ok(Built {
-        tree: built.tree,
-        classifier: built.classifier,
-        conditioners: built.conditioners,
-        discipline: discipline.to_string(),
-        ecn: built.ecn,
-    })
+    Ok(Built { plan: built.port_plan(link), discipline: discipline.to_string() })
 }
 
 fn plan(file: &str, text: &str, registry: &Registry, notes: &mut Vec<String>) -> Result<Plan, Error> {

@@ -4,8 +4,8 @@ use crate::event::EventQueue;
 use crate::link::{Fifo, Flight, Pipe, arrival};
 use crate::packet::{Body, Packet, PacketIndex, Slab};
 use crate::trace::{self, Trace};
-use weir_core::packet::{FrameRef, Key, Meta};
-use weir_core::port::{Event, Port};
+use weir_core::packet::{FrameRef, Key};
+use weir_core::port::{Event, EventKind, Port};
 use weir_core::queue::Visit;
 use weir_core::sched::LeafInfo;
 use weir_core::units::{Duration, Instant};
@@ -67,8 +67,6 @@ pub struct Managed {
     pub report: Option<usize>,
     /// The direction whose near end it is.
     pub direction: u32,
-    /// Whether the two ECN bits mean congestion here.
-    pub ecn: bool,
     /// The leaf asserted for each flow; `END` for none.
     pub asserted: Vec<u32>,
     /// Most packets that its ring held.
@@ -122,7 +120,7 @@ pub struct Network<'a> {
     pub made: u64,
 }
 
-impl Network<'_> {
+impl<'w> Network<'w> {
     /// A host sends a packet of a flow to its other side.
     pub fn send(&mut self, flow: u32, to_side: u8, len: u32, ect: bool, body: Body) {
         let ways = &self.flows[flow as usize];
@@ -197,8 +195,8 @@ impl Network<'_> {
         let managed = &mut self.ports[port as usize];
         let key = self.flows[packet.flow as usize].keys[usize::from(packet.to_side & 1)].with_tos(packet.tos);
         let now = self.now;
-        let meta = managed.port.condition(now, packet.len, FrameRef(index), &key);
-        let leaf = meta.leaf;
+        let conditioned = managed.port.condition(now, packet.len, FrameRef(index), &key);
+        let leaf = conditioned.leaf();
         if let Some(report) = managed.report {
             let asserted = managed.asserted[packet.flow as usize];
             if packet.to_side == 1 && asserted != END && asserted != leaf {
@@ -207,69 +205,33 @@ impl Network<'_> {
             let at = self.now.as_nanos();
             self.recorder.offered(report, leaf as usize, u64::from(packet.len), at);
         }
-        self.drive(port, |port, host| {
-            port.offer(now, meta, &mut |event| host(event));
-        });
+        let (port_here, mut host) = self.port_and_host(port);
+        port_here.offer(now, conditioned, &mut |event| host.hear(event));
+        self.look_at(port);
     }
 
     /// The clock reached the next event of a port.
     pub fn advance(&mut self, port: u32) {
         let now = self.now;
-        self.drive(port, |port, host| port.advance(now, &mut |event| host(event)));
+        let (port_here, mut host) = self.port_and_host(port);
+        port_here.advance(now, &mut |event| host.hear(event));
+        self.look_at(port);
     }
 
-    /// Calls a port and does what its events ask for.
-    fn drive(&mut self, number: u32, call: impl FnOnce(&mut Port, &mut dyn FnMut(Event<'_>))) {
+    /// A port, and what hears its events.
+    fn port_and_host(&mut self, number: u32) -> (&mut Port, Host<'_, 'w>) {
         let Network { ports, directions, packets, flows, recorder, trace, queue, now, .. } = self;
-        let managed = &mut ports[number as usize];
-        let (report, direction, ecn, now) = (managed.report, managed.direction, managed.ecn, *now);
+        let Managed { port, report, direction, .. } = &mut ports[number as usize];
+        let (report, direction) = (*report, *direction);
         let there = &mut directions[direction as usize];
-        call(&mut managed.port, &mut |happened| match happened {
-            Event::Taken(meta) => {
-                let packet = packets.get_mut(meta.frame.0);
-                let tos = tos_after(meta, packet.tos, ecn);
-                let marked = tos & 3 == 3 && packet.tos & 3 != 3;
-                packet.tos = tos;
-                if marked {
-                    trace.note(event(packet, now, trace::Kind::Marked, direction, ""));
-                }
-                if let Some(report) = report {
-                    // What was due a part of a nanosecond before `now` is done within this call.
-                    let at = meta.enqueued.as_nanos();
-                    let delay = meta.enqueued.since(meta.arrival).as_nanos();
-                    let class = meta.leaf as usize;
-                    if marked {
-                        recorder.marked(report, class, at);
-                    }
-                    recorder.sent(report, class, u64::from(meta.len), delay, at);
-                }
-            }
-            Event::Sent(meta, left) => {
-                let arrives = arrival(left.into(), there.delay).max(now);
-                let flight = Flight { left, arrives, packet: meta.frame.0, len: meta.len };
-                if there.pipe.push(flight) {
-                    queue.set(direction, arrives);
-                }
-            }
-            Event::Dropped(meta, reason) => {
-                let packet = packets.remove(meta.frame.0);
-                let flow = packet.flow as usize;
-                trace.note(event(packet, now, trace::Kind::Dropped, direction, reason.name()));
-                if flows[flow].counts_lost(packet) {
-                    recorder.flow(flow).lost += 1;
-                }
-                match report {
-                    Some(report) => {
-                        let len = u64::from(meta.len);
-                        recorder.dropped(report, meta.leaf as usize, len, reason.name(), now.as_nanos());
-                    }
-                    None => there.dropped.add(u64::from(meta.len)),
-                }
-            }
-        });
+        (port, Host { now: *now, report, direction, there, packets, flows, recorder, trace, queue })
+    }
+
+    /// After a call to a port: how full its ring is, and when it is to be called next.
+    fn look_at(&mut self, number: u32) {
+        let managed = &mut self.ports[number as usize];
         managed.ring_max = managed.ring_max.max(managed.port.in_ring());
-        let next = managed.port.next_event();
-        queue.set(self.first_port + number, next);
+        self.queue.set(self.first_port + number, managed.port.next_event());
     }
 
     /// The run is over: writes the disciplines' own counters into the report.
@@ -307,6 +269,64 @@ impl Network<'_> {
                     let managed = &self.ports[*port as usize];
                     report.ring_max = u64::from(managed.ring_max);
                     report.refills = managed.port.refills();
+                }
+            }
+        }
+    }
+}
+
+/// What a port's events change: everything of the network but its ports.
+struct Host<'a, 'w> {
+    now: Instant,
+    /// The port's number in the report.
+    report: Option<usize>,
+    direction: u32,
+    there: &'a mut Direction,
+    packets: &'a mut Slab,
+    flows: &'a [FlowWays],
+    recorder: &'a mut Recorder,
+    trace: &'a mut Trace<'w>,
+    queue: &'a mut EventQueue,
+}
+
+impl Host<'_, '_> {
+    /// Does what an event asks for. What was due a part of a nanosecond before `now` is done within
+    /// the same call: the report has the event's own time, the trace, which is in order, has `now`.
+    fn hear(&mut self, Event { at, meta, kind }: Event<'_>) {
+        let (now, direction, class, len) =
+            (self.now, self.direction, meta.leaf as usize, u64::from(meta.len));
+        match kind {
+            EventKind::Taken => {
+                let packet = self.packets.get_mut(meta.frame.0);
+                packet.tos = meta.tos_out();
+                if meta.is_marked() {
+                    self.trace.note(event(packet, now, trace::Kind::Marked, direction, ""));
+                }
+                if let Some(report) = self.report {
+                    let delay = at.since(meta.arrival).as_nanos();
+                    if meta.is_marked() {
+                        self.recorder.marked(report, class, at.as_nanos());
+                    }
+                    self.recorder.sent(report, class, len, delay, at.as_nanos());
+                }
+            }
+            EventKind::Sent => {
+                let arrives = arrival(at.into(), self.there.delay).max(now);
+                let flight = Flight { left: at, arrives, packet: meta.frame.0, len: meta.len };
+                if self.there.pipe.push(flight) {
+                    self.queue.set(direction, arrives);
+                }
+            }
+            EventKind::Dropped(reason) => {
+                let packet = self.packets.remove(meta.frame.0);
+                let flow = packet.flow as usize;
+                self.trace.note(event(packet, now, trace::Kind::Dropped, direction, reason.name()));
+                if self.flows[flow].counts_lost(packet) {
+                    self.recorder.flow(flow).lost += 1;
+                }
+                match self.report {
+                    Some(report) => self.recorder.dropped(report, class, len, reason.name(), at.as_nanos()),
+                    None => self.there.dropped.add(len),
                 }
             }
         }
@@ -354,11 +374,6 @@ impl Elements {
         let report = |(name, values): &(String, Vec<_>)| ConditionerReport::of(name, values.iter().copied());
         self.0.iter().map(report).collect()
     }
-}
-
-/// The tos byte with which a packet leaves a port.
-fn tos_after(meta: &Meta, before: u8, ecn: bool) -> u8 {
-    (meta.dscp << 2) | if ecn { meta.ecn & 3 } else { before & 3 }
 }
 
 fn event(

@@ -4,6 +4,7 @@ use crate::{Built, Error, Options, run_with};
 use weir_core::aqm::{Aqm, Decision};
 use weir_core::classify::{Classifier, Field, Filter};
 use weir_core::packet::{Family, List, PacketId};
+use weir_core::port::PortPlan;
 use weir_core::queue::{Cx, DropReason, Leaf, Link, Params, Value};
 use weir_core::sched::{Class, LeafInfo, Node, Registry, Tree};
 use weir_core::units::Instant;
@@ -12,7 +13,7 @@ use weir_scenario::Scenario;
 
 fn built(node: &Node, classifier: Classifier, link: Link) -> Built {
     let tree = Registry::builtin().build(node, link).unwrap();
-    Built { tree, classifier, conditioners: None, discipline: node.discipline.clone(), ecn: true }
+    Built { plan: PortPlan::new(tree, classifier), discipline: node.discipline.clone() }
 }
 
 fn run(text: &str, seed: u64, node: &Node, classifier: &Classifier) -> Report {
@@ -115,7 +116,7 @@ fn spread_red() -> Built {
     let discipline = Box::new(weir_core::sched::Fifo::new(leaf));
     let leaves = vec![LeafInfo { name: "all".into(), terminal: true }];
     let tree = Tree { discipline, leaves, default_leaf: Some(0) };
-    Built { tree, classifier: Classifier::empty(), conditioners: None, discipline: "red".into(), ecn: true }
+    Built { plan: PortPlan::new(tree, Classifier::empty()), discipline: "red".into() }
 }
 
 /// What a run shows from 20 s on, when the overshoot of the first slow start is over.

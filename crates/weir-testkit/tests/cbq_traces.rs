@@ -11,7 +11,7 @@ use flate2::read::GzDecoder;
 use std::io::Read;
 use weir_core::classify::Classifier;
 use weir_core::packet::{FrameRef, Meta};
-use weir_core::port::{Event, Port, PortConfig, Refill, WireConfig};
+use weir_core::port::{Event, EventKind, Port, PortConfig, PortPlan, Refill, WireConfig};
 use weir_core::queue::{Link, Params, Value};
 use weir_core::sched::{Class, Node, Registry};
 use weir_core::units::{Fraction, Instant, Rate};
@@ -53,10 +53,10 @@ fn replay(name: &str, node: &Node) -> Vec<Departure> {
     let leaves: Vec<u32> = (0..).zip(&tree.leaves).filter(|(_, l)| l.terminal).map(|(n, _)| n).collect();
     let class_of = |leaf: u32| leaves.iter().position(|&l| l == leaf).unwrap() + 1;
     let wire = WireConfig::Link { ring: 1, refill: Refill::Packet };
-    let mut port = Port::new(PortConfig::new(link, wire), tree, Classifier::default());
+    let mut port = Port::new(PortConfig::new(link, wire), PortPlan::new(tree, Classifier::default()));
     let mut sent = Vec::new();
     let mut host = |event: Event<'_>| {
-        if let Event::Sent(row, at) = event {
+        if let Event { at, meta: row, kind: EventKind::Sent } = event {
             sent.push(Departure { time: at.as_nanos(), class: class_of(row.leaf), size: row.len });
         }
     };

@@ -4,7 +4,7 @@ use weir_core::Random;
 use weir_core::classify::{Classifier, Field, Filter};
 use weir_core::meter::{Action, Conditioners, Meter};
 use weir_core::packet::{Dscp, Family, FrameRef, Key};
-use weir_core::port::{Event, Port, PortConfig, PortPlan, Refill, WireConfig};
+use weir_core::port::{Event, EventKind, Port, PortConfig, PortPlan, Refill, WireConfig};
 use weir_core::queue::{DropReason, Visit};
 use weir_core::sched::Registry;
 use weir_core::units::{Duration, Instant, Rate};
@@ -101,18 +101,21 @@ fn run(registry: &Registry, name: &str, seed: u64) -> u64 {
     };
     let mut config = PortConfig::new(link, WireConfig::Link { ring: 2, refill: Refill::Packet });
     (config.seed, config.capacity) = (seed, 200);
-    let mut port = Port::new(config, tree(), Classifier::empty());
-    port.set_conditioners(Some(conditioners(&mut random, link.rate.as_bps())));
+    let mut plan = |random: &mut Random| {
+        let conditioners = Some(conditioners(random, link.rate.as_bps()));
+        PortPlan { conditioners, ..PortPlan::new(tree(), Classifier::empty()) }
+    };
+    let mut port = Port::new(config, plan(&mut random));
     let packet_ns = link.time_for(800).ceil().as_nanos();
     let (mut now, mut fates) = (Instant::ZERO, vec![0u8; CALLS as usize]);
     let mut closed: Option<(Sums, u64)> = None;
     let (mut policed, mut offered, mut conditioned, mut conditioned_bytes) = (0u64, 0u64, 0i64, 0i64);
     for call in 0..CALLS {
         now += Duration::from_nanos(random.below(2 * packet_ns));
-        let mut hear = |event: Event<'_>| match event {
-            Event::Taken(_) => {}
-            Event::Sent(meta, _) => fates[meta.frame.0 as usize] += 1,
-            Event::Dropped(meta, reason) => {
+        let mut hear = |Event { meta, kind, .. }: Event<'_>| match kind {
+            EventKind::Taken => {}
+            EventKind::Sent => fates[meta.frame.0 as usize] += 1,
+            EventKind::Dropped(reason) => {
                 fates[meta.frame.0 as usize] += 1;
                 policed += u64::from(reason == DropReason::Policed);
             }
@@ -124,9 +127,7 @@ fn run(registry: &Registry, name: &str, seed: u64) -> u64 {
                 let old = port.conditioners().expect("they were set");
                 old.visit_stats(sums);
                 *unmatched += old.unmatched();
-                let mut plan = PortPlan::new(tree(), Classifier::empty());
-                plan.conditioners = Some(conditioners(&mut random, link.rate.as_bps()));
-                port.swap(now, plan, &mut hear);
+                port.swap(now, plan(&mut random), &mut hear);
             }
             1..=20 => port.advance(now, &mut hear),
             _ => {
@@ -139,9 +140,9 @@ fn run(registry: &Registry, name: &str, seed: u64) -> u64 {
                 if call % 2 == 0 {
                     port.receive(now, len, FrameRef(call), &key, &mut hear);
                 } else {
-                    let meta = port.condition(now, len, FrameRef(call), &key);
-                    assert!((meta.leaf as usize) < port.leaves().len());
-                    port.offer(now, meta, &mut hear);
+                    let packet = port.condition(now, len, FrameRef(call), &key);
+                    assert!((packet.leaf() as usize) < port.leaves().len());
+                    port.offer(now, packet, &mut hear);
                 }
                 offered += 1;
                 conditioned += i64::from(dst_port > 0);

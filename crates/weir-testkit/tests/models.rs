@@ -3,7 +3,7 @@
 use weir_core::Random;
 use weir_core::classify::Classifier;
 use weir_core::packet::{FrameRef, Meta};
-use weir_core::port::{Event, Port, PortConfig, Refill, WireConfig};
+use weir_core::port::{Event, EventKind, Port, PortConfig, PortPlan, Refill, WireConfig};
 use weir_core::queue::{Curve, Cx, Link, Next, Params, Value};
 use weir_core::sched::{Class, Node, Registry};
 use weir_core::units::{Duration, Fraction, Instant, Rate};
@@ -26,12 +26,12 @@ fn serve(node: &Node, link: Link, wire: WireConfig, arrivals: &[Arrival]) -> Vec
     let tree = Registry::builtin().build(node, link).unwrap_or_else(|e| panic!("{}: {e}", node.discipline));
     let mut config = PortConfig::new(link, wire);
     config.capacity = 200_000;
-    let mut port = Port::new(config, tree, Classifier::empty());
+    let mut port = Port::new(config, PortPlan::new(tree, Classifier::empty()));
     let mut left = Vec::new();
-    let mut hear = |event: Event<'_>| match event {
-        Event::Sent(meta, at) => left.push((meta.frame.0 as usize, at.as_nanos())),
-        Event::Dropped(meta, reason) => panic!("packet {} died: {}", meta.frame.0, reason.name()),
-        Event::Taken(_) => {}
+    let mut hear = |Event { at, meta, kind }: Event<'_>| match kind {
+        EventKind::Sent => left.push((meta.frame.0 as usize, at.as_nanos())),
+        EventKind::Dropped(reason) => panic!("packet {} died: {}", meta.frame.0, reason.name()),
+        EventKind::Taken => {}
     };
     for (index, arrival) in arrivals.iter().enumerate() {
         let now = Instant::from_nanos(arrival.at_ns);
@@ -318,10 +318,10 @@ fn measured_shares(classes: &[ShareClass], rule: &'static str, link_bps: f64) ->
     let link = Link::new(Rate::from_bps(link_bps as u64), 0, 1_000);
     let node = cbq(classes, rule);
     let tree = Registry::builtin().build(&node, link).unwrap_or_else(|e| panic!("{e}: {node:?}"));
-    let mut port = Port::new(PortConfig::new(link, LINK), tree, Classifier::empty());
+    let mut port = Port::new(PortConfig::new(link, LINK), PortPlan::new(tree, Classifier::empty()));
     let mut bits = vec![0.0; classes.len()];
     let mut hear = |event: Event<'_>| {
-        if let Event::Sent(meta, at) = event
+        if let Event { at, meta, kind: EventKind::Sent } = event
             && at > Instant::from_millis(1_000)
         {
             let mut class = Some(meta.leaf as usize);

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 use weir_core::packet::{FragmentCache, FrameRef, Meta, dissect};
-use weir_core::port::{Event, Port};
+use weir_core::port::{Conditioned, Event, EventKind, Port};
 use weir_core::units::Instant;
 use weir_io::trace::{Content, Trace, TraceError};
 
@@ -145,10 +145,11 @@ struct Recorder<W> {
 
 impl<W: Write> Recorder<W> {
     fn record(&mut self, event: Event<'_>) {
-        let (meta, at, reason) = match event {
-            Event::Taken(_) => return,
-            Event::Sent(meta, at) => (meta, at, None),
-            Event::Dropped(meta, reason) => (meta, self.now, Some(reason)),
+        let meta = event.meta;
+        let (at, reason) = match event.kind {
+            EventKind::Taken => return,
+            EventKind::Sent => (event.at, None),
+            EventKind::Dropped(reason) => (self.now, Some(reason)),
         };
         let (index, len, ns) = (meta.frame.0, meta.len, at.as_nanos());
         let class = &mut self.summary.classes[self.label_of[index as usize] as usize];
@@ -192,26 +193,28 @@ pub fn replay(trace: &mut Trace, port: &mut Port, out: impl Write) -> Result<Sum
             port.advance(recorder.now, &mut |event| recorder.record(event));
         }
         recorder.now = record.at;
-        let mut meta = Meta::new(record.len_bytes, record.at, FrameRef(index as u32));
-        let label = match record.content {
+        let (len, frame) = (record.len_bytes, FrameRef(index as u32));
+        let (packet, label): (Conditioned, usize) = match record.content {
             Content::Class { class, dscp } => {
                 let label = labels.find(class).ok_or_else(|| ReplayError::Class {
                     packet: index,
                     found: class.to_owned(),
                     classes: labels.leaves.iter().map(|l| l.1.as_str()).collect::<Vec<_>>().join(", "),
                 })?;
+                let mut meta = Meta::new(len, record.at, frame);
                 // Without classes the trace's class is the flow.
                 let flow = label as u32 + 1;
                 (meta.flow, meta.src_hash, meta.dst_hash, meta.src_port) = (flow, flow, flow, flow as u16);
                 meta.leaf = labels.labels[label].1.unwrap_or(0);
                 meta.dscp = dscp.unwrap_or(0);
-                label
+                (meta.into(), label)
             }
             Content::Frame(bytes) => {
                 let mut read = dissect(bytes);
                 fragments.fill(&mut read);
-                meta = port.condition(record.at, meta.len, meta.frame, &read.key);
-                labels.of_leaf(port, meta.leaf)
+                let packet = port.condition(record.at, len, frame, &read.key);
+                let label = labels.of_leaf(port, packet.leaf());
+                (packet, label)
             }
         };
         for (name, _) in &labels.labels[recorder.summary.classes.len()..] {
@@ -220,7 +223,7 @@ pub fn replay(trace: &mut Trace, port: &mut Port, out: impl Write) -> Result<Sum
         recorder.label_of.push(label as u32);
         recorder.summary.packets += 1;
         recorder.summary.classes[label].offered_packets += 1;
-        port.offer(record.at, meta, &mut |e| recorder.record(e));
+        port.offer(record.at, packet, &mut |e| recorder.record(e));
         if let Some(e) = recorder.error.take() {
             return Err(ReplayError::Output(e));
         }

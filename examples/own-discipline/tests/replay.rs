@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 use weir_core::packet::{FrameRef, Meta};
-use weir_core::port::{Event, Port, PortConfig, Refill, WireConfig};
+use weir_core::port::{Event, EventKind, Port, PortConfig, Refill, WireConfig};
 use weir_core::queue::Link;
 use weir_core::sched::Registry;
 use weir_core::units::{Instant, Rate};
@@ -28,10 +28,10 @@ fn replay(conf: &str, trace: &str) -> String {
     let built = plan.interface("em0").unwrap().build(&registry, link).unwrap();
     let leaves: Vec<String> = built.tree.leaves.iter().map(|leaf| leaf.name.clone()).collect();
     let wire = WireConfig::Link { ring: 1, refill: Refill::Packet };
-    let mut port = Port::new(PortConfig::new(link, wire), built.tree, built.classifier);
+    let mut port = Port::new(PortConfig::new(link, wire), built.port_plan(link));
     let mut out = String::new();
     let mut print = |event: Event<'_>| {
-        if let Event::Sent(meta, at) = event {
+        if let Event { at, meta, kind: EventKind::Sent } = event {
             let class = &leaves[meta.leaf as usize];
             writeln!(out, "D,{},{class},{},{}", at.as_nanos(), meta.len, meta.frame.0).unwrap();
         }

@@ -77,7 +77,7 @@ pub struct Meta {
     pub leaf: u32,
     /// When the port got the packet.
     pub arrival: Instant,
-    /// When the present queue got it: sojourn times count from here.
+    /// When its queue got it: sojourn times count from here.
     pub enqueued: Instant,
     /// Hash of the 5-tuple.
     pub flow: u32,
@@ -95,10 +95,14 @@ pub struct Meta {
     pub dst_port: u16,
     /// IP protocol.
     pub protocol: u8,
-    /// DSCP, 0 to 63; written to the header at egress.
+    /// DSCP, 0 to 63; written to the header at egress, see `tos_out`.
     pub dscp: u8,
-    /// The two ECN bits (RFC 3168): 0 not ECN-capable, 1 ECT(1), 2 ECT(0), 3 CE; written at egress.
+    /// The two ECN bits (RFC 3168): 0 not ECN-capable, 1 ECT(1), 2 ECT(0), 3 CE. Always 0 where the
+    /// port's configuration does not let them mean congestion. A discipline marks a packet that
+    /// `ecn_capable` says it may mark by writing 3, and writes nothing else here.
     pub ecn: u8,
+    /// The TOS byte (IPv6: traffic class) with which the packet came.
+    pub tos_in: u8,
     /// Verdict of the meters.
     pub colour: Colour,
     /// Where the packet is.
@@ -129,6 +133,7 @@ impl Meta {
             protocol: 0,
             dscp: 0,
             ecn: 0,
+            tos_in: 0,
             colour: Colour::Green,
             state: State::Held,
             reason: 0,
@@ -137,6 +142,15 @@ impl Meta {
     /// True if the sender understands marks (ECT or CE).
     pub fn ecn_capable(&self) -> bool {
         self.ecn != 0
+    }
+    /// The TOS byte (IPv6: traffic class) with which the packet leaves: its DSCP, and its ECN bits
+    /// as they are now, or as they came where they do not mean congestion.
+    pub fn tos_out(&self) -> u8 {
+        self.dscp << 2 | if self.ecn_capable() { self.ecn & 3 } else { self.tos_in & 3 }
+    }
+    /// True if the packet was marked "congestion experienced" since it came.
+    pub fn is_marked(&self) -> bool {
+        self.ecn == 3 && self.tos_in & 3 != 3
     }
 }
 
@@ -243,6 +257,25 @@ mod tests {
         table.remove(a);
         let c = table.insert(meta(4)).unwrap();
         assert_eq!((c.index(), table.get(&c).len, table.get(&b).len, table.live()), (row, 4, 2, 2));
+    }
+
+    /// A mark and a new code point leave with the packet; bits that mean no congestion here leave
+    /// as they came, and so does what no discipline touched.
+    #[test]
+    fn the_tos_byte_that_leaves() {
+        for tos in 0..=255u8 {
+            let mut meta = Meta { tos_in: tos, dscp: tos >> 2, ..Meta::new(100, Instant::ZERO, FrameRef(0)) };
+            assert_eq!((meta.tos_out(), meta.is_marked()), (tos, false), "ECN bits are not the port's");
+            meta.ecn = tos & 3;
+            assert_eq!((meta.tos_out(), meta.is_marked()), (tos, false), "ECN bits are the port's");
+            if meta.ecn_capable() {
+                meta.ecn = 3;
+            }
+            meta.dscp = 46;
+            let ecn = if tos & 3 == 0 { 0 } else { 3 };
+            assert_eq!(meta.tos_out(), 46 << 2 | ecn);
+            assert_eq!(meta.is_marked(), tos & 3 == 1 || tos & 3 == 2);
+        }
     }
 
     #[test]

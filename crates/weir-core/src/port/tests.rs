@@ -20,7 +20,11 @@ fn fifo(limit: u64) -> Tree {
 }
 
 fn port(wire: WireConfig) -> Port {
-    Port::new(PortConfig::new(link(), wire), fifo(50), Classifier::empty())
+    open(PortConfig::new(link(), wire), fifo(50))
+}
+
+fn open(config: PortConfig, tree: Tree) -> Port {
+    Port::new(config, PortPlan::new(tree, Classifier::empty()))
 }
 
 /// Collects what left (frame, ns) and what died (frame, reason).
@@ -32,10 +36,10 @@ struct Seen {
 }
 impl Seen {
     fn host(&mut self) -> impl FnMut(Event<'_>) {
-        |event| match event {
-            Event::Taken(meta) => self.taken.push((meta.frame.0, meta.enqueued.as_nanos())),
-            Event::Sent(meta, at) => self.sent.push((meta.frame.0, at.as_nanos())),
-            Event::Dropped(meta, reason) => self.dropped.push((meta.frame.0, reason)),
+        |Event { at, meta, kind }| match kind {
+            EventKind::Taken => self.taken.push((meta.frame.0, at.as_nanos())),
+            EventKind::Sent => self.sent.push((meta.frame.0, at.as_nanos())),
+            EventKind::Dropped(reason) => self.dropped.push((meta.frame.0, reason)),
         }
     }
 }
@@ -50,6 +54,61 @@ fn drain(port: &mut Port, seen: &mut Seen) {
     while port.next_event() != Instant::NEVER {
         port.advance(port.next_event(), &mut seen.host());
     }
+}
+
+/// A plan opens a port as it would exchange another one's: link, regulator and all.
+#[test]
+fn a_plan_means_the_same_at_the_start_and_in_a_swap() {
+    let plan = |kbps: u64| {
+        let link = Link::new(Rate::from_bps(kbps * 1_000), 24, 1500);
+        let regulated = Some((link, WireConfig::Regulator { depth_bytes: 2_000 }));
+        PortPlan { regulated, ..PortPlan::fifo(50) }
+    };
+    let first = WireConfig::Regulator { depth_bytes: 2_000 };
+    let mut opened = Port::new(PortConfig::new(link(), first), plan(400));
+    let mut swapped = Port::new(PortConfig::new(link(), first), PortPlan::fifo(50));
+    swapped.swap(Instant::ZERO, plan(400), &mut |_| panic!("no packet was offered"));
+    assert_eq!((opened.link().overhead, opened.leaves()[0].name.as_str()), (24, "all"));
+    let mut seen = [Seen::default(), Seen::default()];
+    for (port, seen) in [&mut opened, &mut swapped].into_iter().zip(&mut seen) {
+        for frame in 0..10 {
+            port.offer(at(0), packet(frame, 1000), &mut seen.host());
+        }
+        drain(port, seen);
+    }
+    assert_eq!(seen[0].sent, seen[1].sent);
+    // The bucket holds one packet; each further one waits for 1024 bytes at 50 bytes a millisecond.
+    assert_eq!((seen[0].sent[0], seen[0].sent.len()), ((0, 0), 10));
+    assert_eq!(seen[0].sent[9].1 / 1_000_000, (10 * 1024 - 2000) / 50);
+    // An emulated link is the host's, whatever the plan says.
+    let emulated = WireConfig::Link { ring: 1, refill: Refill::Packet };
+    let port = Port::new(PortConfig::new(link(), emulated), plan(400));
+    assert_eq!((port.link().rate, port.link().overhead), (Rate::from_bps(MBPS_10), 0));
+}
+
+/// Each event says when it happened, and leaves arrival and queueing time as they were.
+#[test]
+fn events_carry_their_time() {
+    let config = PortConfig::new(link(), WireConfig::Link { ring: 1, refill: Refill::Packet });
+    let (mut port, mut told) = (open(config, fifo(2)), vec::Vec::new());
+    let mut hear = |Event { at, meta, kind }: Event<'_>| {
+        assert_eq!(meta.enqueued, meta.arrival);
+        told.push((meta.frame.0, kind, meta.arrival.as_nanos() / 1000, at.as_nanos() / 1000));
+    };
+    for frame in 0..4u32 {
+        port.offer(at(100 * u64::from(frame)), packet(frame, 1500), &mut hear);
+    }
+    port.flush(at(1_350), DropReason::Flush, &mut hear);
+    drop(port);
+    use EventKind::{Dropped, Sent, Taken};
+    let expected = [
+        (0, Taken, 0, 0),
+        (3, Dropped(DropReason::Tail), 300, 300),
+        (0, Sent, 0, 1_200),
+        (1, Taken, 100, 1_200),
+        (2, Dropped(DropReason::Flush), 200, 1_350),
+    ];
+    assert_eq!(told, expected);
 }
 
 /// A 1500-byte packet lasts 1200 us at 10 Mbit/s; packets follow each other without a gap.
@@ -71,7 +130,7 @@ fn a_link_sends_back_to_back() {
 #[test]
 fn arrivals_come_before_completions() {
     let config = PortConfig::new(link(), WireConfig::Link { ring: 1, refill: Refill::Packet });
-    let (mut port, mut seen) = (Port::new(config, fifo(1), Classifier::empty()), Seen::default());
+    let (mut port, mut seen) = (open(config, fifo(1)), Seen::default());
     for frame in 0..2 {
         port.offer(at(0), packet(frame, 1500), &mut seen.host());
     }
@@ -150,11 +209,7 @@ fn every(period_us: u64, tick_ms: u64, packet_events: bool) -> Port {
         next: Instant::ZERO,
     };
     let leaves = vec![LeafInfo { name: "all".to_string(), terminal: true }];
-    Port::new(
-        config,
-        Tree { discipline: Box::new(every), leaves, default_leaf: Some(0) },
-        Classifier::empty(),
-    )
+    open(config, Tree { discipline: Box::new(every), leaves, default_leaf: Some(0) })
 }
 
 /// A time that never comes is a breach of law 2: nothing would wake the port again.
@@ -274,7 +329,7 @@ impl Discipline for Two {
 #[test]
 fn a13_a_swap_loses_nothing() {
     let config = PortConfig::new(link(), WireConfig::Link { ring: 2, refill: Refill::Packet });
-    let mut port = Port::new(config, two_classes(["a", "b"]), Classifier::empty());
+    let mut port = open(config, two_classes(["a", "b"]));
     let mut seen = Seen::default();
     for frame in 0..8 {
         let mut meta = packet(frame, 1000);
@@ -296,7 +351,7 @@ fn a13_a_swap_loses_nothing() {
 #[test]
 fn a02_a_broken_discipline_becomes_a_fifo() {
     let config = PortConfig::new(link(), WireConfig::Link { ring: 1, refill: Refill::Packet });
-    let mut port = Port::new(config, two_classes(["a", "b"]), Classifier::empty());
+    let mut port = open(config, two_classes(["a", "b"]));
     let mut seen = Seen::default();
     for frame in 0..8 {
         let mut meta = packet(frame, 1000);
@@ -319,7 +374,7 @@ fn a02_a_broken_discipline_becomes_a_fifo() {
 fn a_full_table_drops_with_nobuf() {
     let mut config = PortConfig::new(link(), WireConfig::Link { ring: 1, refill: Refill::Packet });
     config.capacity = 3;
-    let (mut port, mut seen) = (Port::new(config, fifo(50), Classifier::empty()), Seen::default());
+    let (mut port, mut seen) = (open(config, fifo(50)), Seen::default());
     for frame in 0..5 {
         port.offer(at(0), packet(frame, 1500), &mut seen.host());
     }
@@ -364,9 +419,8 @@ mod conditioned {
     fn port_of_two(conditioners: Option<Conditioners>) -> Port {
         let config = PortConfig::new(link(), WireConfig::Open);
         let by_mark = Filter::new(Family::V4, 1, 1).dscp(Dscp::EF);
-        let mut port = Port::new(config, two_classes(["a", "b"]), Classifier::compile([by_mark]));
-        port.set_conditioners(conditioners);
-        port
+        let plan = PortPlan::new(two_classes(["a", "b"]), Classifier::compile([by_mark]));
+        Port::new(config, PortPlan { conditioners, ..plan })
     }
 
     /// The class filters see the mark; the ECN bits stay.
@@ -375,9 +429,9 @@ mod conditioned {
         for (conditioners, leaf, dscp) in [(Some(edge()), 1, 46), (None, 0, 10)] {
             let mut port = port_of_two(conditioners);
             let meta = port.condition(Instant::ZERO, 100, FrameRef(0), &key(1, 10 << 2 | 2));
-            assert_eq!((meta.leaf, meta.dscp, meta.ecn), (leaf, dscp, 2));
+            assert_eq!((meta.leaf(), meta.meta().dscp, meta.meta().ecn), (leaf, dscp, 2));
             let other = port.condition(Instant::ZERO, 100, FrameRef(0), &key(2, 0));
-            assert_eq!((other.leaf, other.dscp), (0, 0), "what no filter matches is left alone");
+            assert_eq!((other.leaf(), other.meta().dscp), (0, 0), "what no filter matches is left alone");
         }
     }
 
@@ -386,16 +440,16 @@ mod conditioned {
         let mut port = port_of_two(Some(edge()));
         let (mut sent, mut policed, mut refused) = (0, 0, 0);
         for n in 0..20 {
-            let mut hear = |event: Event<'_>| match event {
-                Event::Sent(meta, _) => {
+            let mut hear = |Event { meta, kind, .. }: Event<'_>| match kind {
+                EventKind::Sent => {
                     assert_eq!((meta.dscp, meta.leaf), (46, 1));
                     sent += 1;
                 }
-                Event::Dropped(meta, reason) => {
+                EventKind::Dropped(reason) => {
                     assert_eq!((reason, meta.frame.0), (DropReason::Policed, n));
                     policed += 1;
                 }
-                Event::Taken(_) => {}
+                EventKind::Taken => {}
             };
             let at = Instant::from_millis(u64::from(n) * 10);
             let verdict = port.receive(at, 100, FrameRef(n), &key(1, 0), &mut hear);

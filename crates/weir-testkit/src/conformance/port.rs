@@ -9,7 +9,7 @@ use crate::generate::{Below, Generator};
 use weir_core::Random;
 use weir_core::classify::Classifier;
 use weir_core::packet::{FrameRef, Meta};
-use weir_core::port::{Event, Port, PortConfig, PortPlan, Refill, WireConfig};
+use weir_core::port::{Event, EventKind, Port, PortConfig, PortPlan, Refill, WireConfig};
 use weir_core::queue::{DropReason, Link, ParamError, Verdict};
 use weir_core::sched::{Node, Registry, Tree};
 use weir_core::units::{Duration, Instant};
@@ -30,18 +30,24 @@ struct Host {
     offered: u64,
     sent: u64,
     dropped: u64,
+    /// The time of the last event.
+    heard: Instant,
     wrong: Option<String>,
 }
 
 impl Host {
-    fn hear(&mut self, event: Event<'_>) {
-        match event {
-            Event::Taken(meta) => self.leaves_the_tree(meta),
-            Event::Sent(meta, _) => {
+    fn hear(&mut self, Event { at, meta, kind }: Event<'_>) {
+        if at < self.heard {
+            self.wrong.get_or_insert(format!("an event of {at} came after one of {}", self.heard));
+        }
+        self.heard = at;
+        match kind {
+            EventKind::Taken => self.leaves_the_tree(meta),
+            EventKind::Sent => {
                 self.sent += 1;
                 self.ends(meta, "sent");
             }
-            Event::Dropped(meta, reason) => {
+            EventKind::Dropped(reason) => {
                 self.dropped += 1;
                 self.ends(meta, reason.name());
             }
@@ -123,7 +129,7 @@ impl<'a> Bay<'a> {
             generator,
             random,
             host: Host::default(),
-            port: Port::new(config, tree, Classifier::empty()),
+            port: Port::new(config, PortPlan::new(tree, Classifier::empty())),
             now: Instant::ZERO,
             wanted,
             leaf,

@@ -111,10 +111,8 @@ pub fn replay(
         seed: conditions.seed,
         tick: Duration::ZERO,
         packet_events: true,
-        ecn: built.ecn,
     };
-    let mut port = Port::new(config, built.tree, built.classifier);
-    port.set_conditioners(built.conditioners);
+    let mut port = Port::new(config, built.port_plan(config.link));
     let output: Box<dyn Write> = match out {
         Some(path) => Box::new(
             std::fs::File::create(path).map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?,

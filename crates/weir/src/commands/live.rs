@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weir_conf::plan::Attach;
 use weir_core::classify::Classifier;
-use weir_core::port::{Port, PortConfig, WireConfig};
+use weir_core::port::{Port, PortConfig, PortPlan, WireConfig};
 use weir_core::sched::{Node, Registry};
 use weir_engine::control::{ClassState, Snapshot};
-use weir_engine::direction::{Delay, Managed};
+use weir_engine::direction::Delay;
 use weir_engine::up::{Setup, Side, up as bring_up};
 use weir_engine::worker::Pace;
 use weir_io::PoolSize;
@@ -39,7 +39,7 @@ pub fn up(registry: &Registry, conf: &Path, socket: &Path) -> Done {
             }
             _ => None,
         };
-        Ok(Side { interface: name.to_owned(), managed, delay: Delay::default() })
+        Ok(Side { interface: name.to_owned(), port: managed, delay: Delay::default() })
     };
     let setup = Setup {
         left: side(&left, &right)?,
@@ -108,32 +108,24 @@ fn seed() -> Result<u64, Failure> {
     weir_io::sys::random_seed().map_err(|e| Failure::failed(format!("a random seed: {e}")))
 }
 
-fn managed(plan: &weir_conf::Plan, name: &str, registry: &Registry) -> Result<Managed, Failure> {
+fn managed(plan: &weir_conf::Plan, name: &str, registry: &Registry) -> Result<Port, Failure> {
     let view = plan.interface(name).map_err(Failure::usage)?;
     let link = view.link(longest_frame(name)?);
     let (built, link) = super::conf::build(plan, name, registry, Some(link))?;
-    let wire = match built.regulator {
-        Some(regulator) => WireConfig::Regulator { depth_bytes: regulator.depth_bytes },
-        None => WireConfig::Open,
-    };
-    let mut config = PortConfig::new(link, wire);
-    config.ecn = built.ecn;
-    config.seed = seed()?;
-    let mut port = Port::new(config, built.tree, built.classifier);
-    port.set_conditioners(built.conditioners);
-    Ok(Managed { port, ecn: built.ecn })
+    let config = PortConfig { seed: seed()?, ..PortConfig::new(link, WireConfig::Open) };
+    Ok(Port::new(config, built.port_plan(link)))
 }
 
 /// An egress without a discipline, for what comes in by `entrance`.
-fn conditioned(plan: &weir_conf::Plan, entrance: &str, registry: &Registry) -> Result<Managed, Failure> {
+fn conditioned(plan: &weir_conf::Plan, entrance: &str, registry: &Registry) -> Result<Port, Failure> {
     let view = plan.interface(entrance).map_err(Failure::usage)?;
     let link = view.link(longest_frame(entrance)?);
     let plain = Node { discipline: "fifoq".into(), ..Node::default() };
     let tree = registry.build(&plain, link).map_err(Failure::usage)?;
+    let conditioners = view.conditioners().map_err(Failure::usage)?;
+    let plan = PortPlan { conditioners, ..PortPlan::new(tree, Classifier::empty()) };
     let config = PortConfig { seed: seed()?, ..PortConfig::new(link, WireConfig::Open) };
-    let mut port = Port::new(config, tree, Classifier::empty());
-    port.set_conditioners(view.conditioners().map_err(Failure::usage)?);
-    Ok(Managed { port, ecn: true })
+    Ok(Port::new(config, plan))
 }
 
 /// `weir stats`.

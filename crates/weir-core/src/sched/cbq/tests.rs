@@ -5,7 +5,7 @@ use super::link_sharing::NONE;
 use super::{Cbq, Options};
 use crate::classify::Classifier;
 use crate::packet::{FrameRef, Meta};
-use crate::port::{Event, Port, PortConfig, Refill, WireConfig};
+use crate::port::{Event, EventKind, Port, PortConfig, PortPlan, Refill, WireConfig};
 use crate::queue::{Child, Cx, Discipline, DropReason, Leaf, Link, Next, Params, Routes, Value, Visit};
 use crate::sched::{Class, Node, Registry};
 use crate::units::{Duration, Fraction, Instant, Rate};
@@ -44,7 +44,7 @@ fn ticking_port(link: Link, params: Params, classes: Vec<Class>, tick: Duration)
     let wire = WireConfig::Link { ring: 1, refill: Refill::Packet };
     let mut config = PortConfig::new(link, wire);
     (config.tick, config.packet_events) = (tick, tick.is_zero());
-    Port::new(config, tree, Classifier::default())
+    Port::new(config, PortPlan::new(tree, Classifier::default()))
 }
 
 /// A source that always has `depth` packets in the queue of `leaf`, of these sizes in turn.
@@ -87,7 +87,7 @@ fn saturate(port: &mut Port, sources: &mut [Source], from: u64, until: u64) -> V
         }
         let known = sent.len();
         port.advance(now, &mut |event: Event<'_>| {
-            if let Event::Sent(row, at) = event {
+            if let Event { at, meta: row, kind: EventKind::Sent } = event {
                 sent.push((at.as_nanos(), row.leaf, row.len));
             }
         });
@@ -95,7 +95,7 @@ fn saturate(port: &mut Port, sources: &mut [Source], from: u64, until: u64) -> V
             if let Some(s) = sources.iter_mut().find(|s| s.leaf == sent[n].1) {
                 let packet = s.packet(now);
                 port.offer(now, packet, &mut |event: Event<'_>| {
-                    if let Event::Sent(row, at) = event {
+                    if let Event { at, meta: row, kind: EventKind::Sent } = event {
                         sent.push((at.as_nanos(), row.leaf, row.len));
                     }
                 });
@@ -206,7 +206,7 @@ fn a08_a_suspended_class_is_flushed_whole() {
     let backlog = port.backlog().packets;
     let mut flushed = 0;
     port.flush(Instant::from_nanos(SECOND / 10), DropReason::Flush, &mut |event| {
-        flushed += u64::from(matches!(event, Event::Dropped(_, DropReason::Flush)));
+        flushed += u64::from(event.kind == EventKind::Dropped(DropReason::Flush));
     });
     assert!(backlog > 0 && flushed == backlog, "{flushed} of {backlog}");
     port.advance(Instant::from_nanos(SECOND), &mut |_| {});
