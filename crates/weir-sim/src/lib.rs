@@ -21,6 +21,7 @@ pub mod link;
 mod managed;
 mod network;
 pub mod packet;
+pub mod replay;
 pub mod rng;
 pub mod source;
 pub mod tcp;

@@ -25,7 +25,6 @@ mod out;
 mod bench;
 mod commands;
 mod experiment;
-mod replay;
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;

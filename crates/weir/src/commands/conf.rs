@@ -1,7 +1,6 @@
 //! Commands about one interface of an altq.conf: `replay` and `explain`.
 
 use super::{Done, Failure, print_json, print_table, table};
-use crate::replay;
 use serde_json::json;
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,7 +11,8 @@ use weir_core::port::{Port, PortConfig, Refill, WireConfig};
 use weir_core::queue::Link;
 use weir_core::sched::Registry;
 use weir_core::units::{Duration, Rate};
-use weir_io::trace::Trace;
+use weir_io::trace::{self, Trace, TraceError};
+use weir_sim::replay::{Content, Record, Recording, ReplayError};
 
 /// Packets that a replay may hold: the queue limits of the configuration count, not this.
 const CAPACITY: u32 = 1 << 20;
@@ -74,6 +74,23 @@ fn seed(text: &str) -> Result<u64, String> {
     read.map_err(|_| format!("expected 0 to {}, or 0x and up to 16 hexadecimal digits", u64::MAX))
 }
 
+/// A file as the replay reads it.
+struct Recorded(Trace);
+
+impl Recording for Recorded {
+    type Error = TraceError;
+    fn next(&mut self) -> Result<Option<Record<'_>>, TraceError> {
+        let record = self.0.next()?.map(|trace::Record { at, len_bytes, content }| {
+            let content = match content {
+                trace::Content::Frame(bytes) => Content::Frame(bytes),
+                trace::Content::Class { class, dscp } => Content::Class { class, dscp },
+            };
+            Record { at, len_bytes, content }
+        });
+        Ok(record)
+    }
+}
+
 /// `weir replay`.
 pub fn replay(
     registry: &Registry,
@@ -88,10 +105,10 @@ pub fn replay(
     let plan = read(conf, registry)?;
     let view = plan.interface(interface).map_err(Failure::usage)?;
     let in_trace = |e: &dyn std::fmt::Display| Failure::usage(format!("{}: {e}", trace.display()));
-    let mut packets = Trace::open(trace).map_err(|e| in_trace(&e))?;
+    let mut packets = Recorded(Trace::open(trace).map_err(|e| in_trace(&e))?);
     let given = match &conditions.rate {
         Some(text) => Some(weir_text::BitRate::parse(text).map_err(Failure::usage)?.as_bps()),
-        None => packets.rate().map(Rate::as_bps),
+        None => packets.0.rate().map(Rate::as_bps),
     };
     let wire = given.map_or_else(|| view.rate(), Rate::from_bps);
     if wire < LEAST_WIRE {
@@ -121,17 +138,17 @@ pub fn replay(
         None => Box::new(io::stdout().lock()),
     };
     let output = io::BufWriter::with_capacity(1 << 16, output);
-    let summary = replay::replay(&mut packets, &mut port, output).map_err(|e| match e {
-        replay::ReplayError::Output(e) if e.kind() == io::ErrorKind::BrokenPipe => {
+    let summary = weir_sim::replay::replay(&mut packets, &mut port, output).map_err(|e| match e {
+        ReplayError::Output(e) if e.kind() == io::ErrorKind::BrokenPipe => {
             Failure { code: 0, message: String::new() }
         }
-        replay::ReplayError::Output(_) => Failure::failed(e),
+        ReplayError::Output(_) => Failure::failed(e),
         _ => in_trace(&e),
     })?;
-    if packets.set_right() > 0 {
+    if packets.0.set_right() > 0 {
         eprintln!(
             "weir: {} packets were recorded before the one above them; each was given its time",
-            packets.set_right()
+            packets.0.set_right()
         );
     }
     if let Some(broken) = port.is_broken() {

@@ -1,16 +1,51 @@
-//! `weir replay`: what a configuration does to recorded packets.
+//! Replay: what a configuration does to recorded packets.
 //!
 //! One packet at a time on a wire of the trace's rate, no device ring, until the queue is empty.
 //! Output, one line per packet in the order of the events: `D,time_ns,class,size,index` when its
-//! last bit leaves (rounded down), `X,time_ns,class,size,index,reason` when it dies; `index`
-//! counts the input's packets from 0.
+//! last bit leaves (rounded down), `X,time_ns,class,size,index,reason` when it is dropped (rounded
+//! up); `index` counts the input's packets from 0.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
 use weir_core::packet::{FragmentCache, FrameRef, Meta, dissect};
 use weir_core::port::{Conditioned, Event, EventKind, Port};
 use weir_core::units::Instant;
-use weir_io::trace::{Content, Trace, TraceError};
+
+/// One recorded packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Record<'a> {
+    /// When it arrived; not before the one before it.
+    pub at: Instant,
+    /// Length in bytes, layer-2 header included, even where less was captured.
+    pub len_bytes: u32,
+    /// What is known of it.
+    pub content: Content<'a>,
+}
+
+/// What a recording says of a packet besides time and length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Content<'a> {
+    /// The captured bytes, an Ethernet frame from its first byte on, perhaps cut short.
+    Frame(&'a [u8]),
+    /// Its class, and its DSCP where the recording has it.
+    Class {
+        /// A class's name, or its index from 1.
+        class: &'a str,
+        /// Differentiated services code point, 0 to 63.
+        dscp: Option<u8>,
+    },
+}
+
+/// Packets in order of time, from wherever they were recorded.
+pub trait Recording {
+    /// Why the next packet cannot be read.
+    type Error;
+    /// The next packet, or `None` at the end.
+    ///
+    /// # Errors
+    /// A recording that is damaged.
+    fn next(&mut self) -> Result<Option<Record<'_>>, Self::Error>;
+}
 
 /// What happened, in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -19,7 +54,7 @@ pub struct Summary {
     pub packets: u64,
     /// Packets that left.
     pub sent: u64,
-    /// Packets that died.
+    /// Packets that were dropped.
     pub dropped: u64,
     /// When the last packet left, ns.
     pub end_ns: u64,
@@ -38,7 +73,7 @@ pub struct ClassSummary {
     pub sent_packets: u64,
     /// Bytes that left.
     pub sent_bytes: u64,
-    /// Packets that died.
+    /// Packets that were dropped.
     pub dropped_packets: u64,
     /// Longest time from arrival to the last bit's leaving, ns.
     pub delay_max_ns: u64,
@@ -48,9 +83,9 @@ pub struct ClassSummary {
 
 /// Why a replay stopped.
 #[derive(Debug)]
-pub enum ReplayError {
+pub enum ReplayError<E> {
     /// The trace could not be read.
-    Trace(TraceError),
+    Trace(E),
     /// The output could not be written.
     Output(io::Error),
     /// Time ended before these packets left.
@@ -66,7 +101,7 @@ pub enum ReplayError {
     },
 }
 
-impl std::fmt::Display for ReplayError {
+impl<E: std::fmt::Display> std::fmt::Display for ReplayError<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             ReplayError::Trace(e) => write!(f, "{e}"),
@@ -82,11 +117,7 @@ impl std::fmt::Display for ReplayError {
         }
     }
 }
-impl From<TraceError> for ReplayError {
-    fn from(e: TraceError) -> Self {
-        ReplayError::Trace(e)
-    }
-}
+impl<E: std::fmt::Debug + std::fmt::Display> std::error::Error for ReplayError<E> {}
 
 /// Where the packets of a class of the trace go.
 struct Labels {
@@ -134,16 +165,17 @@ impl Labels {
 }
 
 /// Writes the lines and keeps the sums.
-struct Recorder<W> {
+struct Writer<W> {
     out: W,
     /// Label of every packet, by index.
     label_of: Vec<u32>,
     summary: Summary,
     error: Option<io::Error>,
+    /// The time of the call to the port: lines of drops have it.
     now: Instant,
 }
 
-impl<W: Write> Recorder<W> {
+impl<W: Write> Writer<W> {
     fn record(&mut self, event: Event<'_>) {
         let meta = event.meta;
         let (at, reason) = match event.kind {
@@ -180,19 +212,23 @@ impl<W: Write> Recorder<W> {
 ///
 /// # Errors
 /// A damaged trace, a class that the configuration does not have, a full disk.
-pub fn replay(trace: &mut Trace, port: &mut Port, out: impl Write) -> Result<Summary, ReplayError> {
+pub fn replay<R: Recording>(
+    trace: &mut R,
+    port: &mut Port,
+    out: impl Write,
+) -> Result<Summary, ReplayError<R::Error>> {
     let mut labels = Labels::new(port);
     let mut fragments = FragmentCache::new();
-    let mut recorder =
-        Recorder { out, label_of: Vec::new(), summary: Summary::default(), error: None, now: Instant::ZERO };
-    while let Some(record) = trace.next()? {
-        let index = recorder.summary.packets;
+    let mut writer =
+        Writer { out, label_of: Vec::new(), summary: Summary::default(), error: None, now: Instant::ZERO };
+    while let Some(record) = trace.next().map_err(ReplayError::Trace)? {
+        let index = writer.summary.packets;
         // Completions before this arrival first, each at its own time.
         while port.next_event() < record.at {
-            recorder.now = port.next_event();
-            port.advance(recorder.now, &mut |event| recorder.record(event));
+            writer.now = port.next_event();
+            port.advance(writer.now, &mut |event| writer.record(event));
         }
-        recorder.now = record.at;
+        writer.now = record.at;
         let (len, frame) = (record.len_bytes, FrameRef(index as u32));
         let (packet, label): (Conditioned, usize) = match record.content {
             Content::Class { class, dscp } => {
@@ -217,28 +253,83 @@ pub fn replay(trace: &mut Trace, port: &mut Port, out: impl Write) -> Result<Sum
                 (packet, label)
             }
         };
-        for (name, _) in &labels.labels[recorder.summary.classes.len()..] {
-            recorder.summary.classes.push(ClassSummary { class: name.clone(), ..ClassSummary::default() });
+        for (name, _) in &labels.labels[writer.summary.classes.len()..] {
+            writer.summary.classes.push(ClassSummary { class: name.clone(), ..ClassSummary::default() });
         }
-        recorder.label_of.push(label as u32);
-        recorder.summary.packets += 1;
-        recorder.summary.classes[label].offered_packets += 1;
-        port.offer(record.at, packet, &mut |e| recorder.record(e));
-        if let Some(e) = recorder.error.take() {
+        writer.label_of.push(label as u32);
+        writer.summary.packets += 1;
+        writer.summary.classes[label].offered_packets += 1;
+        port.offer(record.at, packet, &mut |e| writer.record(e));
+        if let Some(e) = writer.error.take() {
             return Err(ReplayError::Output(e));
         }
     }
     while port.next_event() != Instant::NEVER {
-        recorder.now = port.next_event();
-        port.advance(recorder.now, &mut |event| recorder.record(event));
+        writer.now = port.next_event();
+        port.advance(writer.now, &mut |event| writer.record(event));
     }
-    recorder.out.flush().map_err(ReplayError::Output)?;
-    if let Some(e) = recorder.error {
+    writer.out.flush().map_err(ReplayError::Output)?;
+    if let Some(e) = writer.error {
         return Err(ReplayError::Output(e));
     }
-    let summary = recorder.summary;
+    let summary = writer.summary;
     match summary.packets - summary.sent - summary.dropped {
         0 => Ok(summary),
         left => Err(ReplayError::Endless(left)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_core::port::{PortConfig, PortPlan, Refill, WireConfig};
+    use weir_core::queue::Link;
+    use weir_core::units::Rate;
+
+    /// Packets of 1000 bytes at these microseconds; the recording breaks after the last.
+    struct Times(Vec<u64>, bool);
+    impl Recording for Times {
+        type Error = &'static str;
+        fn next(&mut self) -> Result<Option<Record<'_>>, &'static str> {
+            let Some(us) = (!self.0.is_empty()).then(|| self.0.remove(0)) else {
+                return if self.1 { Err("torn off") } else { Ok(None) };
+            };
+            let content = Content::Class { class: "voice", dscp: None };
+            Ok(Some(Record { at: Instant::from_micros(us), len_bytes: 1_000, content }))
+        }
+    }
+
+    /// 8 Mbit/s, a packet a millisecond; room for one packet behind the one on the wire.
+    fn port() -> Port {
+        let link = Link::new(Rate::from_mbps(8), 0, 1_514);
+        let wire = WireConfig::Link { ring: 1, refill: Refill::Packet };
+        Port::new(PortConfig::new(link, wire), PortPlan::fifo(1))
+    }
+
+    #[test]
+    fn lines_and_sums() {
+        let mut out = Vec::new();
+        let times = Times(vec![0, 100, 200, 1_500], false);
+        let summary = replay(&mut { times }, &mut port(), &mut out).unwrap();
+        let expected = "X,200000,voice,1000,2,tail\nD,1000000,voice,1000,0\n\
+                        D,2000000,voice,1000,1\nD,3000000,voice,1000,3\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+        let class = ClassSummary {
+            class: "voice".into(),
+            offered_packets: 4,
+            sent_packets: 3,
+            sent_bytes: 3_000,
+            dropped_packets: 1,
+            delay_max_ns: 1_900_000,
+            delay_sum_ns: 1_000_000 + 1_900_000 + 1_500_000,
+        };
+        let classes = vec![class];
+        assert_eq!(summary, Summary { packets: 4, sent: 3, dropped: 1, end_ns: 3_000_000, classes });
+    }
+
+    #[test]
+    fn a_damaged_recording_says_why() {
+        let error = replay(&mut Times(vec![0], true), &mut port(), &mut Vec::new()).unwrap_err();
+        assert_eq!(error.to_string(), "torn off");
     }
 }
