@@ -9,6 +9,8 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+/// A discipline's file says `weir_core::` inside Weir as it does in a crate of its own.
+extern crate self as weir_core;
 #[cfg(test)]
 extern crate std;
 

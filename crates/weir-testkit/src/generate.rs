@@ -69,6 +69,38 @@ impl<'a> Generator<'a> {
             attempt += 1;
         }
     }
+    /// PRIQ over three classes that have the AQM `name`, each tuned at random.
+    ///
+    /// # Errors
+    /// A name that no class can ask for; the last refusal, if every attempt is refused.
+    pub fn with_aqm(&mut self, name: &str) -> Result<Node, ParamError> {
+        const ATTEMPTS: u32 = 400;
+        let aqm = self.registry.find_aqm(name).filter(|aqm| aqm.is_for_classes()).copied();
+        let aqm = aqm.ok_or_else(|| ParamError::new("", "aqm", name, "an AQM that a class can ask for"))?;
+        let words: Vec<&ParamSpec> = aqm.class_params().filter(|p| !aqm.asks(p.name)).collect();
+        let hints: Vec<&ParamSpec> =
+            aqm.class_params().filter(|p| p.name != name && aqm.asks(p.name)).collect();
+        let mut last = None;
+        for _ in 0..ATTEMPTS {
+            let mut node = Node { discipline: "priq".into(), ..Node::default() };
+            for index in 0..3 {
+                let mut params = Params::new().with("priority", Value::Count(index));
+                params.set(aqm.name, Value::Flag);
+                params.set("qlimit", Value::Count(1 + self.random.below(64)));
+                for spec in words.iter().chain(&hints) {
+                    if self.random.below(4) == 0 {
+                        params.set(spec.name, self.value(spec, self.link.rate));
+                    }
+                }
+                node.classes.push(Class { name: format!("c{index}"), params, ..Class::default() });
+            }
+            match self.registry.build(&node, self.link) {
+                Ok(_) => return Ok(node),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| ParamError::new("", "aqm", name, "a configuration")))
+    }
     /// What it draws from.
     pub fn registry(&self) -> &'a Registry {
         self.registry

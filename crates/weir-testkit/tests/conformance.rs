@@ -49,6 +49,19 @@ fn every_discipline_keeps_the_laws() {
     }
 }
 
+/// Every AQM of the registry as the queue of a class.
+#[test]
+fn every_aqm_keeps_the_laws() {
+    let registry = Registry::builtin();
+    let for_classes: Vec<&str> =
+        registry.aqms().filter(|aqm| aqm.is_for_classes()).map(|aqm| aqm.name).collect();
+    assert!(for_classes.len() >= 4, "{for_classes:?}");
+    for name in for_classes {
+        let seen = passed(conformance::aqm(&registry, name, seed(), calls(40_000)));
+        assert!(seen.sent > 2_000 && seen.dropped > 200, "{name}: too little happened: {seen:?}");
+    }
+}
+
 #[test]
 fn every_pair_keeps_the_laws() {
     let registry = Registry::builtin();

@@ -6,6 +6,11 @@
 //! Guarantees: work conserving (the conformance suite); no share is promised.
 //! Parameters: class `default`, `qlimit` (packets, 50).
 
+extern crate alloc;
+
+pub mod choke;
+pub mod edf;
+
 use weir_core::packet::PacketId;
 use weir_core::queue::{
     Backlog, Broken, Child, Cx, Discipline, DropReason, Head, Kind, Next, ParamError, ParamSpec, Params,
@@ -45,7 +50,12 @@ struct LongestFirst {
 
 impl Discipline for LongestFirst {
     fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
-        let class = self.routes.child(cx.packets.get(&id).leaf).unwrap_or(0);
+        // The port sends only what lies below. Were it not so, nobody would own the packet.
+        let Some(class) = self.routes.child(cx.packets.get(&id).leaf) else {
+            cx.broken("lqf", "a packet came for a leaf that is not below");
+            cx.drop(id, DropReason::Reconfigure);
+            return Verdict::Dropped;
+        };
         self.classes[class].1.enqueue(cx, id)
     }
     fn dequeue(&mut self, cx: &mut Cx) -> Next {
@@ -88,7 +98,8 @@ impl Discipline for LongestFirst {
         self.classes.iter().try_for_each(|(_, queue)| queue.check(cx))
     }
     fn on_sent(&mut self, cx: &mut Cx, id: &PacketId, at: Instant) {
-        let class = self.routes.child(cx.packets.get(id).leaf).unwrap_or(0);
-        self.classes[class].1.on_sent(cx, id, at);
+        if let Some(class) = self.routes.child(cx.packets.get(id).leaf) {
+            self.classes[class].1.on_sent(cx, id, at);
+        }
     }
 }

@@ -28,8 +28,7 @@ disciplines! {
 mod flows;
 mod longest;
 mod registry;
-#[cfg(test)]
-pub(crate) mod testing;
+pub mod testing;
 mod tournament;
 
 use crate::aqm::AqmEntry;
@@ -37,6 +36,10 @@ pub use crate::queue::Alias;
 pub use cbq::Cbq;
 pub use fifo::Fifo;
 pub use registry::{Build, Builder, Class, Classes, Entry, LeafInfo, Node, Registry, Tree};
+
+/// The example files of the book go into this folder as they are.
+#[cfg(test)]
+mod examples;
 
 impl Registry {
     /// Weir's own.

@@ -1,21 +1,44 @@
-//! What tests of disciplines share: a discipline with its context, and a link that serves it.
+//! For tests of disciplines and AQMs: a tree with its context, driven by hand.
+//!
+//! [`Bench`] offers packets one by one, serves one when it is told to, and collects what is dropped;
+//! time is what the test sets. A failed check panics, as tests want it.
+//!
+//! ```
+//! use weir_core::queue::Value;
+//! use weir_core::sched::testing::{Bench, class, node};
+//!
+//! let mut priq = node("priq", &[]);
+//! priq.classes.push(class("low", &[("default", Value::Flag)]));
+//! priq.classes.push(class("high", &[("priority", Value::Count(1))]));
+//! let mut bench = Bench::new(&priq, 1);
+//! bench.offer(1000, |packet| packet.leaf = 0);
+//! bench.offer(200, |packet| packet.leaf = 1);
+//! assert_eq!(bench.serve().map(|packet| packet.len), Some(200));
+//! bench.check();
+//! ```
 
 use super::{Class, Node, Registry, Tree};
 use crate::packet::{FrameRef, Meta};
 use crate::queue::{Cx, Discipline, DropReason, Link, Next, Params, Value, Verdict, Visit};
 use crate::units::{Instant, Rate};
-use std::vec::Vec;
+use alloc::vec::Vec;
 
 /// A tree of disciplines, driven by hand.
-pub(crate) struct Bench {
+pub struct Bench {
+    /// Its context: `cx.now` is the time of the next call.
     pub cx: Cx,
+    /// The tree.
     pub tree: Tree,
     offered: u32,
+    /// What was dropped, in order, and why.
     pub dropped: Vec<(Meta, DropReason)>,
 }
 
 /// The first value of that name among the statistics.
-pub(crate) fn stat(discipline: &dyn Discipline, name: &'static str) -> i64 {
+///
+/// # Panics
+/// If there is none.
+pub fn stat(discipline: &dyn Discipline, name: &'static str) -> i64 {
     struct Find(&'static str, Option<i64>);
     impl Visit for Find {
         fn class(&mut self, _: &str, _: u32) {}
@@ -31,13 +54,13 @@ pub(crate) fn stat(discipline: &dyn Discipline, name: &'static str) -> i64 {
 }
 
 /// A node without classes.
-pub(crate) fn node(discipline: &str, params: &[(&'static str, Value)]) -> Node {
+pub fn node(discipline: &str, params: &[(&'static str, Value)]) -> Node {
     let params = params.iter().fold(Params::new(), |p, (name, value)| p.with(name, value.clone()));
     Node { discipline: discipline.into(), params, classes: Vec::new() }
 }
 
 /// A class without a parent.
-pub(crate) fn class(name: &str, params: &[(&'static str, Value)]) -> Class {
+pub fn class(name: &str, params: &[(&'static str, Value)]) -> Class {
     let params = params.iter().fold(Params::new(), |p, (name, value)| p.with(name, value.clone()));
     Class { name: name.into(), parent: None, params, queue: None }
 }

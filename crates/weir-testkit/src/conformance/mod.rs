@@ -25,7 +25,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use weir_core::Random;
-use weir_core::queue::Link;
+use weir_core::queue::{Link, ParamError};
 use weir_core::sched::{Node, Registry};
 use weir_core::units::Instant;
 
@@ -103,7 +103,16 @@ pub fn discipline(
     seed: u64,
     operations: u32,
 ) -> Result<Summary, Box<Failure>> {
-    configurations(registry, name, Below::Leaves, seed, operations)
+    configurations(registry, name, &|generator| generator.node(name, Below::Leaves), seed, operations)
+}
+
+/// The AQM `name` as the queue of every class of a PRIQ, tuned at random, in as many configurations
+/// as `operations` last.
+///
+/// # Errors
+/// The first law that does not hold; an AQM that cannot be built.
+pub fn aqm(registry: &Registry, name: &str, seed: u64, operations: u32) -> Result<Summary, Box<Failure>> {
+    configurations(registry, name, &|generator| generator.with_aqm(name), seed, operations)
 }
 
 /// The discipline `parent` with `child` as the queue of every class that has no children.
@@ -117,7 +126,13 @@ pub fn pair(
     seed: u64,
     operations: u32,
 ) -> Result<Summary, Box<Failure>> {
-    configurations(registry, parent, Below::Each(child), seed, operations)
+    configurations(
+        registry,
+        parent,
+        &|generator| generator.node(parent, Below::Each(child)),
+        seed,
+        operations,
+    )
 }
 
 /// The discipline `root` over random trees of whatever is registered, three levels deep.
@@ -125,7 +140,7 @@ pub fn pair(
 /// # Errors
 /// The first law that does not hold.
 pub fn tree(registry: &Registry, root: &str, seed: u64, operations: u32) -> Result<Summary, Box<Failure>> {
-    configurations(registry, root, Below::Anything(2), seed, operations)
+    configurations(registry, root, &|generator| generator.node(root, Below::Anything(2)), seed, operations)
 }
 
 /// The discipline `name` inside a port, over random trees: swaps under load to whatever is
@@ -173,7 +188,7 @@ fn remember(last: &mut VecDeque<String>, call: String) {
 fn configurations(
     registry: &Registry,
     name: &str,
-    below: Below<'_>,
+    draw: &dyn Fn(&mut Generator<'_>) -> Result<Node, ParamError>,
     seed: u64,
     operations: u32,
 ) -> Result<Summary, Box<Failure>> {
@@ -184,16 +199,14 @@ fn configurations(
         let calls = left.min(CALLS_PER_CONFIGURATION);
         left -= calls;
         let (link, seed) = (generate::link(&mut random), random.next_u64());
-        let node = Generator::new(registry, link, seed).node(name, below).map_err(|error| {
+        let node = draw(&mut Generator::new(registry, link, seed)).map_err(|error| {
             Box::new(Failure {
                 node: Node { discipline: name.into(), ..Node::default() },
                 link,
                 seed,
                 form: "none".into(),
                 call: 0,
-                what: format!(
-                    "no random configuration below {below:?} was accepted; the last refusal: {error}"
-                ),
+                what: format!("no random configuration of {name} was accepted; the last refusal: {error}"),
                 last: Vec::new(),
             })
         })?;

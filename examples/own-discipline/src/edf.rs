@@ -1,0 +1,132 @@
+//! EDF: earliest deadline first, so that each class keeps a bound on its delay.
+//!
+//! Principle: a packet must have left by its arrival plus the `deadline` of its class. The class
+//! whose first packet has the least such time sends. If any order meets all deadlines, this does.
+//! Paper: Liu and Layland, "Scheduling Algorithms for Multiprogramming in a Hard-Real-Time
+//! Environment", Journal of the ACM 20(1), 1973, section 7; for packets: Georgiadis, Guerin and
+//! Parekh, "Optimal Multiplexing on a Single Link: Delay and Buffer Requirements", IEEE
+//! Transactions on Information Theory 43(5), 1997.
+//! Cost: a look at the first packet of each class per packet.
+//! Guarantees: `a_deadline_is_kept_that_fifo_misses`; the laws, by the conformance suite.
+//! Parameters: class `deadline` (ms, 100), `default`, `qlimit` (packets, 50), and an AQM. At run
+//! time: all but `default`.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use weir_core::aqm::QLIMIT_50;
+use weir_core::packet::PacketId;
+use weir_core::queue::{
+    Backlog, Broken, Child, Cx, Discipline, DropReason, Head, Kind, Next, ParamError, ParamSpec, Params,
+    Routes, Scope, TimeUnit, Verdict, Visit, Wait, params,
+};
+use weir_core::sched::{Builder, Classes, Entry, Node};
+use weir_core::units::{Duration, Instant};
+
+const MILLIS: Kind = Kind::Time { bare: TimeUnit::Millis };
+
+/// The line in the list of disciplines.
+pub const ENTRY: Entry = Entry {
+    name: "edf",
+    source: include_str!("edf.rs"),
+    params: &[
+        &[
+            ParamSpec::class("deadline", MILLIS, "100", "Delay within which a packet should leave, ms."),
+            ParamSpec::class("default", Kind::Flag, "", "Takes what no filter matches."),
+        ],
+        QLIMIT_50,
+    ],
+    classes: Classes::Flat,
+    class_queues: true,
+    build: Some(build),
+    ..Entry::PLAIN
+};
+
+struct Class {
+    name: String,
+    deadline: Duration,
+    queue: Child,
+}
+
+struct Edf {
+    classes: Vec<Class>,
+    routes: Routes,
+}
+
+fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
+    let (mut classes, mut ranges) = (Vec::new(), Vec::new());
+    for (index, class) in node.classes.iter().enumerate() {
+        if class.parent.is_some() {
+            return Err(ParamError::new(&class.name, "parent", "a class", "NULL: edf has no tree"));
+        }
+        let deadline = class.params.time("deadline").unwrap_or(Duration::from_millis(100));
+        let first = builder.next_leaf();
+        let queue = builder.child(node, index, builder.link.rate, 50)?;
+        ranges.push(first..builder.next_leaf());
+        classes.push(Class { name: class.name.clone(), deadline, queue });
+    }
+    Ok(Box::new(Edf { classes, routes: Routes::new(&ranges) }))
+}
+
+impl Discipline for Edf {
+    fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
+        let Some(class) = self.routes.child(cx.packets.get(&id).leaf) else {
+            cx.broken("edf", "a packet came for a leaf that is not below");
+            cx.drop(id, DropReason::Reconfigure);
+            return Verdict::Dropped;
+        };
+        self.classes[class].queue.enqueue(cx, id)
+    }
+    fn dequeue(&mut self, cx: &mut Cx) -> Next {
+        let (mut first, mut wait): (Option<(Instant, usize)>, _) = (None, Wait::Idle);
+        for (index, class) in self.classes.iter_mut().enumerate() {
+            let head = class.queue.head(cx);
+            let Head::Packet { .. } = head else {
+                wait = wait.min(head.wait());
+                continue;
+            };
+            // `head` has just shown a packet, so there is a row.
+            let Some(row) = class.queue.head_meta(cx) else { continue };
+            let due = row.arrival + class.deadline;
+            if first.is_none_or(|(least, _)| due < least) {
+                first = Some((due, index));
+            }
+        }
+        match first {
+            Some((_, index)) => self.classes[index].queue.take(cx),
+            None => wait.into(),
+        }
+    }
+    fn backlog(&self) -> Backlog {
+        self.classes.iter().fold(Backlog::default(), |sum, class| sum + class.queue.backlog())
+    }
+    fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
+        self.classes.iter_mut().for_each(|class| class.queue.flush(cx, reason));
+    }
+    fn reconfigure(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
+        if class.is_empty() {
+            return params::accept(ENTRY.params, Scope::Discipline, "", params);
+        }
+        if let Some(own) = self.classes.iter_mut().find(|own| own.name == class) {
+            own.queue.reconfigure_queue(cx, class, params, ENTRY.params)?;
+            own.deadline = params.time("deadline").unwrap_or(own.deadline);
+            return Ok(());
+        }
+        Child::reconfigure_one_of(self.classes.iter_mut().map(|c| &mut c.queue), cx, class, params)
+    }
+    fn visit_stats(&self, visit: &mut dyn Visit) {
+        for class in &self.classes {
+            visit.class(&class.name, 0);
+            visit.value("deadline", "ns", class.deadline.as_nanos() as i64);
+            class.queue.visit_stats(visit);
+        }
+    }
+    fn check(&self, cx: &Cx) -> Result<(), Broken> {
+        self.classes.iter().try_for_each(|class| class.queue.check(cx))
+    }
+    fn on_sent(&mut self, cx: &mut Cx, id: &PacketId, at: Instant) {
+        if let Some(class) = self.routes.child(cx.packets.get(id).leaf) {
+            self.classes[class].queue.on_sent(cx, id, at);
+        }
+    }
+}
