@@ -8,6 +8,7 @@ mod code;
 mod core_rules;
 mod manifest;
 pub mod pages;
+mod prose;
 mod text;
 
 use std::fmt;
@@ -63,6 +64,8 @@ const RULES: &[Rule] = &[
     pages::guarantees_name_tests_that_exist,
     claims::claims_stand_in_the_table,
     claims::claims_are_proven,
+    prose::sentences_are_short,
+    prose::packets_are_dropped,
     text::no_paths_of_a_machine,
 ];
 

@@ -1,14 +1,14 @@
 //! BLUE: a dropping probability that rises when the queue overflows and falls when it runs dry.
 //!
-//! Principle: no average and no thresholds. One probability for all arrivals: an overflow says
-//! that it is too low and raises it by an eighth, an idle link says that it is too high and lowers
-//! it a little; between two changes lies at least `holdtime`, for its effect to be seen.
+//! Principle: no average and no thresholds. There is one probability for all arrivals. An overflow
+//! says that it is too low and raises it by an eighth. An idle link says that it is too high and
+//! lowers it a little. Between two changes lies at least `holdtime`, so that its effect is seen.
 //! Paper: Feng, Shin, Kandlur and Saha, "The BLUE active queue management algorithms", IEEE/ACM
 //! Transactions on Networking 10(4), 2002, section III.
 //! Where we differ, and why: as in ALTQ a full queue drops a packet at random, and the steps are
-//! 1/8 and 1/`maxpmark`; a long idle time counts as one step for each `holdtime` in it, as the
-//! paper's repeated idle events do, where ALTQ made one step and forgot everything after 1 s.
-//! Cost: a random draw a packet while the probability is above 0; 96 bytes a queue.
+//! 1/8 and 1/`maxpmark`. A long idle time counts as one step for each `holdtime` in it, as the
+//! paper's repeated idle events do. ALTQ made one step, and forgot everything after 1 s.
+//! Cost: a random draw per packet while the probability is above 0; 96 bytes a queue.
 //! Guarantees: `rises_on_overflow_and_falls_when_idle`, `drops_with_its_probability`.
 //! Parameters: `qlimit` (packets, 60), `maxpmark` (the count that is a probability of 1, 4000),
 //! `holdtime` (us, 1000), `packetsize` (without effect, as in ALTQ), `ecn`. All at run time.

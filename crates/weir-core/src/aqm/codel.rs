@@ -2,8 +2,8 @@
 //!
 //! Principle: a good queue drains within a round-trip time; a bad one stands. When no packet of a
 //! whole `interval` has waited less than `target`, the queue stands: one packet is dropped, and
-//! further ones after interval / sqrt(1), interval / sqrt(2), ... until the wait is below `target`,
-//! which makes the rate of a TCP fall linearly. Packets are judged as they leave, so the signal is
+//! further ones after interval / sqrt(1), interval / sqrt(2), ... until the wait is below `target`.
+//! This makes the rate of a TCP fall linearly. Packets are judged as they leave, so the signal is
 //! as young as it can be.
 //! Paper: Nichols and Jacobson, "Controlling Queue Delay", ACM Queue 10(5), 2012; Nichols,
 //! Jacobson, McGregor and Iyengar, RFC 8289, 2018: of its section 5 the dequeue routine is

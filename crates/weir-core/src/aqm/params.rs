@@ -35,14 +35,14 @@ pub const QLIMIT_50: &[ParamSpec] =
 
 /// What the queue of every class takes besides `qlimit`, whatever AQM it has.
 pub const QUEUE_PARAMS: &[ParamSpec] = &[
-    P::class("drop-head", Kind::Flag, "", "When the queue is full the oldest packet dies."),
+    P::class("drop-head", Kind::Flag, "", "When the queue is full, the oldest packet is dropped."),
     P::class("cleardscp", Kind::Flag, "", "Set the DSCP of departing packets to 0."),
 ];
 
 /// Parameters of a queue without an AQM, as an interface's discipline.
 pub const TAIL_PARAMS: &[ParamSpec] = &[
     qlimit("50"),
-    P::discipline("drop-head", Kind::Flag, "", "When the queue is full the oldest packet dies."),
+    P::discipline("drop-head", Kind::Flag, "", "When the queue is full, the oldest packet is dropped."),
 ];
 
 /// `qlimit` and `cleardscp`: what every queue of a class has, whatever its AQM.

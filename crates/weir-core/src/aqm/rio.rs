@@ -1,19 +1,19 @@
-//! RIO: RED by drop precedence, so that out-of-profile packets die first.
+//! RIO: RED by drop precedence, so that out-of-profile packets are dropped first.
 //!
-//! Principle: one queue, three RED states. A packet of drop precedence i moves the averages of
-//! its own precedence and of all that are dropped sooner, and is judged by its own: the state of
-//! "in profile" counts in-profile packets only, so nobody else's traffic makes it drop, while the
-//! state of "out" sees the whole queue and has the lowest thresholds.
+//! Principle: one queue, three RED states. A packet of drop precedence i is judged by the average
+//! of its own precedence. It moves that average, and those of all precedences that are dropped
+//! sooner. The state of "in profile" counts in-profile packets only, so other traffic makes it drop
+//! none. The state of "out" sees the whole queue and has the lowest thresholds.
 //! Paper: Clark and Fang, "Explicit Allocation of Best-Effort Packet Delivery Service", IEEE/ACM
 //! Transactions on Networking 6(4), 1998; three precedences: RFC 2597.
 //! Where we differ, and why: ECN marks (ALTQ read the flag and never marked); each precedence
 //! draws from a random stream of its own, so out-of-profile traffic cannot even change which
-//! in-profile packet is drawn; each counts its own arrivals since its own last drop, so that p_b
-//! is the share of *them* that dies (ALTQ counted those of lower precedences too: where one
-//! packet in six is out of profile, far more of those died); only AF code points carry a
+//! in-profile packet is drawn. Each counts its own arrivals since its own last drop, so that p_b
+//! is the share of *them* that is dropped. ALTQ counted those of lower precedences too: where one
+//! packet in six is out of profile, it dropped far more of those. Only AF code points carry a
 //! precedence, all others have that of `unmarked` (ALTQ took bits of EF as the highest drop
 //! precedence). Two precedences are these three with the middle one unused.
-//! Cost: one to three averages a packet; 400 bytes a queue.
+//! Cost: one to three averages per packet; 400 bytes a queue.
 //! Guarantees: `d05_step_response`, `d05_step_response_among_other_packets`,
 //! `d06_out_of_profile_never_touches_in_profile`, `d03_precedences_are_not_reordered`,
 //! `ecn_marks_instead`.

@@ -1,6 +1,6 @@
 //! Tail drop: a queue that is full refuses what comes.
 //!
-//! Principle: no packet dies while there is room. With `head`, room is made by dropping the
+//! Principle: no packet is dropped while there is room. With `head`, room is made by dropping the
 //! oldest packet instead: losses are seen a queueing delay earlier (Lakshman, Neidhardt and Ott,
 //! "The drop from front strategy in TCP and in TCP over ATM", INFOCOM 1996).
 //! Cost: a comparison.

@@ -3,7 +3,7 @@
 //! Principle: a filter takes a packet to a conditioner, whose action is a small tree: meters, below
 //! each of whose results stands another action, down to `pass`, `drop` (a policer) or `mark` (a
 //! marker). A packet that no filter matches passes. What passes goes on to the filters of the
-//! classes with the code point that it has now, so a marked packet is classified by its mark.
+//! classes with the code point that it has now. So a marked packet is classified by its mark.
 //! Paper: the words and the place at the edge, RFC 2475, section 2.3; the grammar, ALTQ's CDNR
 //! (altq.conf(5)); the edge of two-bit diff-serv, RFC 2638, section 3.
 //! Where we differ, and why: a mark is written where the packet leaves, with the IPv4 checksum brought

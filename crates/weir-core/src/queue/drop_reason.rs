@@ -1,4 +1,4 @@
-//! Why a packet died. The names are stable: reports, traces and counters carry them.
+//! Why a packet was dropped. The names are stable: reports, traces and counters carry them.
 
 /// The reason of a packet's death.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

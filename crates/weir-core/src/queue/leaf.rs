@@ -1,4 +1,4 @@
-//! A leaf: one list of packets with the AQM that decides which of them dies.
+//! A leaf: one list of packets with the AQM that decides which of them to drop.
 
 use super::{
     Backlog, Cx, DropReason, Link, ParamError, ParamSpec, Params, Scope, Value, Verdict, Visit, params,

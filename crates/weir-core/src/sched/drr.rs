@@ -4,13 +4,13 @@
 //! take turns; a turn adds a quantum of bytes to the queue's deficit, and the queue sends while
 //! its first packet fits into the deficit. What is left over counts in its next turn; a queue
 //! that runs empty keeps nothing. When the buffer is full, the first packet of the longest queue
-//! dies: the hog pays, not the newcomer.
+//! is dropped: the greediest flow pays, not the newcomer.
 //! Paper: Shreedhar and Varghese, "Efficient Fair Queuing using Deficit Round Robin", SIGCOMM
 //! 1995: its algorithm is `dequeue`, and its buffer stealing `Flows::enqueue`.
-//! Where we differ, and why: a quantum below the largest packet is allowed, for rounds in which
-//! nobody may send are passed at once (`skip_rounds`); the victim is the oldest packet, so that
+//! Where we differ, and why: a quantum below the largest packet is allowed, because rounds in which
+//! no queue may send are passed at once (`skip_rounds`). The victim is the oldest packet, so that
 //! a sender learns of it soonest.
-//! Cost: a few ns a packet whatever the number of flows; the logarithm of the busy queues when
+//! Cost: a few ns per packet whatever the number of flows; the logarithm of the busy queues when
 //! the buffer overflows; 80 bytes a queue.
 //! Guarantees: over any time in which two queues stay backlogged their service differs by at
 //! most 2 Lmax + quantum (`service_differs_by_two_packets_and_a_quantum_at_most`); max-min shares

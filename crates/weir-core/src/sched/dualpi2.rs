@@ -1,10 +1,10 @@
 //! DualPI2: two queues with coupled AQMs, one for classic traffic and one for low latency (L4S).
 //!
-//! Principle: scalable senders (ECT(1)) want a queue of a millisecond and many marks, classic
+//! Principle: scalable senders (ECT(1)) want a queue of a millisecond and many marks. Classic
 //! senders (Reno, CUBIC) want a queue of a round-trip time and few drops. Each gets a queue of its
 //! own, and one controller for both: a proportional-integral controller keeps a base probability
-//! p' by the classic queue's delay; classic packets are dropped or marked with p'^2, low-latency
-//! packets are marked with k p', which balances the rates of both kinds, since classic rates go
+//! p' by the classic queue's delay. Classic packets are dropped or marked with p'^2, low-latency
+//! packets are marked with k p'. This balances the rates of both kinds, because classic rates go
 //! with 1 / sqrt(p) and scalable ones with 1 / p. The low-latency queue marks by itself too, where
 //! it stands longer than a millisecond. Low latency goes first, but leaves a share to the classic.
 //! Paper: De Schepper, Briscoe and White, "Dual-Queue Coupled Active Queue Management (AQM) for
@@ -14,7 +14,7 @@
 //! Where we differ, and why: the scheduler is a weighted round robin in which the classic queue is
 //! sure of `classic-share` (the RFC leaves the choice); no timer, the updates that were due are
 //! made up for at the next call.
-//! Cost: some 15 ns a packet, an update each `tupdate`; 300 bytes.
+//! Cost: some 15 ns per packet, an update each `tupdate`; 300 bytes.
 //! Guarantees: `low_latency_waits_little_beside_a_standing_classic_queue`,
 //! `marks_are_coupled_to_drops_by_the_square`, `updates_as_the_reference`,
 //! `classic_is_sure_of_its_share`, `an_overload_drops_in_both_queues`.

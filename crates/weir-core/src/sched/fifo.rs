@@ -1,12 +1,12 @@
 //! FIFO: packets leave in the order in which they came.
 //!
-//! Principle: one queue. When it is full, what comes dies.
+//! Principle: one queue. When it is full, what arrives is dropped.
 //! Paper: ALTQ (Cho, USENIX 1998, section 3.1) ships it as FIFOQ, the template for disciplines
 //! (A33); the same file serves every discipline that is one queue with an AQM.
-//! Cost: a list operation a packet; no memory beyond the packets.
+//! Cost: a list operation per packet; no memory beyond the packets.
 //! Guarantees: drops only when full (`a33_drops_only_when_full`).
 //! Parameters: `qlimit` (packets, 1 to 1000000, 50), `drop-head` (when the queue is full the oldest
-//! packet dies).
+//! packet is dropped).
 
 use super::registry::{Builder, Entry, Node};
 use crate::aqm;

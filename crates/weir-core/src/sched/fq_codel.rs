@@ -2,17 +2,17 @@
 //!
 //! Principle: a keyed hash puts each flow into one of a fixed number of queues, which deficit
 //! round robin serves by bytes. A queue that just became busy is served before all that have been
-//! busy for a turn, so a flow that sends less than its share (a key press, a DNS answer) never
+//! busy for a turn. So a flow that sends less than its share (a key press, a DNS answer) never
 //! waits behind a download. Each queue has a CoDel of its own: the flow that builds a queue is the
 //! one that is told to slow down.
 //! Paper: Hoeiland-Joergensen, McKenney, Taht, Gettys and Dumazet, "The Flow Queue CoDel Packet
 //! Scheduler and Active Queue Management Algorithm", RFC 8290, 2018: section 4.1 is `enqueue`,
 //! with the longest queue paying, 4.2 `dequeue`. CoDel: see `codel`.
-//! Where we differ, and why: the hash is universal and keyed from the port's seed, so that nobody
-//! outside can aim at another's queue; when the buffer is full the oldest packets of the longest
-//! queue die one by one, not in batches of half a queue, since finding it is cheap here.
-//! Cost: some 20 ns a packet; the logarithm of the busy queues when the buffer overflows; 88 bytes
-//! a queue.
+//! Where we differ, and why: the hash is universal and keyed from the port's seed, so that no
+//! sender can aim at another's queue. When the buffer is full, the oldest packet of the longest
+//! queue is dropped. The RFC drops half of that queue at once; finding it is cheap here.
+//! Cost: some 20 ns per packet; the logarithm of the busy queues when the buffer overflows; 88 bytes
+//! per queue.
 //! Guarantees: a sparse flow waits for other new flows and one packet
 //! (`a_sparse_flow_passes_a_download`); shares of backlogged flows are within a quantum and a
 //! packet (`backlogged_flows_share_equally`); state is bounded (`forged_flows_grow_nothing`).

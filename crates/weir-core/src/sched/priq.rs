@@ -2,14 +2,14 @@
 //!
 //! Principle: every class has a priority of its own; a class sends only while all above it are
 //! empty. A class that must not send yet (a shaped inner discipline) lets those below go
-//! meanwhile, for the link must not wait.
+//! meanwhile, because the link must not wait.
 //! Paper: ALTQ's PRIQ; as the two-queue premium server, Cho, "Two-bit differentiated services in
 //! ALTQ" (section 4), after RFC 2638.
 //! Where we differ, and why: the highest class is found in a bitmap, not by a scan; a class may
 //! hold any discipline.
-//! Cost: a bit scan a packet; 72 bytes a class beside its queue.
+//! Cost: a bit scan per packet; 72 bytes per class beside its queue.
 //! Guarantees: a packet waits for what is above it and one packet on the wire
-//! (`d02_premium_waits_for_one_packet_at_most`), and the lowest starves when those above fill the
+//! (`d02_premium_waits_for_one_packet_at_most`). The lowest class starves when those above fill the
 //! link (same test, reversed).
 //! Parameters: class `priority` (0 to 15, default 0, unique, higher first), `qlimit` (packets,
 //! 50), `default`, and an AQM (`red`, `rio`, `codel`, ...). At run time `priority` and all of the

@@ -1,22 +1,22 @@
 //! QFQ: weighted fair queueing with a constant cost, close to the ideal fluid server.
 //!
-//! Principle: each flow has a virtual start and finish time; among the flows that the ideal server
-//! would have begun (start not after the virtual time), the one with the least finish goes: that is
-//! WF2Q+, with the best delay known, but it sorts. QFQ rounds: flows with about the same
-//! length / weight form a group, in which starts rounded to a slot sort themselves into buckets,
-//! and the 25 groups are kept in four bit sets (eligible or not, ready or blocked by a group with
-//! an earlier finish), so that everything is a few bit operations, whatever the number of flows.
+//! Principle: each flow has a virtual start and finish time. Among the flows that the ideal server
+//! would have begun (start not after the virtual time), the one with the least finish goes. That is
+//! WF2Q+, with the best delay known, but it sorts. QFQ rounds. Flows with about the same
+//! length / weight form a group, in which starts rounded to a slot sort themselves into buckets.
+//! The 25 groups are kept in four bit sets: eligible or not, ready or blocked by a group with
+//! an earlier finish. So every step is a few bit operations, whatever the number of flows.
 //! Paper: Checconi, Rizzo and Valente, "QFQ: Efficient Packet Scheduling with Tight Guarantees",
 //! IEEE/ACM Transactions on Networking 21(3), 2013. Its groups are `Group`, its four sets `sets`
 //! with `state`, its timestamps `activate`, and its dequeue `dequeue` with `move_on`.
 //! Where we differ, and why: flows are found by a hash, as in WFQ and DRR, with one limit of bytes
 //! and the longest queue paying; weights count while a queue is busy; a packet above `maxpacket` is
-//! charged in full only up to 30 of these, for no timestamp may leave its group's buckets; a queue
+//! charged in full only up to 30 of these, because no timestamp may leave its group's buckets; a queue
 //! that pushing out has emptied stays in its bucket until its turn.
-//! Cost: some 20 ns a packet; 112 bytes a queue, 7 KB for the groups.
-//! Guarantees: of backlogged flows each is at most 6 `maxpacket` and, by its share, two packets of
-//! the link behind its weight (the paper's worst-case fair index, with slots at most twice `maxpacket`:
-//! `lags_behind_the_ideal_by_the_bound_at_most`, which DRR fails).
+//! Cost: some 20 ns per packet; 112 bytes per queue, 7 KB for the groups.
+//! Guarantees: a backlogged flow is at most 6 `maxpacket` behind its weight, and two packets of the
+//! link by its share. This is the paper's worst-case fair index, with slots at most twice `maxpacket`
+//! (`lags_behind_the_ideal_by_the_bound_at_most`, which DRR fails).
 //! Parameters: `nqueues` (1 to 65536, 1024), `qsize` (bytes, 256K: all queues together), `hash`
 //! (`full`, `dstaddr`, `srcaddr`, `srcport`), `maxpacket` (bytes, 64 to 65536, the MTU). At run
 //! time `qsize`, and `weight` (1 to 1024, 1) of one queue, named as class `queue N`, N from 0,

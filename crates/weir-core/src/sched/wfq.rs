@@ -7,10 +7,10 @@
 //! Paper: ALTQ (Cho, USENIX 1998, section 3.1) ships this as WFQ; it is McKenney, "Stochastic
 //! Fairness Queueing", INFOCOM 1990, with byte fairness (as surplus round robin: Adiseshu,
 //! Parulkar and Varghese, SIGCOMM 1996) and the buffer policy "drop from the longest queue".
-//! Where we differ, and why: a debt is not forgiven to a queue that ran empty, else a flow that
-//! sends one large packet at a time gets more than its share; weights below one packet a turn
+//! Where we differ, and why: a debt is not forgiven to a queue that ran empty. Otherwise a flow that
+//! sends one large packet at a time gets more than its share. Weights below one packet a turn
 //! cost no turns (`skip_rounds`); a weight of 0 is refused, where ALTQ divided by it.
-//! Cost: a few ns a packet; the logarithm of the busy queues when the buffer overflows; 80 bytes
+//! Cost: a few ns per packet; the logarithm of the busy queues when the buffer overflows; 80 bytes
 //! a queue.
 //! Guarantees: none for single flows, since flows may share a queue. Queues that stay backlogged
 //! get bytes in proportion to their weights, within one quantum and one packet each at any time

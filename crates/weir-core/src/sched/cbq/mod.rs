@@ -3,9 +3,9 @@
 //! Principle: every class has a share of the link and a queue. An estimator says whether a class
 //! has lately used more than its share (overlimit). Among the classes that may send, the higher
 //! priority goes first, and inside a priority weighted round robin by share. A class that is not
-//! overlimit may always send. One that is may still send if it may borrow from its parent, and
-//! that from its own, up to an ancestor that is not overlimit, and if nobody lower in the tree
-//! is waiting for its own share: how exactly that is judged is the link-sharing rule. A class
+//! overlimit may always send. An overlimit class may borrow from its parent, and that from its
+//! own, up to an ancestor that is not overlimit. It sends only if no class lower in the tree
+//! waits for its own share: how exactly that is judged is the link-sharing rule. A class
 //! that cannot borrow waits until the time at which its share allows the next packet.
 //! Paper: S. Floyd and V. Jacobson, "Link-sharing and resource management models for packet
 //! networks", IEEE/ACM Transactions on Networking 3(4), 1995 [CBQ95]: section III is

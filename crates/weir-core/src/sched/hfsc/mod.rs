@@ -9,12 +9,12 @@
 //! Paper: Stoica, Zhang and Ng, "A hierarchical fair service curve algorithm for link-sharing,
 //! real-time and priority services", SIGCOMM 1997 [HFSC97]; curves: section 5 (`curve`);
 //! link sharing: 4.2 (`share`); deadlines and eligible times: 4.3 (here).
-//! Where we differ, and why: any depth and number of classes, by winner trees instead of sorted
-//! lists; the upper limit has an exact time instead of a tick, and lets a class that was late
-//! catch up on two packets only, so that it holds over every interval; `bandwidth` sets both the
-//! real-time and the link-share curve; who joins in link sharing does not wait for a class that
-//! real time has brought far ahead in virtual time.
-//! Cost: O(log n) in the classes for guarantees, O(depth log children) for sharing; 650 bytes a
+//! Where we differ, and why: winner trees instead of sorted lists allow any depth and number of
+//! classes. The upper limit has an exact time instead of a tick. It lets a class that was late
+//! catch up on two packets only, so that it holds over every interval. `bandwidth` sets both the
+//! real-time and the link-share curve. A class that joins in link sharing does not wait for a
+//! class that real time has brought far ahead in virtual time.
+//! Cost: O(log n) in the classes for guarantees, O(depth log children) for sharing; 650 bytes per
 //! class.
 //! Guarantees: when the real-time curves fit the link, no packet leaves later than its deadline
 //! and one packet's time (`deadlines_hold`); a class's service is below its upper limit and two

@@ -54,7 +54,7 @@ pub(super) const PARAMS: &[ParamSpec] = &[
         "",
         "Factors rdc and rlc are powers of two: shifts stand for the multiplications by them.",
     ),
-    P::discipline("drop-head", Kind::Flag, "", "The oldest packet of the chosen class dies, not the newest."),
+    P::discipline("drop-head", Kind::Flag, "", "Drop the oldest packet of the chosen class, not the newest."),
     P::class("priority", count(0, 15), "0", "Index of the class; no order of service."),
     P::class("default", Kind::Flag, "", "Takes what no filter matches."),
     P::class("adc", Kind::Time { bare: TimeUnit::Micros }, "-1", "Delay bound, us.").or_none(),

@@ -1,4 +1,4 @@
-//! Who dies: for want of room, and for want of time.
+//! Which packets are dropped: for want of room, and for want of time.
 
 use super::Jobs;
 use super::loss::{Candidate, Harm, least_harm};

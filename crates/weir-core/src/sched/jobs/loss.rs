@@ -1,4 +1,4 @@
-//! Loss: how much of a class has died, and whose packet dies next. [QOSBOX section 2.4]
+//! Loss: how much of a class was dropped, and which class loses a packet next. [QOSBOX section 2.4]
 //!
 //! Loss is bytes dropped by bytes arrived, since the accounting began; with `counters packets`
 //! read packets for bytes. Bounds are compared by

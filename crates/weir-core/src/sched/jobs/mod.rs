@@ -1,32 +1,31 @@
 //! JoBS: delay, loss and rate of each class in absolute terms and relative to others, at once.
 //!
-//! Principle: a class may be promised a delay bound, a loss bound, a least rate, and that its
-//! delay or loss stands in a ratio to that of the next class. Each backlogged class has a service
+//! Principle: a class may have a delay bound, a loss bound and a least rate. Its delay or loss may
+//! also have a ratio to that of the next class. Each backlogged class has a service
 //! rate, and the class that is most behind its rate sends. At every arrival the rates are moved:
 //! first so that every bound can hold, then so that the delays come to the ratios asked for. When
-//! the buffer is full, or no rates could keep the delay bounds, packets die: of the class whose
-//! loss is most behind its share, and of none that its loss bound protects. What cannot all hold
-//! gives way in an order that the operator chooses. No reservations, no policing, no flows.
+//! the buffer is full, or no rates could keep the delay bounds, packets are dropped. They are of
+//! the class whose loss is most behind its share, and that no loss bound protects. What cannot all
+//! hold gives way in an order that the operator chooses. No reservations, no policing, no flows.
 //! Paper: N. Christin and J. Liebeherr, "The QoSbox: quantitative service differentiation in BSD
 //! routers", Computer Networks 50, 2006 [QOSBOX]: figure 4 is `enqueue` and `sampled`, equation 1
 //! is `service`, section 2.4 is `rates` and `loss`.
 //!
 //! Where we differ, and why: time is counted by the link's work, so a rate is a share of what the
 //! link really carries, and a slow driver distorts nothing. Rates are exact shares of 2^-40, from
-//! 9.6 kbit/s to 400 Gbit/s. The gain K is derived (see `rates`; the paper omits it), and a reset
-//! is followed by a whole step at once, sampled or not, for equal rates are nobody's wish. What
+//! 9.6 kbit/s to 400 Gbit/s. The gain K is derived (see `rates`; the paper omits it). A reset
+//! is followed by a whole step at once, sampled or not, because no class asks for equal rates. What
 //! must be redistributed comes from all that have surplus, in proportion, not from the last class
 //! first. Factors are real numbers. A class whose oldest packet is overdue asks for the link (all
-//! such for equal parts), and least rates give way to it; since no drop can mend that, its newest
-//! packet is looked at instead: it dies if all that the class may have would bring it late, too.
-//! If loss bounds give way
-//! (`relax loss-first`), packets that are overdue when they could leave die, so that the bound
-//! holds for all that is sent. `exact-drops` chooses among the classes whose backlog asks for too
-//! much, since drops of others would not help. A class that is a discipline of its own cannot
-//! lose packets from its queue: its arriving packet dies instead.
-//! Cost: linear in the classes (at most 16). A departure divides nothing; an arrival divides once
-//! for each chain, if it is one that adjusts the rates, and once more for each class whose bound
-//! asks for another rate. 350 bytes a class.
+//! such for equal parts), and least rates give way to it. No drop can mend that. So its newest
+//! packet is looked at instead, and dropped if it would be late with all that the class may have.
+//! If loss bounds give way (`relax loss-first`), packets that are overdue when they could leave
+//! are dropped. The bound then holds for all that is sent. `exact-drops` chooses among the classes
+//! whose backlog asks for too much, because drops of others would not help. A class that is a
+//! discipline of its own cannot lose packets from its queue: its arriving packet is dropped instead.
+//! Cost: linear in the classes (at most 16). A departure divides nothing. An arrival that adjusts
+//! the rates divides once for each chain, and once more for each class whose bound asks for
+//! another rate. 350 bytes per class.
 //! Guarantees (tests of this folder): `j05_loss_bounds_hold_while_others_can_lose`;
 //! `j06_least_rates_hold_in_every_half_second`; `j07_delays_come_to_their_ratios`;
 //! `j08_losses_come_to_their_ratios`; `j11_exactly_the_chosen_bound_gives_way`;
