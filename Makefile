@@ -27,6 +27,7 @@ test:
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	cargo xtask tidy
 	cargo test --workspace --quiet
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 	cargo build --release --quiet --package weir
 	$(WEIR) experiment run --all --no-bench
 	@scripts/book.sh

@@ -2,9 +2,9 @@
 //!
 //! - [`run`](mod@run): a scenario, live: builds, starts, waits, reports.
 //! - [`bed`]: hosts, kernel bridges and the box between them.
-//! - [`node`]: a namespace, held by a child process that dies with its parent.
+//! - [`node`](mod@node): a namespace, held by a child process that dies with its parent.
 //! - `inside`: what runs in the box: the same data plane as `weir up`.
-//! - [`bench`]: the data plane beside the kernel's own.
+//! - [`bench`](mod@bench): the data plane beside the kernel's own.
 //! - `capacity`: whether the testbed is faster than the link that it emulates.
 //! - `traffic` and [`flow`]: the flows of a scenario as senders and receivers.
 #![forbid(unsafe_code)]

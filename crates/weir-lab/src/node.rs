@@ -51,7 +51,7 @@ pub enum Order {
     },
 }
 
-/// How to start a node: the program and the arguments that lead it to [`main`].
+/// How to start a node: the program and the arguments that lead it to `main`.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The executable.

@@ -1,7 +1,7 @@
 //! RED's two laws apart from RED itself: the average of a queue, and the probability by it.
 //!
 //! AQMs that think in RED's averages share them: RED, RIO, the flow valve, CHOKe.
-//! Paper: [RED93], whose sections stand beside the code.
+//! Paper: RED93, whose sections stand beside the code.
 
 use crate::Random;
 use crate::queue::Link;

@@ -1,6 +1,6 @@
 //! Many filters, compiled: a search that does not grow with their number as a list would.
 //!
-//! Each family has its own [`Tables`]; a packet of it is packed into three words (IPv4) or six
+//! Each family has its own `Tables`; a packet of it is packed into three words (IPv4) or six
 //! (IPv6), and so are the values and masks of its filters:
 //!
 //! ```text

@@ -1,27 +1,7 @@
 //! The contract of a queueing discipline. READ FIRST.
 //!
-//! A discipline is a **pure function of (configuration, seed, sequence of calls)**: no clock, no
-//! hidden state outside itself and `Cx`. That is why one implementation runs in the simulator,
-//! on a live link and inside other programs, and why a recording replays bit for bit.
-//!
-//! The laws, each proved for every registered discipline by the conformance suite:
-//!
-//! 1. *Conservation.* A packet that was enqueued is returned by `dequeue` once, or given to
-//!    `Cx::drop` once. No discipline frees a packet by itself.
-//! 2. *`Next`, with no other call in between.* `At(t)` implies now < t < `Instant::NEVER` and
-//!    backlog > 0; asked again before t it repeats t; asked at or after t it answers `Packet`, or
-//!    has dropped at least one packet. Where time alone changes nothing, `Held` says the cause, and
-//!    repeats it at any time. `Idle` if and only if the backlog is 0 *after* the call. Any other
-//!    call may move t either way.
-//!    For a parent this means: t is not before its child's own time (`Child::head` tells it), and
-//!    t is remembered until another call, because a child that is asked twice may drop in between.
-//! 3. *Order.* Packets of one flow in one leaf leave in the order in which they came.
-//! 4. *Time* never runs backwards between calls, but it may stand still or jump.
-//! 5. *Adoption.* While `cx.adopting()`, enqueue accepts every packet: a swap loses nothing.
-//! 6. *Refusal.* `reconfigure` refuses a word that it does not know, a value of another kind and
-//!    one out of range, says which, and has changed nothing: whatever comes after is as without it.
-//!
-//! The timer tick belongs to the port, not to disciplines: they answer exact times.
+//! The laws stand on [`Discipline`], where the rendered page shows them. The timer tick belongs to
+//! the port, not to disciplines: they answer exact times.
 
 use super::{DropReason, ParamError, Params, Visit};
 use crate::Random;
@@ -216,7 +196,83 @@ impl Cx {
     }
 }
 
-/// A queueing discipline: a node that decides.
+/// A queueing discipline: a node that decides which packet goes next, and when.
+///
+/// A discipline is a **pure function of (configuration, seed, sequence of calls)**. It has no clock,
+/// and no hidden state outside itself and [`Cx`]. That is why one implementation runs in the
+/// simulator, on a live link and inside other programs, and why a recording replays bit for bit.
+///
+/// # Laws
+///
+/// The conformance suite (`weir-testkit`) holds every registered discipline against each of them.
+///
+/// 1. **Conservation.** Each packet that was enqueued MUST be returned by `dequeue` once, or given
+///    to [`Cx::drop`] once. A discipline MUST NOT free a packet in any other way. It MAY drop any
+///    packet that it holds, in any call.
+///    *Example:* a full queue drops the packet that came, or its oldest one. A full queue that lets
+///    go of the handle has lost a row of the port's table.
+/// 2. **Time of the next packet.** These hold for calls of `dequeue` with no other call in between:
+///    - `At(t)` MUST mean now < t < [`Instant::NEVER`], and that packets wait. Asked again before t,
+///      `dequeue` MUST repeat t. Asked at t or later, it MUST answer `Packet`, or have dropped at
+///      least one packet.
+///    - `Held(cause)` MUST be the answer where time alone changes nothing. It MUST be repeated
+///      whatever the time is.
+///    - `Idle` MUST be the answer if, and only if, the backlog is 0 after the call.
+///
+///    Any other call MAY move t either way. A parent's t MUST NOT lie before that of the child it
+///    waits for ([`Child::head`](super::Child::head) tells it). A parent MUST remember its answer
+///    until another call, because a child that is asked twice MAY drop in between.
+///    *Example:* a shaper whose tokens suffice in 3 ms answers `At(now + 3 ms)`. Asked after 1 ms it
+///    names the same instant. Asked after 5 ms it gives the packet.
+/// 3. **Order.** Packets of one flow in one leaf MUST leave in the order in which they came. Packets
+///    of different flows, or of different leaves, MAY overtake each other.
+///    *Example:* DRR serves a short packet of flow B before an older long one of flow A.
+/// 4. **Time of calls.** `Cx::now` does not run backwards. A discipline MUST be right when it stands
+///    still or jumps.
+///    *Example:* three dequeues at one instant, then one a day later.
+/// 5. **Adoption.** While [`Cx::adopting`] is true, `enqueue` MUST accept every packet, also beyond
+///    the limits of its queues, and nothing MAY be dropped.
+///    *Example:* a swap hands 800 packets to a FIFO of 50. It holds 800 until they have left.
+/// 6. **Refusal.** `reconfigure` MUST refuse a word that it does not know, a value of another kind,
+///    and one out of range. The error MUST say which. Whatever comes afterwards MUST be as if the
+///    call had not been made.
+///    *Example:* `qlimit 80, quantum 0` changes neither, because a quantum of 0 is refused.
+///
+/// # Driving one by hand
+///
+/// A [`Port`](crate::port::Port) does this for a host. A test may do it itself:
+///
+/// ```
+/// use weir_core::packet::{FrameRef, Meta};
+/// use weir_core::queue::{Cx, DropReason, Link, Next, Verdict};
+/// use weir_core::sched::{Node, Registry};
+/// use weir_core::units::{Instant, Rate};
+///
+/// let link = Link::new(Rate::from_mbps(10), 24, 1_514);
+/// let fifo = Node { discipline: "fifoq".into(), ..Node::default() };
+/// let mut fifo = Registry::builtin().build(&fifo, link)?.discipline;
+///
+/// let mut cx = Cx::new(8, link, 1);
+/// for number in 0..3 {
+///     let packet = Meta::new(1_000, cx.now, FrameRef(number));
+///     let id = cx.packets.insert(packet).expect("a table of 8 packets");
+///     assert_eq!(fifo.enqueue(&mut cx, id), Verdict::Queued);
+/// }
+/// // Law 3: in the order of arrival. The caller owns the handle again.
+/// let Next::Packet(id) = fifo.dequeue(&mut cx) else { panic!("three packets wait") };
+/// assert_eq!(cx.packets.get(&id).frame, FrameRef(0));
+/// cx.packets.remove(id);
+/// // Law 1: what a flush drops comes back through `Cx`.
+/// fifo.flush(&mut cx, DropReason::Flush);
+/// while let Some((id, reason)) = cx.next_dropped() {
+///     assert_eq!(reason, DropReason::Flush);
+///     cx.packets.remove(id);
+/// }
+/// // Law 2: nothing waits.
+/// assert_eq!(fifo.dequeue(&mut cx), Next::Idle);
+/// assert_eq!(cx.packets.live(), 0);
+/// # Ok::<(), weir_core::queue::ParamError>(())
+/// ```
 pub trait Discipline: Send {
     /// Takes a packet whose `leaf` lies below this node.
     fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict;

@@ -1,4 +1,4 @@
-//! What a queueing discipline is: read `contract` first, then `child`, then `leaf`.
+//! What a queueing discipline is: read [`Discipline`] first, then [`Child`], then [`Leaf`].
 
 mod child;
 mod contract;

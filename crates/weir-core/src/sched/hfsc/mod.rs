@@ -7,7 +7,7 @@
 //! curve says how much a class may have at most. A curve that is steep at first buys low delay
 //! for a small rate.
 //! Paper: Stoica, Zhang and Ng, "A hierarchical fair service curve algorithm for link-sharing,
-//! real-time and priority services", SIGCOMM 1997 [HFSC97]; curves: section 5 (`curve`);
+//! real-time and priority services", SIGCOMM 1997 (HFSC97); curves: section 5 (`curve`);
 //! link sharing: 4.2 (`share`); deadlines and eligible times: 4.3 (here).
 //! Where we differ, and why: winner trees instead of sorted lists allow any depth and number of
 //! classes. The upper limit has an exact time instead of a tick. It lets a class that was late

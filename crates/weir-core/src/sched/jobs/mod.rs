@@ -8,7 +8,7 @@
 //! the class whose loss is most behind its share, and that no loss bound protects. What cannot all
 //! hold gives way in an order that the operator chooses. No reservations, no policing, no flows.
 //! Paper: N. Christin and J. Liebeherr, "The QoSbox: quantitative service differentiation in BSD
-//! routers", Computer Networks 50, 2006 [QOSBOX]: figure 4 is `enqueue` and `sampled`, equation 1
+//! routers", Computer Networks 50, 2006 (QOSBOX): figure 4 is `enqueue` and `sampled`, equation 1
 //! is `service`, section 2.4 is `rates` and `loss`.
 //!
 //! Where we differ, and why: time is counted by the link's work, so a rate is a share of what the
