@@ -113,7 +113,7 @@ pub struct ClassState {
     pub values: BTreeMap<String, i64>,
 }
 
-/// What came, left and died.
+/// What came, left and was dropped.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Books {
     /// Packets that came.
@@ -126,9 +126,9 @@ pub struct Books {
     pub sent_bytes: u64,
     /// Packets still inside.
     pub inside_packets: u64,
-    /// Bytes that died.
+    /// Bytes that were dropped.
     pub dropped_bytes: u64,
-    /// Packets that died, by reason.
+    /// Packets that were dropped, by reason.
     pub dropped_packets: BTreeMap<String, u64>,
 }
 

@@ -148,7 +148,7 @@ fn a_swap_brings_its_own_rate() {
     assert!((249..=253).contains(&faster), "{faster}");
 }
 
-/// What left in which order, flow by flow, and what died.
+/// What left in which order, flow by flow, and what was dropped.
 #[derive(Default)]
 struct Watch(Arc<Mutex<Seen>>);
 #[derive(Default)]
@@ -270,7 +270,7 @@ fn a_worker_takes_a_thousand_swaps_while_it_works() {
     let texts = [POLICED, PLAIN];
     let mut bridge = bridge(Port::new(config, plan(texts[1])));
     let seen = watch(&mut bridge);
-    // No conditioner takes TCP, so none of these may die.
+    // No conditioner takes TCP, so none of these may be dropped.
     bridge.interfaces().0.arriving = (0..40)
         .map(|n| {
             let mut bytes = frame(n, 125, 0);

@@ -11,8 +11,8 @@ use std::fmt;
 /// | `offered` | classes | bytes of frames that arrived | bit/s |
 /// | `share` | classes | time on the wire, overhead included, of the link's | share |
 /// | `utilisation` | a direction of a link | time on the wire that was used | share |
-/// | `drops` | classes | packets that died | count |
-/// | `loss` | classes | packets that died of those that arrived | share |
+/// | `drops` | classes | packets that were dropped | count |
+/// | `loss` | classes | packets that were dropped of those that arrived | share |
 /// | `marks` | classes | packets marked by ECN | count |
 /// | `delay-mean`, `delay-max`, `delay-p99` … | classes | time in the queue of packets that left | time |
 /// | `backlog-mean`, `backlog-max` | classes | packets waiting, over time | count |

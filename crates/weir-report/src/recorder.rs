@@ -51,7 +51,7 @@ pub struct Counters {
     pub offered: Count,
     /// Packets that left.
     pub sent: Count,
-    /// Packets that died, by reason.
+    /// Packets that were dropped, by reason.
     pub dropped: BTreeMap<String, Count>,
     /// Packets that were marked.
     pub marked: u64,
@@ -115,7 +115,7 @@ impl Recorder {
         }
     }
 
-    /// A packet that had arrived died.
+    /// A packet that had arrived was dropped.
     pub fn dropped(&mut self, port: usize, class: usize, len_bytes: u64, reason: &'static str, at: u64) {
         let (cell, class, state) = self.class(port, class, at);
         state.leave(len_bytes);

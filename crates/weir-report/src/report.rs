@@ -154,7 +154,7 @@ pub struct ClassReport {
     pub offered: Count,
     /// Packets that left the discipline for the wire.
     pub sent: Count,
-    /// Packets that died, by reason.
+    /// Packets that were dropped, by reason.
     pub dropped: BTreeMap<String, Count>,
     /// Packets that ECN marked.
     pub marked: u64,
@@ -229,7 +229,7 @@ pub struct Series {
     pub sent_bytes: Vec<u64>,
     /// Packets that left.
     pub sent_packets: Vec<u64>,
-    /// Packets that died.
+    /// Packets that were dropped.
     pub dropped_packets: Vec<u64>,
     /// Packets that were marked.
     pub marked_packets: Vec<u64>,

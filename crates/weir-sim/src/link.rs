@@ -110,7 +110,7 @@ mod tests {
     use weir_core::units::Rate;
 
     /// The same arrivals, at whole multiples of the service time too, into a `Fifo` and into a
-    /// port with ALTQ's FIFO: the same packets die, the others arrive at the same nanosecond.
+    /// port with ALTQ's FIFO: the same packets are dropped, the others arrive at the same nanosecond.
     #[test]
     fn a_fifo_is_a_port_with_a_fifo() {
         let (mut lost, mut full) = (0, 0);

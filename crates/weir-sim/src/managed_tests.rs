@@ -61,7 +61,7 @@ fn another_bandwidth_is_noted() {
 }
 
 /// An edge marks what keeps its profile and drops the rest; the next box knows the mark, and the
-/// report of each says what died where.
+/// report of each says what was dropped where.
 #[test]
 fn a_mark_is_carried_to_the_next_box() {
     let edge = "interface em0 bandwidth 100M cdnr\\n\

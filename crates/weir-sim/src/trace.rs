@@ -15,7 +15,7 @@ use weir_core::units::Instant;
 pub enum Kind {
     /// It crossed a link whole.
     Delivered,
-    /// It died.
+    /// It was dropped.
     Dropped,
     /// It was marked by ECN in a managed port.
     Marked,
@@ -38,7 +38,7 @@ pub struct Event {
     pub to_side: u8,
     /// Bytes of its frame.
     pub len: u32,
-    /// Why it died; empty otherwise.
+    /// Why it was dropped; empty otherwise.
     pub reason: &'static str,
 }
 

@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn a04_a_full_queue_drops_one_at_random() {
-        // Proves A04: among n packets and the newcomer, each dies with probability 1 / (n + 1).
+        // Proves A04: among n packets and the newcomer, each is dropped with probability 1 / (n + 1).
         let (trials, mut newcomer) = (20_000, 0);
         let mut bench = bench(&[("qlimit", Value::Count(9)), ("holdtime", Value::Time(Duration::MAX))]);
         for _ in 0..9 {

@@ -94,7 +94,7 @@ impl FlowValve {
         // 2^-16 packets times 2^-24 pipes: units of 2^-40.
         (u64::from(window) * self.per_pipe) >> (LENGTH_BITS - 16)
     }
-    /// A packet came: true if its flow is in the box, and the packet must die.
+    /// A packet came: true if its flow is in the box, and the packet must be dropped.
     pub(super) fn arrive(&mut self, now: Instant, row: &Meta) -> bool {
         self.arrivals += 1;
         let key = key(row);

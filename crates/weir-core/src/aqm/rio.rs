@@ -396,7 +396,7 @@ mod tests {
         Bench::new(&node("rio", &all), 11)
     }
 
-    /// The share of `n` packets of `dscp` that dies while `length` packets of it are queued,
+    /// The share of `n` packets of `dscp` that is dropped while `length` packets of it are queued,
     /// after the average has settled.
     fn losses(dscp: u8, length: u64, n: u32) -> f64 {
         let mut bench = bench(&[]);

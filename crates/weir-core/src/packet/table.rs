@@ -107,7 +107,7 @@ pub struct Meta {
     pub colour: Colour,
     /// Where the packet is.
     pub state: State,
-    /// Why it died, as `DropReason as u8`, if `state` is `Dropped`.
+    /// Why it was dropped, as `DropReason as u8`, if `state` is `Dropped`.
     pub(crate) reason: u8,
 }
 

@@ -14,14 +14,14 @@ pub struct Account {
     pub sent_packets: u64,
     /// Their bytes.
     pub sent_bytes: u64,
-    /// Packets that died, by `DropReason as usize`.
+    /// Packets that were dropped, by `DropReason as usize`.
     pub dropped_packets: [u64; DropReason::ALL.len()],
-    /// Bytes that died.
+    /// Bytes that were dropped.
     pub dropped_bytes: u64,
 }
 
 impl Account {
-    /// Packets that died for whatever reason.
+    /// Packets that were dropped for whatever reason.
     pub fn dropped(&self) -> u64 {
         self.dropped_packets.iter().sum()
     }

@@ -27,7 +27,7 @@ fn open(config: PortConfig, tree: Tree) -> Port {
     Port::new(config, PortPlan::new(tree, Classifier::empty()))
 }
 
-/// Collects what left (frame, ns) and what died (frame, reason).
+/// Collects what left (frame, ns) and what was dropped (frame, reason).
 #[derive(Default)]
 struct Seen {
     taken: Vec<(u32, u64)>,

@@ -8,7 +8,7 @@ use crate::Random;
 use crate::packet::{List, PacketId, PacketTable, State};
 use crate::units::{Fine, Instant, PerByte, Rate};
 
-/// What became of the packet offered. Others may have died in the same call.
+/// What became of the packet offered. Others may have been dropped in the same call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// It is in the queue.

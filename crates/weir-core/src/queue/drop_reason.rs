@@ -1,16 +1,16 @@
 //! Why a packet was dropped. The names are stable: reports, traces and counters carry them.
 
-/// The reason of a packet's death.
+/// Why a packet was dropped.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum DropReason {
-    /// The queue was full and the arriving packet died.
+    /// The queue was full and the arriving packet was dropped.
     Tail,
     /// An AQM dropped it before the queue was full.
     Early,
     /// It was queued, and made room for another.
     Pushout,
-    /// The queue was full and the oldest packet died; or an AQM dropped at departure.
+    /// The queue was full and the oldest packet was dropped; or an AQM dropped at departure.
     Head,
     /// The queue was flushed.
     Flush,

@@ -239,7 +239,7 @@ impl DualPi2 {
             self.owed += i64::from(len) * self.constants.classic_share;
         }
     }
-    /// What becomes of a packet that leaves: `None` lets it die.
+    /// What becomes of a packet that leaves: `None` drops it.
     fn judge(&mut self, cx: &mut Cx, classic: bool, id: &PacketId) -> Option<()> {
         let row = cx.packets.get_mut(id);
         let squared = self.classic_probability();

@@ -41,7 +41,7 @@ pub struct Summary {
     pub offered: u64,
     /// Packets that left.
     pub sent: u64,
-    /// Packets that died, whatever the reason.
+    /// Packets that were dropped, whatever the reason.
     pub dropped: u64,
     /// Times that a discipline answered `At`.
     pub waits: u64,

@@ -51,7 +51,7 @@ fn chains(factors: &[Option<Ratio>]) -> Vec<(Vec<usize>, Ratio)> {
 }
 
 /// The rates, as shares of the link, just after the set of backlogged classes has changed; `None`
-/// where not all bounds can hold, and packets must die.
+/// where not all bounds can hold, and packets must be dropped.
 pub fn jobs_rates(classes: &[JobsClass]) -> Option<Vec<Ratio>> {
     let backlogged: Vec<usize> = (0..classes.len()).filter(|&c| !classes[c].packets.is_empty()).collect();
     let bytes = |c: usize| Ratio::whole(classes[c].packets.iter().sum::<u64>());

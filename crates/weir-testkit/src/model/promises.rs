@@ -15,7 +15,7 @@ pub struct PromisedClass {
     pub delay_ns: Option<u64>,
     /// Least rate while there is backlog.
     pub rate_bps: u64,
-    /// Bits that came and bits that died, in this busy period.
+    /// Bits that came and bits that were dropped, in this busy period.
     pub arrived_bits: u64,
     /// As above.
     pub lost_bits: u64,

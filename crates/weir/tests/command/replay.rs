@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 const FOUR: &str = "rate 1000000\n0,voice,1000\n0,rest,500\n0,2,600,46\n0,voice,200\n";
 
-/// Every packet of the input leaves or dies exactly once; the lines' (kind, time, class, index).
+/// Every packet of the input leaves or is dropped exactly once; the lines' (kind, time, class, index).
 fn conserved(out: &str, packets: usize) -> Vec<(char, u64, &str, usize)> {
     let mut seen = vec![false; packets];
     let mut events = Vec::new();
@@ -235,7 +235,7 @@ fn a_million_packets_are_conserved() {
     for n in 0..PACKETS {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let (class, len) = (if state >> 62 == 0 { "voice" } else { "rest" }, 64 + (state >> 33) % 1451);
-        // On average a little more than the link carries: queues fill, some die.
+        // On average a little more than the link carries: queues fill, some are dropped.
         writeln!(trace, "{},{class},{len}", n * 6_000).unwrap();
     }
     let trace = folder.write("million.csv", trace);

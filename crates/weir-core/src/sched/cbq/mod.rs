@@ -364,7 +364,7 @@ impl Discipline for Cbq {
                 }
                 Next::At(at) => self.hold(class, at),
                 Next::Held(_) => self.hold(class, HELD_FOR_EVER),
-                // All that was there died on the way out.
+                // All that was there was dropped on the way out.
                 Next::Idle if self.children[class].is_empty() => self.refresh(class, false, cx.now),
                 Next::Idle => {
                     cx.broken("cbq", "a child with packets said that it had none");

@@ -9,7 +9,7 @@ use crate::queue::{Backlog, Cx, DropReason};
 impl Jobs {
     /// The bytes of the packet that class `index` would lose: its newest, or its oldest; or
     /// `arriving`, the newcomer of this class that is not in the queue yet. `None` if it has none
-    /// that may die.
+    /// that may be dropped.
     fn victim_bytes(&self, cx: &Cx, index: usize, arriving: Option<u64>) -> Option<u64> {
         let Some(leaf) = self.classes[index].queue.as_leaf() else { return arriving };
         let queued = match self.settings.drop_head {
@@ -29,7 +29,7 @@ impl Jobs {
             chained: class.in_loss_chain.members != 0,
         })
     }
-    /// Whose packet dies for want of room when a packet of class `index` comes.
+    /// Which packet is dropped for want of room when a packet of class `index` comes.
     /// [QOSBOX section 2.4, select_dropped_class]
     ///
     /// Room is made in the group that holds most packets: a chain, or a class that is promised
@@ -72,7 +72,7 @@ impl Jobs {
         }
         largest
     }
-    /// Makes room for a packet of `len` bytes of class `index`, unless it is the one to die.
+    /// Makes room for a packet of `len` bytes of class `index`, unless it is the one to drop.
     /// [QOSBOX figure 4, lines 10 to 12]
     pub(super) fn make_room(&mut self, cx: &mut Cx, index: usize, len: u64) -> Result<(), DropReason> {
         loop {
@@ -88,7 +88,7 @@ impl Jobs {
                 return Err(DropReason::Tail);
             }
         }
-        // A discipline of its own keeps what it has: what must die for the delay dies now.
+        // A discipline of its own keeps what it has: what must be dropped for the delay is dropped now.
         let class = &self.classes[index];
         if let (None, Some(bound_ns)) = (class.queue.as_leaf(), class.terms.delay_ns) {
             let wire_bytes = self.states[index].wire_bytes + len + u64::from(cx.link.overhead);
@@ -121,8 +121,8 @@ impl Jobs {
     }
     /// True if at `rate` class `index` cannot keep its delay bound and a drop would help: its
     /// backlog is too much for the time that its oldest packet has left. If that packet is overdue
-    /// already, no drop from the tail can help it; then its newest packet counts, which dies if it
-    /// would be late as well. (Dropping from the head, the overdue packet itself dies.)
+    /// already, no drop from the tail can help it; then its newest packet counts, which is dropped if it
+    /// would be late as well. (Dropping from the head, the overdue packet itself is dropped.)
     fn is_too_much(&self, cx: &Cx, index: usize, rate: u64) -> bool {
         let (Some(bound_ns), Some(left_ns)) =
             (self.classes[index].terms.delay_ns, live!(self, cx).left_ns(index))
@@ -138,7 +138,7 @@ impl Jobs {
         !rates::suffices(rate, drain, bound_ns.saturating_sub(cx.now.since(newest).as_nanos()))
     }
     /// Drops from each class what its rate cannot carry in time. [QOSBOX section 3.2, greedy_alloc]
-    /// Answers whether the packet of row `newcomer` died.
+    /// Answers whether the packet of row `newcomer` was dropped.
     pub(super) fn drop_what_is_short(&mut self, cx: &mut Cx, newcomer: usize) -> bool {
         let mut died = false;
         for index in bits(self.bounded & self.backlogged) {
@@ -153,10 +153,10 @@ impl Jobs {
         died
     }
     /// Drops by proportional loss until the least rates fit into the link, or no loss bound lets
-    /// more die. [QOSBOX figure 4, lines 14 to 17]
+    /// more drops. [QOSBOX figure 4, lines 14 to 17]
     ///
     /// Only classes whose backlog asks for more than their least rate can help. Answers whether
-    /// the packet of row `newcomer` died.
+    /// the packet of row `newcomer` was dropped.
     pub(super) fn drop_until_bounds_fit(&mut self, cx: &mut Cx, newcomer: usize) -> bool {
         let mut died = false;
         loop {

@@ -137,7 +137,7 @@ fn j33_another_thread_follows_the_load() {
     assert!(!holds(ratios), "{ratios:?}");
 }
 
-/// Without bounds nothing dies on the way, so a delegate without lag decides the same, packet by
+/// Without bounds nothing is dropped on the way, so a delegate without lag decides the same, packet by
 /// packet; one with lag does not.
 #[test]
 fn j33_a_delegate_without_lag_is_the_same_discipline() {

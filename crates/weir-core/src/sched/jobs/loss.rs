@@ -54,7 +54,7 @@ pub(super) struct Candidate {
     pub chained: bool,
 }
 
-/// How bad it is to drop from a class; the least dies.
+/// How bad it is to drop from a class; the class with the least loses a packet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Harm {
     /// No bound breaks; the class's weighted loss so far. The smallest is the most behind its

@@ -184,7 +184,7 @@ impl Jobs {
         }
     }
     /// The operations that need not follow every arrival. [QOSBOX figure 4, lines 13 to 18]
-    /// Answers whether the packet of row `newcomer` died.
+    /// Answers whether the packet of row `newcomer` was dropped.
     fn sampled(&mut self, cx: &mut Cx, newcomer: usize, step: Step) -> bool {
         let mut died = false;
         if self.bounded & self.backlogged != 0 {

@@ -276,7 +276,7 @@ pub struct Adjusted {
     pub(super) rates: [u64; CLASSES],
     pub(super) rated: u16,
     pub(super) epoch: u64,
-    /// The link is not enough for all bounds: packets must die.
+    /// The link is not enough for all bounds: packets must be dropped.
     pub(super) short: bool,
 }
 

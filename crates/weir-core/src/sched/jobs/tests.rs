@@ -291,7 +291,7 @@ fn j11_exactly_the_chosen_bound_gives_way() {
         let first = [("adc", ms(5)), ("alc", fraction(0.01))];
         let params = [("qlimit", Value::Count(400)), ("relax", Value::Word(relax))];
         let node = jobs(&params, &[&first, &[]]);
-        // Bursts of 40 ms for a bound of 5: either they wait, or most of them dies.
+        // Bursts of 40 ms for a bound of 5: either they wait, or most of them are dropped.
         let bursts = Source { burst: 100, ..source(0, 500, 4.0) };
         total(&run(&node, 10_000_000, &[bursts, source(1, 500, 8.0)], 4, HALF), 0)
     };
@@ -304,7 +304,7 @@ fn j11_exactly_the_chosen_bound_gives_way() {
 #[test]
 fn j22_an_overdue_class_is_looked_at_by_its_newest_packet() {
     // All at once: 100 packets of 1 ms each for a bound of 20 ms. The whole link is asked for, by
-    // one class, which is not more than the link; still what cannot be in time must die.
+    // one class, which is not more than the link; still what cannot be in time must be dropped.
     for (relax, exact) in [("delay-first", false), ("loss-first", false), ("loss-first", true)] {
         let mut params = vec![("relax", Value::Word(relax))];
         if exact {
@@ -316,7 +316,7 @@ fn j22_an_overdue_class_is_looked_at_by_its_newest_packet() {
             bench.offer(1000, |m| m.leaf = 0);
         }
         assert_eq!(bench.tree.discipline.backlog().packets, 20, "{relax} {exact}: 20 packets are in time");
-        // The link has stood still: what is late by now is sent late, or dies.
+        // The link has stood still: what is late by now is sent late, or dropped.
         bench.cx.now = Instant::from_millis(21);
         assert_eq!(bench.serve().is_some(), relax == "delay-first");
         assert_eq!(bench.tree.discipline.backlog().packets, if relax == "delay-first" { 19 } else { 0 });
@@ -658,7 +658,7 @@ fn j28_cheaper_counting_keeps_the_ratios() {
     for option in options {
         let (ratios, cells) = ratios_with(&option, 2.0);
         assert!(ratios.iter().zip(plain).all(|(r, p)| near(*r, p, 0.05)), "{option:?}: {ratios:?} {plain:?}");
-        // A shift is the same number, so the same packets leave and die.
+        // A shift is the same number, so the same packets leave and are dropped.
         let same = format!("{cells:?}") == format!("{table:?}");
         assert!(same || option[0].0 != "shifts", "{option:?}");
     }
