@@ -216,9 +216,9 @@ impl Child {
         Err(ParamError::new(class, "class", class, "a class of this interface"))
     }
     /// Changes the queue of this very class: a leaf's limit and AQM, or an inner discipline's own
-    /// parameters. `own` is what the parent declares: of that it is verified here that it has its
-    /// kind and range, and it goes no further unless the queue knows it too. Whatever is neither
-    /// the parent's nor the queue's is refused. To be called before the parent changes anything.
+    /// parameters. `own` are the parameters that the parent declares. This checks the kind and the
+    /// range of each, and hands on those that the queue knows too. A parameter that neither the
+    /// parent nor the queue knows is refused. Call this before the parent changes anything.
     ///
     /// # Errors
     /// What is not known, not of its kind or out of range; what the AQM or the inner discipline

@@ -34,7 +34,7 @@ pub(super) struct Ring {
     ready_count: u32,
     over_count: u32,
     cursor: usize,
-    /// The same among those who send while whose turn it is is held back.
+    /// The same for the classes that send while the class with the turn is held back.
     aside_cursor: usize,
     aside: bool,
     keeps_turns: bool,
