@@ -1,11 +1,9 @@
 //! From plan to what a port runs: the tree of disciplines, the classifier, the regulator.
 
 use crate::cbq;
-use crate::diagnostic::{Diagnostic, Severity, Trouble};
 use crate::hfsc::{self, Guarantee};
 use crate::plan::{Action, Filter, Interface, Options, RedDefaults};
 use crate::precedence;
-use crate::source::Place;
 use crate::tree::Shape;
 use crate::view::View;
 use std::collections::HashMap;
@@ -16,6 +14,7 @@ use weir_core::port::{PortPlan, WireConfig};
 use weir_core::queue::{Link, ParamError, Params, Value};
 use weir_core::sched::{Class, Node, Registry, Tree};
 use weir_core::units::Rate;
+use weir_text::{Diagnostic, Place, Severity, Trouble};
 
 /// Ethernet's bytes on the wire beyond the frame: preamble, checksum, gap.
 const ETHERNET_OVERHEAD: u32 = 24;

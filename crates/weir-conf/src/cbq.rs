@@ -1,6 +1,5 @@
 //! What altq.conf knows about CBQ classes: shares, admission, and the control class.
 
-use crate::number;
 use crate::plan::{Class, Filter, Given, Interface, Options};
 use crate::rules::Report;
 use crate::tree::{Instance, Shape};
@@ -26,7 +25,7 @@ pub(crate) fn share(class: &Class, link: Rate) -> Rate {
     let given = |name| class.options.get(name).map(|g| &g.value);
     match (given("exactbandwidth"), given("pbandwidth")) {
         (Some(Value::Rate(rate)), _) if !rate.is_zero() => *rate,
-        (_, Some(Value::Fraction(part))) => number::part_of(*part, link),
+        (_, Some(Value::Fraction(part))) => crate::share::part_of(*part, link),
         _ => Rate::ZERO,
     }
 }

@@ -1,12 +1,12 @@
 //! The command `class`.
 
-use crate::diagnostic::Trouble;
 use crate::index::Named;
 use crate::plan::{Class, Given, Options, Queue};
 use crate::read::{Done, Reader, Stop};
-use crate::source::{Place, Word, Words};
+use crate::words::{Word, Words};
 use weir_core::queue::Scope;
 use weir_core::sched::{Classes, Entry, Registry};
+use weir_text::{Place, Trouble};
 
 const FORM: &str = "a class line is `class DISCIPLINE INTERFACE NAME PARENT [options]`";
 
@@ -207,7 +207,7 @@ impl Reader<'_> {
         let names = interface.classes.iter().map(|c| c.name.as_str());
         let message = format!("no class `{}` on interface `{}`", parent.text, interface.name);
         let mut trouble = Trouble::new(parent.place, message, "a parent stands above its children");
-        if let Some(name) = crate::closest::closest(parent.text, names.chain(["NULL"])) {
+        if let Some(name) = weir_text::nearest(parent.text, names.chain(["NULL"])) {
             trouble.help = format!("did you mean `{name}`?");
             trouble.replacement = Some(name.to_string());
         }

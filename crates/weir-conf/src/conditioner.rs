@@ -1,14 +1,14 @@
 //! The command `conditioner`: actions in angle brackets, one inside the other.
 
-use crate::diagnostic::Trouble;
 use crate::index::Named;
-use crate::number;
 use crate::plan::{Action, Conditioner, Meter};
 use crate::read::{Done, Reader, Stop, at};
-use crate::source::{Place, Word, Words};
+use crate::words::{Word, Words};
 use weir_core::packet::Dscp;
 use weir_core::queue::TimeUnit;
 use weir_core::units::Rate;
+use weir_text::number;
+use weir_text::{Place, Trouble};
 
 /// How deep actions may stand in one another.
 const MAX_DEPTH: u32 = 16;
@@ -119,7 +119,7 @@ impl Reader<'_> {
             other => {
                 let message = format!("no action `{other}`");
                 let mut trouble = Trouble::new(word.place, message, known());
-                trouble.replacement = crate::closest::closest(other, ACTIONS).map(str::to_string);
+                trouble.replacement = weir_text::nearest(other, ACTIONS).map(str::to_string);
                 return Err(trouble.into());
             }
         };
@@ -189,14 +189,14 @@ impl Reader<'_> {
         let mut trouble =
             Trouble::new(word.place, message, "a conditioner stands above those that refer to it");
         trouble.replacement =
-            crate::closest::closest(word.text, known.iter().map(|c| c.name.as_str())).map(str::to_string);
+            weir_text::nearest(word.text, known.iter().map(|c| c.name.as_str())).map(str::to_string);
         Err(trouble.into())
     }
 
     fn window(&mut self, tokens: &mut Words<'_>) -> Done<weir_core::units::Duration> {
         let word =
             tokens.need("the averaging interval", "write a time, as in `500ms`; a bare number is in ms")?;
-        let read = number::time(word.text, TimeUnit::Millis).map_err(|bad| at(word, bad))?;
+        let read = number::time(word.text, Some(TimeUnit::Millis)).map_err(|bad| at(word, bad))?;
         if let Some(warning) = read.warning {
             self.warn(at(word, warning));
         }

@@ -1,13 +1,13 @@
 //! The commands `filter` and `filter6`.
 
-use crate::diagnostic::Trouble;
 use crate::names;
-use crate::number;
 use crate::plan::Filter;
 use crate::read::{Done, Reader, Stop, at};
-use crate::source::{Place, Word, Words};
+use crate::words::{Word, Words};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use weir_core::packet::{Dscp, Family};
+use weir_text::number;
+use weir_text::{Place, Trouble};
 
 const FORM_4: &str = "a filter line is `filter INTERFACE CLASS [name N] [ruleno R] DST [netmask M] DPORT SRC \
                       [netmask M] SPORT PROTOCOL [tos V [tosmask M]] [dscp D] [gpi SPI] [dontwarn]`";
@@ -75,7 +75,7 @@ impl Reader<'_> {
             .collect();
         let message = format!("no class `{}` on interface `{}`", class.text, interface.name);
         let mut trouble = Trouble::new(class.place, message, "a class stands above its filters");
-        match crate::closest::closest(class.text, names.iter().copied()) {
+        match weir_text::nearest(class.text, names.iter().copied()) {
             Some(name) => {
                 trouble.help = format!("did you mean `{name}`?");
                 trouble.replacement = Some(name.to_string());
@@ -209,7 +209,7 @@ impl Reader<'_> {
         }
         names::service(word.text).ok_or_else(|| {
             let mut trouble = Trouble::new(word.place, format!("no service `{}`", word.text), HELP);
-            trouble.replacement = crate::closest::closest(word.text, names::services()).map(str::to_string);
+            trouble.replacement = weir_text::nearest(word.text, names::services()).map(str::to_string);
             trouble.into()
         })
     }
@@ -223,7 +223,7 @@ impl Reader<'_> {
         }
         names::protocol(word.text).ok_or_else(|| {
             let mut trouble = Trouble::new(word.place, format!("no protocol `{}`", word.text), HELP);
-            trouble.replacement = crate::closest::closest(word.text, names::protocols()).map(str::to_string);
+            trouble.replacement = weir_text::nearest(word.text, names::protocols()).map(str::to_string);
             trouble.into()
         })
     }
@@ -252,7 +252,7 @@ impl Reader<'_> {
                     help = format!("`{other}` stands behind the class, before the addresses");
                 }
                 let mut trouble = Trouble::new(word.place, message, help);
-                if let Some(name) = crate::closest::closest(other, known) {
+                if let Some(name) = weir_text::nearest(other, known) {
                     trouble.help = format!("did you mean `{name}`?");
                     trouble.replacement = Some(name.to_string());
                 }

@@ -1,15 +1,14 @@
 //! What altq.conf knows about HFSC classes: their curves, and whether these fit.
 
-use crate::number;
 use crate::plan::{Class, Given};
 use crate::rules::Report;
-use crate::source::Place;
 use crate::tree::{Instance, Shape};
 use std::collections::HashMap;
 use std::fmt;
 use weir_core::queue::{Curve, Link, Params, Value};
 use weir_core::sched::hfsc::guarantee;
 use weir_core::units::{Duration, Instant, Rate, mul_div};
+use weir_text::Place;
 
 /// How much of the link real-time curves may take together, percent.
 const REAL_TIME_PERCENT: u64 = 80;
@@ -40,7 +39,7 @@ fn curves_of(class: &Class, given: &Given, link: Rate) -> [Option<Curve>; 3] {
     }
     let curve = match (name, &given.value) {
         (_, Value::Curve(curve)) => *curve,
-        ("pshare", Value::Fraction(part)) => linear(number::part_of(*part, link)),
+        ("pshare", Value::Fraction(part)) => linear(crate::share::part_of(*part, link)),
         ("bandwidth" | "grate" | "ulimit", Value::Rate(rate)) => linear(*rate),
         _ => return [None; 3],
     };

@@ -1,11 +1,11 @@
 //! The command `interface`.
 
-use crate::diagnostic::Trouble;
-use crate::number;
 use crate::plan::{Attach, Interface, Queue};
 use crate::read::{Done, Reader, Stop, at};
-use crate::source::{Word, Words};
+use crate::words::{Word, Words};
 use weir_core::queue::Scope;
+use weir_text::Trouble;
+use weir_text::number;
 
 /// Options of every interface.
 const GENERAL: [&str; 4] = ["bandwidth", "tbrsize", "overhead", "attach"];
@@ -136,7 +136,7 @@ impl Reader<'_> {
         let names: Vec<&str> = self.registry.iter().map(|e| e.name).collect();
         let known = names.iter().copied().chain(GENERAL);
         let mut trouble = Trouble::new(word.place, format!("no discipline or option `{}`", word.text), "");
-        match crate::closest::closest(word.text, known) {
+        match weir_text::nearest(word.text, known) {
             Some(name) => {
                 trouble.help = format!("did you mean `{name}`?");
                 trouble.replacement = Some(name.to_string());

@@ -1,17 +1,16 @@
 //! What is lawful in a plan and yet may not be as its writer thinks: for `weir check`.
 
 use crate::build::Lowered;
-use crate::diagnostic::Diagnostic;
 use crate::plan::{Given, Interface, Options, Plan};
 use crate::precedence;
 use crate::rules::{self, Report};
-use crate::source::Place;
 use crate::tree::{Instance, Shape};
 use crate::{cbq, hfsc};
 use std::collections::{HashMap, HashSet};
 use weir_core::aqm::AqmEntry;
 use weir_core::sched::{Classes, Registry};
 use weir_core::units::Rate;
+use weir_text::{Diagnostic, Place};
 
 /// Everything that can be said against a plan, errors first: those that [`crate::read`] refuses
 /// a file for (a plan may also come from a program), and warnings beyond what reading gave.

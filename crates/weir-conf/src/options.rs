@@ -1,13 +1,13 @@
 //! Options by their declarations: every keyword of every discipline is read here, whoever
 //! registered it.
 
-use crate::diagnostic::Trouble;
-use crate::number;
 use crate::plan::{Given, Options};
 use crate::read::{Done, Reader, Stop, at};
-use crate::source::{Place, Word, Words};
+use crate::words::{Word, Words};
 use weir_core::queue::{Curve, Kind, ParamSpec, Scope, TimeUnit, Value};
 use weir_core::sched::Entry;
+use weir_text::number;
+use weir_text::{Place, Trouble};
 
 /// Most options that a message lists.
 const MOST_LISTED: usize = 8;
@@ -84,7 +84,7 @@ impl Reader<'_> {
             }
             Kind::Rate => Value::Rate(number::rate(word.text).map_err(bad)?),
             Kind::Time { bare } => {
-                let read = number::time(word.text, bare).map_err(bad)?;
+                let read = number::time(word.text, Some(bare)).map_err(bad)?;
                 if let Some(warning) = read.warning {
                     self.warn(at(word, warning));
                 }
@@ -111,7 +111,7 @@ impl Reader<'_> {
                     let message = format!("`{}` cannot be `{}`", spec.name, word.text);
                     let mut trouble = Trouble::new(word.place, message, expected);
                     trouble.replacement =
-                        crate::closest::closest(word.text, allowed.iter().copied()).map(str::to_string);
+                        weir_text::nearest(word.text, allowed.iter().copied()).map(str::to_string);
                     return Err(trouble.into());
                 }
             },
@@ -165,7 +165,7 @@ impl Reader<'_> {
         let word = words.need("the first rate of the service curve", FORM)?;
         let m1 = number::rate(word.text).map_err(|bad| at(word, bad))?;
         let word = words.need("the time of the service curve", FORM)?;
-        let d = number::time(word.text, TimeUnit::Millis).map_err(|bad| at(word, bad))?;
+        let d = number::time(word.text, Some(TimeUnit::Millis)).map_err(|bad| at(word, bad))?;
         if let Some(warning) = d.warning {
             self.warn(at(word, warning));
         }
@@ -194,7 +194,7 @@ impl Reader<'_> {
         let of =
             if scope == Scope::Class { format!("a {} class", entry.name) } else { entry.name.to_string() };
         let mut trouble = Trouble::new(word.place, format!("`{}` is no option of {of}", word.text), "");
-        match crate::closest::closest(word.text, names.iter().copied()) {
+        match weir_text::nearest(word.text, names.iter().copied()) {
             Some(name) => {
                 trouble.help = format!("did you mean `{name}`?");
                 trouble.replacement = Some(name.to_string());

@@ -1,11 +1,11 @@
 //! A packet in words, as `weir explain` takes it: `tcp 10.0.0.1:5000 > 10.0.0.2:80 tos 0x10`.
 
-use crate::diagnostic::{Diagnostic, Severity, Trouble};
 use crate::names;
-use crate::number;
-use crate::source::{Place, Source, Word, Words};
+use crate::words::{Word, Words};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use weir_core::packet::{Dscp, Family, Key};
+use weir_text::number;
+use weir_text::{Diagnostic, Place, Severity, Source, Trouble};
 
 const FORM: &str = "a packet is written as `tcp 10.0.0.1:5000 > 10.0.0.2:80`, then perhaps `tos 0x10`, `dscp EF`, \
                     `flowlabel 7` or `gpi 0x100`; IPv6 as `udp [2001:db8::1]:5000 > [2001:db8::2]:53`";
@@ -86,7 +86,7 @@ fn protocol<'a>(words: &mut Words<'a>, key: &mut Key) -> Result<Word<'a>, Troubl
         Some(protocol) => key.protocol = protocol,
         None => {
             let mut trouble = Trouble::new(word.place, format!("no protocol `{}`", word.text), HELP);
-            trouble.replacement = crate::closest::closest(word.text, names::protocols()).map(str::to_string);
+            trouble.replacement = weir_text::nearest(word.text, names::protocols()).map(str::to_string);
             return Err(trouble);
         }
     }
@@ -222,7 +222,7 @@ mod tests {
         let shown = |text: &str| parse(text).unwrap_err().to_string();
         assert_eq!(
             shown("tcp 10.0.0.1:5000 > 10.0.0.2:99999"),
-            "error: `99999` is no port\n --> packet:1:30\n  |\n1 | tcp 10.0.0.1:5000 > 10.0.0.2:99999\n  |                              ^^^^^\n  \
+            "error: `99999` is no port\n --> packet:1:30\n  |\n1 | tcp 10.0.0.1:5000 > 10.0.0.2:99999\n  |                              ^^^^^\n  |\n  \
              = help: write a number from 0 to 65535 or a service's name"
         );
         for (text, column) in [

@@ -1,12 +1,12 @@
 //! The plan: what a configuration says, typed. `Plan` is plain data; two plans are equal when
 //! they say the same, wherever they stand in their files.
 
-use crate::source::{Place, Source};
 use std::sync::Arc;
 pub use weir_core::meter::Meter;
 use weir_core::packet::Family;
 use weir_core::queue::{Kind, ParamSpec, Params, Value};
 use weir_core::units::Rate;
+use weir_text::{Place, Source};
 
 /// The rate of an interface whose line gives no `bandwidth`.
 pub const DEFAULT_BANDWIDTH: Rate = Rate::from_mbps(100);
@@ -173,11 +173,11 @@ impl Given {
         match (&self.value, self.spec.kind) {
             (Value::Flag, _) => name.to_string(),
             (Value::Fraction(f), Kind::Percent) => {
-                format!("{name} {}", crate::number::shortest(f.raw(), 100))
+                format!("{name} {}", weir_text::number::shortest(f.raw(), 100))
             }
-            (Value::Fraction(f), _) => format!("{name} {}", crate::number::shortest(f.raw(), 1)),
+            (Value::Fraction(f), _) => format!("{name} {}", weir_text::number::shortest(f.raw(), 1)),
             (Value::Real(r), _) => {
-                format!("{name} {}", crate::number::shortest(r.raw().unsigned_abs(), 1))
+                format!("{name} {}", weir_text::number::shortest(r.raw().unsigned_abs(), 1))
             }
             (Value::Curve(c), _) => format!("[{name} {} {} {}]", c.m1, c.d, c.m2),
             (value, _) => format!("{name} {value}"),

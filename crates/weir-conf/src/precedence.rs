@@ -4,7 +4,6 @@ use crate::build::{BuiltFilter, Lowered};
 use crate::cbq;
 use crate::plan::{Filter, Interface};
 use crate::rules::Report;
-use crate::source::Place;
 use crate::tree::Shape;
 use std::collections::{HashMap, HashSet};
 use weir_core::classify::explain::{Cause, differences_from_altq, unreachable};
@@ -12,6 +11,7 @@ use weir_core::classify::overlap::intersections;
 use weir_core::classify::{self, Classifier, Field, FilterId};
 use weir_core::packet::Dscp;
 use weir_core::sched::Registry;
+use weir_text::Place;
 
 /// Filters as the classifier takes them, and which of the plan's each is.
 pub(crate) struct Compiled {

@@ -1,14 +1,13 @@
 //! From text to plan: commands, and the state that lines share.
 
-use crate::closest::suggest;
-use crate::diagnostic::{Diagnostic, Severity, Trouble};
 use crate::index::Index;
-use crate::number::{self, Bad};
 use crate::plan::{Interface, Plan, RedDefaults};
-use crate::source::{Place, Source, Word, Words};
+use crate::words::{self, Word, Words};
 use std::collections::HashSet;
 use std::sync::Arc;
 use weir_core::sched::Registry;
+use weir_text::number::{self, Bad};
+use weir_text::{Diagnostic, Place, Severity, Source, Trouble, suggest};
 
 /// The outcome of reading a configuration.
 #[derive(Clone, Debug)]
@@ -42,7 +41,7 @@ pub fn read(name: &str, text: &str, registry: &Registry) -> Outcome {
         refused: HashSet::new(),
     };
     let mut said = Vec::new();
-    let commands = source.commands(&mut |severity, trouble| said.push((severity, trouble)));
+    let commands = words::commands(&source, &mut |severity, trouble| said.push((severity, trouble)));
     // A line that could not even be split may have been an interface or a class.
     let lost_lines = said.iter().any(|(severity, _)| *severity == Severity::Error);
     reader.said = said;
@@ -194,7 +193,7 @@ impl Reader<'_> {
         let names: Vec<&str> = self.plan.interfaces.iter().map(|i| i.name.as_str()).collect();
         let mut trouble =
             Trouble::new(word.place, format!("no interface `{}` is declared", word.text), String::new());
-        match crate::closest::closest(word.text, names.iter().copied()) {
+        match weir_text::nearest(word.text, names.iter().copied()) {
             Some(name) => {
                 trouble.help = format!("did you mean `{name}`?");
                 trouble.replacement = Some(name.to_string());

@@ -1,14 +1,13 @@
 //! What a whole plan must satisfy: the checks that ALTQ made when it enabled an interface.
 
-use crate::diagnostic::{Diagnostic, Severity, Trouble};
 use crate::plan::{Interface, Options, Plan};
 use crate::precedence::conditioner_names;
-use crate::source::{Place, Source};
 use crate::tree::{Instance, Shape};
 use crate::{cbq, hfsc};
 use std::collections::BTreeMap;
 use weir_core::queue::Value;
 use weir_core::sched::{Classes, Registry};
+use weir_text::{Diagnostic, Place, Severity, Source, Trouble};
 
 /// Collects what is said about a plan.
 pub(crate) struct Report<'s> {

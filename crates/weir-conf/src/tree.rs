@@ -1,10 +1,10 @@
 //! How the flat list of classes in a file makes disciplines inside classes of disciplines.
 
 use crate::plan::{Interface, Options, Queue};
-use crate::source::Place;
 use std::collections::HashMap;
 use weir_core::queue::Scope;
 use weir_core::sched::{Classes, Entry, Registry};
+use weir_text::Place;
 
 /// One discipline at work: the interface's own, or the queue of a class.
 pub(crate) struct Instance<'a> {

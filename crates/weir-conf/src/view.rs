@@ -1,11 +1,10 @@
 //! The interfaces of a plan one by one, each with what the rest of the file means for it.
 
-use crate::diagnostic::{Diagnostic, Severity, Trouble};
 use crate::plan::{Attach, Interface, Plan};
-use crate::source::Place;
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
+use weir_text::{Diagnostic, Place, Severity, Trouble};
 
 /// An interface of a plan, with what the plan says for all of them.
 #[derive(Clone, Debug)]
@@ -102,7 +101,7 @@ impl Plan {
             "" => "which interface is not said".to_string(),
             name => format!("no interface `{name}` is declared"),
         };
-        let help = match (crate::closest::suggest(name, names.iter().copied()), names.is_empty()) {
+        let help = match (weir_text::suggest(name, names.iter().copied()), names.is_empty()) {
             (Some(help), _) => help,
             (None, true) => "the file declares none".to_string(),
             (None, false) => format!("declared are {}", names.join(", ")),

@@ -178,12 +178,9 @@ fn an_interface_that_is_not_there() {
     let said = |name: &str| plan.interface(name).unwrap_err().to_string();
     assert_eq!(
         said("em2"),
-        "error: no interface `em2` is declared\n --> altq.conf\n  = help: did you mean `em0`?"
+        "error: no interface `em2` is declared\n--> altq.conf\n = help: did you mean `em0`?"
     );
-    assert_eq!(
-        said(""),
-        "error: which interface is not said\n --> altq.conf\n  = help: declared are em0, em1"
-    );
+    assert_eq!(said(""), "error: which interface is not said\n--> altq.conf\n = help: declared are em0, em1");
 }
 
 fn refused(text: &str, registry: &Registry) -> Diagnostic {
@@ -201,7 +198,7 @@ fn a_discipline_that_does_not_exist_yet_is_refused_when_the_tree_is_built() {
     assert_eq!(
         refused(text, &registry).to_string(),
         "error: priq cannot run yet\n --> altq.conf:1:29\n  |\n1 | interface em0 bandwidth 10M priq\n  \
-         |                             ^^^^\n  = help: it is read and checked, but not built yet; \
+         |                             ^^^^\n  |\n  = help: it is read and checked, but not built yet; \
          `weir disciplines` lists those that are"
     );
     let inner =
@@ -269,7 +266,7 @@ fn what_a_discipline_refuses_is_said_at_its_word() {
     assert_eq!(
         refused(text, &registry).to_string(),
         "error: class `a`: `mood` cannot be bad\n --> altq.conf:2:32\n  |\n2 | class picky em0 a root size 2K mood bad\n  \
-         |                                ^^^^\n  = help: expected good: write `mood good`"
+         |                                ^^^^\n  |\n  = help: expected good: write `mood good`"
     );
     let text = "interface em0 bandwidth 10M picky count 5\nclass picky em0 a root\n";
     let error = refused(text, &registry);

@@ -8,7 +8,6 @@
 //! and range. Unknown keys are errors, and every error names its place and its remedy.
 
 mod derived;
-pub mod diagnostic;
 pub mod lab;
 mod read;
 mod recording;
@@ -16,7 +15,6 @@ pub mod scenario;
 pub mod topology;
 mod validate;
 
-pub use diagnostic::{Diagnostic, Diagnostics};
 pub use lab::{LabLayout, WhyNot, lab_layout};
 pub use scenario::Scenario;
 pub use topology::Topology;

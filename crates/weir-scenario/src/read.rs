@@ -1,11 +1,11 @@
 //! From a file to a scenario, and back to text.
 
-use crate::diagnostic::{self, Diagnostic, Diagnostics};
 use crate::scenario::Scenario;
 use crate::validate::{self, Problem};
 use std::ops::Range;
 use std::path::Path;
 use toml::de::{DeTable, DeValue};
+use weir_text::{Diagnostic, Diagnostics, Place, Severity, Source, Trouble, suggest};
 
 /// A scenario file is at most this long: nobody writes more by hand.
 const MAX_BYTES: usize = 8 << 20;
@@ -43,10 +43,12 @@ impl Scenario {
         // Only now that something is wrong is the text read again, for places.
         let document =
             DeTable::parse(source).map_err(|error| Diagnostics(vec![located(file, source, &error)]))?;
-        let place = |problem: &Problem| span(document.get_ref(), source, problem);
+        let lines = Source::new(file, source);
+        let place = |problem: &Problem| Place::of_span(source, span(document.get_ref(), source, problem));
         let diagnostics = problems
             .into_iter()
-            .map(|problem| diagnostic::at(file, source, place(&problem), problem.message, problem.help));
+            .map(|problem| Trouble::new(place(&problem), problem.message, problem.help))
+            .map(|trouble| lines.diagnostic(Severity::Error, trouble));
         Err(Diagnostics(diagnostics.collect()))
     }
 
@@ -57,8 +59,8 @@ impl Scenario {
 }
 
 fn whole(file: &str, message: String, help: &str) -> Diagnostics {
-    let (file, help) = (file.to_string(), help.to_string());
-    Diagnostics(vec![Diagnostic { file, line: 0, column: 0, text: String::new(), width: 0, message, help }])
+    let trouble = Trouble::new(Place::default(), message, help);
+    Diagnostics(vec![Source::new(file, "").diagnostic(Severity::Error, trouble)])
 }
 
 /// Where a problem's value stands; failing that, its table.
@@ -93,7 +95,8 @@ fn located(file: &str, source: &str, error: &toml::de::Error) -> Diagnostic {
         span
     };
     let (message, help) = reword(error.message());
-    diagnostic::at(file, source, span, message, help)
+    let trouble = Trouble::new(Place::of_span(source, span), message, help);
+    Source::new(file, source).diagnostic(Severity::Error, trouble)
 }
 
 /// What serde and toml say, in our words, with a remedy.
@@ -139,11 +142,7 @@ fn reword(message: &str) -> (String, String) {
 
 /// What to write instead of an unknown key.
 fn suggestion(unknown: &str, known: &[&str]) -> String {
-    let near = known.iter().map(|key| (distance(unknown, key), key)).min();
-    match near {
-        Some((steps, key)) if steps <= 2 && steps < key.len() => format!("did you mean `{key}`?"),
-        _ => format!("known keys: {}", known.join(", ")),
-    }
+    suggest(unknown, known.iter().copied()).unwrap_or_else(|| format!("known keys: {}", known.join(", ")))
 }
 
 /// How to write a required key.
@@ -162,21 +161,6 @@ fn example(key: &str) -> &'static str {
         "what" => "what = \"rate\", or another word for what is measured",
         _ => "it",
     }
-}
-
-/// Levenshtein's distance, for words of a key's length.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().take(40).collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().take(40).enumerate() {
-        let mut corner = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let changed = corner + usize::from(x != *y);
-            corner = row[j + 1];
-            row[j + 1] = changed.min(corner + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

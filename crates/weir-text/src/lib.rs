@@ -1,5 +1,20 @@
-//! What every language of Weir's files shares: quantities with units, as typed and as printed.
+//! What every language of Weir's files shares.
+//!
+//! A `Source` is a text by lines, a `Place` is where something stands in it. A reader that meets
+//! something wrong says a `Trouble`: what, where, and how to mend it; with its source that becomes a
+//! `Diagnostic`, which displays as the line with a caret. `nearest` finds the word that was meant.
+//! `number` reads quantities with units, exactly or not at all; `quantity` holds them as values of a
+//! TOML file.
 
+pub mod diagnostic;
+pub mod nearest;
+pub mod number;
+pub mod place;
 pub mod quantity;
+pub mod source;
 
+pub use diagnostic::{Diagnostic, Diagnostics, Severity, Trouble};
+pub use nearest::{nearest, suggest};
+pub use place::Place;
 pub use quantity::{Amount, BitRate, Dscp, Size, Time};
+pub use source::Source;

@@ -2,11 +2,13 @@
 //!
 //! Every type reads from a TOML string (and from a bare number where the unit is beyond doubt) and
 //! prints a form that reads back as the same value. An error is two lines: what is wrong, then how
-//! to mend it; `crate::diagnostic` adds the place.
+//! to mend it; whoever reads the file adds the place.
 
+use crate::number;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
+use weir_core::packet;
 use weir_core::units::{Duration, Instant, Rate};
 
 /// A time since the start of the run, or a span of time: `"45s"`, `"5ms"`, `"300us"`, `"20ns"`,
@@ -51,29 +53,7 @@ impl Time {
     }
     /// From text, with the reason if it is not a time.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let bad = |why: &str| {
-            Err(format!(
-                "`{text}` is not a time: {why}\nwrite a number and a unit: \"45s\", \"5ms\", \"300us\", \"20ns\" or \"2min\""
-            ))
-        };
-        let Some((number, unit)) = Decimal::split(text) else {
-            return bad(no_number(text));
-        };
-        let scale = match unit {
-            "ns" => 1,
-            "us" | "µs" => 1_000,
-            "ms" => 1_000_000,
-            "s" => 1_000_000_000,
-            "min" => 60_000_000_000,
-            "" if number.is_zero() => 1,
-            "" => return bad("the unit is missing"),
-            other => return bad(&format!("the unit `{other}` is not known")),
-        };
-        match number.times(scale) {
-            Ok(ns) => Ok(Time(ns)),
-            Err(Inexact::Fraction) => bad("the resolution is 1 ns"),
-            Err(Inexact::TooLarge) => bad("it is longer than 584 years"),
-        }
+        number::time(text.trim(), None).map(|read| Time(read.value.as_nanos())).map_err(in_quotes)
     }
 }
 
@@ -109,34 +89,7 @@ impl BitRate {
     }
     /// From text, with the reason if it is not a rate.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let bad = |why: &str| {
-            Err(format!(
-                "`{text}` is not a rate: {why}\nwrite bits per second with k, M or G: \"10M\", \"10mbit\", \"64kbit\" or \"9600\""
-            ))
-        };
-        let Some((number, unit)) = Decimal::split(text) else {
-            return bad(no_number(text));
-        };
-        let lower = unit.to_ascii_lowercase();
-        if let Some(prefix) = lower.strip_suffix("bps").filter(|p| matches!(*p, "" | "k" | "m" | "g")) {
-            let digits = &text[..text.len() - unit.len()].trim_end();
-            let bytes = number.scaled_by_8();
-            return Err(format!(
-                "`{text}` can be read two ways\nwrite \"{digits}{prefix}bit\" for bits per second, or \"{bytes}{prefix}bit\" if bytes per second are meant"
-            ));
-        }
-        let scale = match lower.as_str() {
-            "" | "bit" => 1,
-            "k" | "kbit" => 1_000,
-            "m" | "mbit" => 1_000_000,
-            "g" | "gbit" => 1_000_000_000,
-            _ => return bad(&format!("the unit `{unit}` is not known")),
-        };
-        match number.times(scale) {
-            Ok(bps) => Ok(BitRate(bps)),
-            Err(Inexact::Fraction) => bad("it is not a whole number of bits per second"),
-            Err(Inexact::TooLarge) => bad("it is above 18 Ebit/s"),
-        }
+        number::rate(text.trim()).map(|rate| BitRate(rate.as_bps())).map_err(in_quotes)
     }
 }
 
@@ -168,34 +121,7 @@ impl Size {
     }
     /// From text, with the reason if it is not a size.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let bad = |why: &str| {
-            Err(format!(
-                "`{text}` is not a size: {why}\nwrite bytes: 1500, or \"64K\", \"1M\" in powers of 1024"
-            ))
-        };
-        let Some((number, unit)) = Decimal::split(text) else {
-            return bad(no_number(text));
-        };
-        let scale = match unit {
-            "" | "B" => 1,
-            "K" | "k" | "KiB" => 1 << 10,
-            "M" | "m" | "MiB" => 1 << 20,
-            "KB" | "kB" | "MB" => {
-                let (small, large) = if unit == "MB" { (1_000_000, 1 << 20) } else { (1_000, 1 << 10) };
-                return Err(match (number.times(small), number.times(large)) {
-                    (Ok(small), Ok(large)) => {
-                        format!("`{text}` can be read two ways\nwrite {small} or {large}")
-                    }
-                    _ => format!("`{text}` can be read two ways\nwrite the number of bytes"),
-                });
-            }
-            other => return bad(&format!("the unit `{other}` is not known")),
-        };
-        match number.times(scale) {
-            Ok(bytes) => Ok(Size(bytes)),
-            Err(Inexact::Fraction) => bad("it is not a whole number of bytes"),
-            Err(Inexact::TooLarge) => bad("it is above 16 EiB"),
-        }
+        number::bytes(text.trim()).map(Size).map_err(in_quotes)
     }
 }
 
@@ -228,8 +154,10 @@ impl Amount {
                 "`{text}` is not a quantity\nwrite a number, a rate \"10M\", a time \"8ms\", a share \"58%\" or points \"5pt\""
             )
         };
-        let (_, unit) = Decimal::split(text).ok_or_else(bad)?;
-        let number = || text[..text.len() - unit.len()].trim().parse::<f64>().map_err(|_| bad());
+        let text = text.trim();
+        let number = number::decimal(text).filter(|number| !number.negative).ok_or_else(bad)?;
+        let unit = number.suffix;
+        let number = || number::figure(text, &number).parse::<f64>().map_err(|_| bad());
         match unit {
             "" => Ok(Amount::Number(number()?)),
             "%" => Ok(Amount::Percent(number()? / 100.0)),
@@ -280,19 +208,10 @@ impl Dscp {
     }
     /// From text, with the reason if it is no code point.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let upper = text.to_ascii_uppercase();
-        let digits: Vec<u8> = upper.bytes().skip(2).map(|b| b.wrapping_sub(b'0')).collect();
-        match (upper.get(..2), digits.as_slice()) {
-            (Some("EF"), []) => return Ok(Dscp(46)),
-            (Some("BE"), []) => return Ok(Dscp(0)),
-            (Some("LE"), []) => return Ok(Dscp(1)),
-            (Some("AF"), [class @ 1..=4, drop @ 1..=3]) => return Ok(Dscp(class * 8 + drop * 2)),
-            (Some("CS"), [class @ 0..=7]) => return Ok(Dscp(class * 8)),
-            _ => {}
-        }
-        match text.parse::<u8>() {
-            Ok(code @ 0..=63) => Ok(Dscp(code)),
-            _ => Err(format!(
+        let number = || text.parse::<u8>().ok().filter(|code| *code < 64);
+        match packet::Dscp::from_name(text).map(packet::Dscp::value).or_else(number) {
+            Some(code) => Ok(Dscp(code)),
+            None => Err(format!(
                 "`{text}` is not a DiffServ code point\nwrite 0 to 63, or EF, AF11 to AF43, CS0 to CS7, BE, LE"
             )),
         }
@@ -305,58 +224,10 @@ impl fmt::Display for Dscp {
     }
 }
 
-fn no_number(text: &str) -> &'static str {
-    if text.trim_start().starts_with('-') { "it is negative" } else { "it does not begin with a number" }
-}
-
-/// A non-negative decimal number, kept exactly.
-struct Decimal {
-    digits: u128,
-    places: u32,
-}
-
-enum Inexact {
-    Fraction,
-    TooLarge,
-}
-
-impl Decimal {
-    /// Splits text into its leading number and the unit behind it.
-    fn split(text: &str) -> Option<(Decimal, &str)> {
-        let text = text.trim();
-        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-        let (number, unit) = text.split_at(end);
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        // 30 digits keep every product below 2^128 after `times`; nobody writes more.
-        if whole.is_empty() || whole.len() + fraction.len() > 28 || fraction.contains('.') {
-            return None;
-        }
-        if number.ends_with('.') {
-            return None;
-        }
-        let digits = format!("{whole}{fraction}").parse().ok()?;
-        Some((Decimal { digits, places: fraction.len() as u32 }, unit.trim_start()))
-    }
-    fn is_zero(&self) -> bool {
-        self.digits == 0
-    }
-    fn times(&self, scale: u64) -> Result<u64, Inexact> {
-        let product = self.digits.checked_mul(u128::from(scale)).ok_or(Inexact::TooLarge)?;
-        let unit = 10_u128.pow(self.places);
-        if product % unit != 0 {
-            return Err(Inexact::Fraction);
-        }
-        u64::try_from(product / unit).map_err(|_| Inexact::TooLarge)
-    }
-    /// Eight times the number, as text.
-    fn scaled_by_8(&self) -> String {
-        let (unit, product) = (10_u128.pow(self.places), self.digits * 8);
-        let fraction = format!("{:0width$}", product % unit, width = self.places as usize);
-        match fraction.trim_end_matches('0') {
-            "" => (product / unit).to_string(),
-            rest => format!("{}.{rest}", product / unit),
-        }
-    }
+/// What is wrong with a number, and behind it, on a line of its own, how to mend it. A TOML file has
+/// quantities in quotes.
+fn in_quotes(bad: number::Bad) -> String {
+    format!("{}\n{}", bad.message, bad.help.replace('`', "\""))
 }
 
 /// Serde for a quantity: text through `parse`, whole numbers where `bare` allows them.

@@ -1,21 +1,29 @@
-//! Numbers of altq.conf: exact decimals, ALTQ's base-0 integers, rates, bytes and times.
+//! Numbers with units as people type them, read exactly or refused: decimals, strtol's base-0
+//! integers, rates, bytes, times and shares.
 //!
 //! ALTQ read numbers with strtol and strtod and forgot what followed. Here nothing is forgotten:
 //! a word is a number from its first to its last character, or it is refused with the word to
 //! write instead. Arithmetic is exact; there are no floats.
+//!
+//! All languages share these readers. Where they differ, the reader is told: what a bare number
+//! means as a time is the unit that the caller names, or nothing.
 
 use weir_core::queue::TimeUnit;
 use weir_core::units::{Duration, Fixed, Fraction, Rate};
 
 /// Why a word is not the number that was wanted.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Bad {
+pub struct Bad {
+    /// What is wrong.
     pub message: String,
+    /// What was expected, or how to mend it.
     pub help: String,
+    /// The word to write instead, where one follows.
     pub write: Option<String>,
 }
 
 impl Bad {
+    /// Without a word to write instead.
     pub fn new(message: impl Into<String>, help: impl Into<String>) -> Self {
         Bad { message: message.into(), help: help.into(), write: None }
     }
@@ -27,8 +35,10 @@ impl Bad {
 
 /// A number that was read, and a warning about how it is written.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Read<T> {
+pub struct Read<T> {
+    /// The number.
     pub value: T,
+    /// What its writer may not have meant.
     pub warning: Option<Bad>,
 }
 
@@ -41,7 +51,7 @@ fn not_a_number(word: &str, expected: &str) -> Bad {
 }
 
 /// An integer in base 0, as strtol reads it: `010` is eight, `0x10` sixteen.
-pub(crate) fn integer(word: &str, expected: &str) -> Result<Read<i128>, Bad> {
+pub fn integer(word: &str, expected: &str) -> Result<Read<i128>, Bad> {
     let (negative, digits) = match word.as_bytes().first() {
         Some(b'-') => (true, &word[1..]),
         Some(b'+') => (false, &word[1..]),
@@ -84,11 +94,12 @@ pub(crate) fn integer(word: &str, expected: &str) -> Result<Read<i128>, Bad> {
 
 /// A decimal number in front of a suffix: `mantissa / 10^scale`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Decimal<'a> {
-    negative: bool,
+pub(crate) struct Decimal<'a> {
+    pub(crate) negative: bool,
     mantissa: u128,
     scale: u32,
-    suffix: &'a str,
+    /// What follows the number, spaces between the two left out.
+    pub(crate) suffix: &'a str,
 }
 
 impl Decimal<'_> {
@@ -108,7 +119,7 @@ impl Decimal<'_> {
 
 /// Splits a word into a decimal number and a suffix. At most 20 digits before and after the
 /// point: with factors below 2^40 every product stays below 2^127.
-fn decimal(word: &str) -> Option<Decimal<'_>> {
+pub(crate) fn decimal(word: &str) -> Option<Decimal<'_>> {
     let (negative, body) = match word.as_bytes().first()? {
         b'-' => (true, &word[1..]),
         b'+' => (false, &word[1..]),
@@ -157,14 +168,19 @@ fn decimal(word: &str) -> Option<Decimal<'_>> {
             suffix = &signed[stop..];
         }
     }
-    Some(Decimal { negative, mantissa, scale, suffix })
+    Some(Decimal { negative, mantissa, scale, suffix: suffix.trim_start() })
 }
 
-/// A bit rate: `10M`, `64kbit`, `1.5Mbit`, `9600`.
-pub(crate) fn rate(word: &str) -> Result<Rate, Bad> {
+/// The number in front of a suffix, as it is written.
+pub(crate) fn figure<'a>(word: &'a str, number: &Decimal<'_>) -> &'a str {
+    word[..word.len() - number.suffix.len()].trim_end()
+}
+
+/// A bit rate: `10M`, `64kbit`, `1.5Mbit`, `10 Mbit/s`, `9600`.
+pub fn rate(word: &str) -> Result<Rate, Bad> {
     const EXPECTED: &str = "a rate is bits per second, as in `10M`, `64K`, `1.5Mbit` or `9600`";
     let number = decimal(word).ok_or_else(|| not_a_number(word, EXPECTED))?;
-    let figure = &word[..word.len() - number.suffix.len()];
+    let figure = figure(word, &number);
     let lower = number.suffix.to_ascii_lowercase();
     let (unit, rest) = match lower.chars().next() {
         Some(c @ ('k' | 'm' | 'g')) => (c, &lower[1..]),
@@ -177,8 +193,8 @@ pub(crate) fn rate(word: &str) -> Result<Rate, Bad> {
         _ => 1,
     };
     match rest {
-        "" | "bit" => {}
-        "bps" | "b" | "b/s" | "bit/s" | "bits" | "bytes" | "byte" => {
+        "" | "bit" | "bit/s" => {}
+        "bps" | "b" | "b/s" | "bits" | "bytes" | "byte" => {
             let letter = if unit == ' ' { String::new() } else { unit.to_uppercase().to_string() };
             let bits = format!("{figure}{letter}");
             if rest.starts_with("bit") {
@@ -212,17 +228,11 @@ pub(crate) fn rate(word: &str) -> Result<Rate, Bad> {
 
 fn scaled_by_eight(number: &Decimal<'_>, letter: &str) -> String {
     let eight = Decimal { mantissa: number.mantissa.saturating_mul(8), ..*number };
-    let divisor = 10u128.checked_pow(eight.scale).unwrap_or(1);
-    let (whole, part) = (eight.mantissa / divisor, eight.mantissa % divisor);
-    if part == 0 {
-        return format!("{whole}{letter}");
-    }
-    let digits = format!("{part:0width$}", width = eight.scale as usize);
-    format!("{whole}.{}{letter}", digits.trim_end_matches('0'))
+    format!("{}{letter}", decimal_text(&eight))
 }
 
 /// Bytes: `64K` is 65,536.
-pub(crate) fn bytes(word: &str) -> Result<u64, Bad> {
+pub fn bytes(word: &str) -> Result<u64, Bad> {
     const EXPECTED: &str = "bytes are written as `1500`, `64K` or `1M`, with K = 1024";
     if let Some(hex) = word.strip_prefix("0x")
         && let Ok(value) = u64::from_str_radix(hex, 16)
@@ -230,14 +240,25 @@ pub(crate) fn bytes(word: &str) -> Result<u64, Bad> {
         return Ok(value);
     }
     let number = decimal(word).ok_or_else(|| not_a_number(word, EXPECTED))?;
-    let figure = &word[..word.len() - number.suffix.len()];
+    let figure = figure(word, &number);
     let (factor, rest): (u128, &str) = match number.suffix.as_bytes().first() {
         Some(b'k' | b'K') => (1 << 10, &number.suffix[1..]),
         Some(b'm' | b'M') => (1 << 20, &number.suffix[1..]),
         Some(b'g' | b'G') => (1 << 30, &number.suffix[1..]),
         _ => (1, number.suffix),
     };
-    if !rest.is_empty() {
+    let thousand: Option<u128> = match (number.suffix, rest) {
+        ("KB" | "kB", _) => Some(1_000),
+        ("MB", _) => Some(1_000_000),
+        ("GB", _) => Some(1_000_000_000),
+        _ => None,
+    };
+    if let Some((small, large)) = thousand.and_then(|of| number.exactly(of).zip(number.exactly(factor))) {
+        let message = format!("`{word}` can be read in two ways");
+        let help = format!("write `{small}` or `{large}`");
+        return Err(Bad::new(message, help).write(format!("{figure}{}", &number.suffix[..1])));
+    }
+    if !matches!((rest, factor > 1), ("", _) | ("B", false) | ("iB", true)) {
         let letter = if factor == 1 { "" } else { &number.suffix[..1] };
         let message = format!("`{rest}` after the size in `{word}`");
         return Err(Bad::new(message, EXPECTED).write(format!("{figure}{letter}")));
@@ -252,36 +273,45 @@ pub(crate) fn bytes(word: &str) -> Result<u64, Bad> {
     }
 }
 
-/// A time; a bare number is in `bare`.
-pub(crate) fn time(word: &str, bare: TimeUnit) -> Result<Read<Duration>, Bad> {
-    let (unit, nanos, example) = match bare {
-        TimeUnit::Micros => ("us", 1_000u128, "`8000` or `8ms`"),
-        TimeUnit::Millis => ("ms", 1_000_000u128, "`8` or `8ms`"),
+/// A time: `8ms`, `1.5s`, `2min`. A bare number is in `bare`; without it only 0 needs no unit.
+pub fn time(word: &str, bare: Option<TimeUnit>) -> Result<Read<Duration>, Bad> {
+    let (unit, nanos, expected) = match bare {
+        Some(TimeUnit::Micros) => {
+            ("us", 1_000u128, "a time is written as `8000` or `8ms`; a bare number is in us")
+        }
+        Some(TimeUnit::Millis) => {
+            ("ms", 1_000_000u128, "a time is written as `8` or `8ms`; a bare number is in ms")
+        }
+        None => ("s", 1, "a time has a unit, as in `45s`, `5ms`, `300us`, `20ns` or `2min`"),
     };
-    let expected = format!("a time is written as {example}; a bare number is in {unit}");
-    let number = decimal(word).ok_or_else(|| not_a_number(word, &expected))?;
+    let number = decimal(word).ok_or_else(|| not_a_number(word, expected))?;
+    let hexadecimal = word.starts_with("0x") && bare.is_some();
     let factor = match number.suffix {
+        "" if bare.is_none() && number.mantissa > 0 => {
+            return Err(Bad::new(format!("the time `{word}` has no unit"), expected));
+        }
         "" => nanos,
         "ns" => 1,
-        "us" => 1_000,
+        "us" | "µs" => 1_000,
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
-        _ if word.starts_with("0x") => nanos,
+        "min" => 60_000_000_000,
+        _ if hexadecimal => nanos,
         rest => {
-            let figure = &word[..word.len() - rest.len()];
-            let help = format!("{expected}; suffixes are ns, us, ms and s");
+            let figure = figure(word, &number);
+            let help = format!("{expected}; units are ns, us, ms, s and min");
             return Err(Bad::new(format!("`{rest}` after the time in `{word}`"), help)
                 .write(format!("{figure}{unit}")));
         }
     };
-    let too_long = || Bad::new(format!("the time `{word}` is too long"), expected.clone());
-    if number.suffix.is_empty() || word.starts_with("0x") {
+    let too_long = || Bad::new(format!("the time `{word}` is too long"), expected);
+    if bare.is_some() && (number.suffix.is_empty() || hexadecimal) {
         if number.scale > 0 && number.suffix.is_empty() {
             let help = format!("ALTQ cuts it off to a whole number: {expected}");
             let message = format!("`{word}` has a fraction and no unit");
             return Err(Bad::new(message, help).write(format!("{word}{unit}")));
         }
-        let read = integer(word, &expected)?;
+        let read = integer(word, expected)?;
         if read.value < 0 {
             return Err(Bad::new(format!("the time `{word}` is negative"), expected));
         }
@@ -300,7 +330,7 @@ pub(crate) fn time(word: &str, bare: TimeUnit) -> Result<Read<Duration>, Bad> {
 }
 
 /// A number from 0 to 1.
-pub(crate) fn fraction(word: &str) -> Result<Fraction, Bad> {
+pub fn fraction(word: &str) -> Result<Fraction, Bad> {
     const EXPECTED: &str = "a number from 0 to 1, as in `0.01` for one percent";
     let number = decimal(word).ok_or_else(|| not_a_number(word, EXPECTED))?;
     if number.suffix == "%" {
@@ -312,7 +342,7 @@ pub(crate) fn fraction(word: &str) -> Result<Fraction, Bad> {
 }
 
 /// Percent, 0 to 100.
-pub(crate) fn percent(word: &str) -> Result<Read<Fraction>, Bad> {
+pub fn percent(word: &str) -> Result<Read<Fraction>, Bad> {
     const EXPECTED: &str = "percent, from 0 to 100, as in `25` or `2.5`";
     let number = decimal(word).ok_or_else(|| not_a_number(word, EXPECTED))?;
     let whole = word.len() > 1 && word.starts_with('0') && !word.contains('.');
@@ -325,7 +355,7 @@ pub(crate) fn percent(word: &str) -> Result<Read<Fraction>, Bad> {
 }
 
 fn share(word: &str, number: &Decimal<'_>, whole: u128, expected: &str) -> Result<Fraction, Bad> {
-    let figure = &word[..word.len() - number.suffix.len()];
+    let figure = figure(word, number);
     if !number.suffix.is_empty() {
         let message = format!("`{}` after the number in `{word}`", number.suffix);
         return Err(Bad::new(message, expected).write(figure));
@@ -341,7 +371,7 @@ fn share(word: &str, number: &Decimal<'_>, whole: u128, expected: &str) -> Resul
 }
 
 /// A positive real number, for `rdc` and `rlc`.
-pub(crate) fn real(word: &str) -> Result<Read<Fixed>, Bad> {
+pub fn real(word: &str) -> Result<Read<Fixed>, Bad> {
     const EXPECTED: &str = "a number above 0, as in `2` or `1.5`";
     let number = decimal(word).ok_or_else(|| not_a_number(word, EXPECTED))?;
     let mut warning = None;
@@ -353,7 +383,7 @@ pub(crate) fn real(word: &str) -> Result<Read<Fixed>, Bad> {
         number
     };
     if !number.suffix.is_empty() {
-        let figure = &word[..word.len() - number.suffix.len()];
+        let figure = figure(word, &number);
         let message = format!("`{}` after the number in `{word}`", number.suffix);
         return Err(Bad::new(message, EXPECTED).write(figure));
     }
@@ -374,16 +404,8 @@ fn decimal_text(number: &Decimal<'_>) -> String {
     }
 }
 
-/// A part of a rate, to the nearest bit: a percentage is kept as a multiple of 2^-32, which is
-/// not quite what was written.
-pub(crate) fn part_of(part: Fraction, rate: Rate) -> Rate {
-    // A product of two numbers up to 2^64 and 2^32 stays below 2^97.
-    let bps = (u128::from(part.raw()) * u128::from(rate.as_bps()) + (1 << 31)) >> 32;
-    Rate::from_bps(u64::try_from(bps).unwrap_or(u64::MAX))
-}
-
 /// The shortest decimal that reads back as `raw` units of 2^-32, times `whole`.
-pub(crate) fn shortest(raw: u64, whole: u128) -> String {
+pub fn shortest(raw: u64, whole: u128) -> String {
     let exact = u128::from(raw) * whole;
     for scale in 0..=14 {
         let power = 10u128.pow(scale);
@@ -438,6 +460,7 @@ mod tests {
             ("1e6", 1_000_000),
             ("1.25e3k", 1_250_000),
             ("2bit", 2),
+            ("10 Mbit/s", 10_000_000),
             ("0", 0),
         ] {
             assert_eq!(rate(word).map(Rate::as_bps), Ok(bps), "{word}");
@@ -450,7 +473,7 @@ mod tests {
         );
         assert!(rate("2.2MB").unwrap_err().help.contains("`17.6M`"));
         assert_eq!(rate("10Mx").unwrap_err().write.as_deref(), Some("10M"));
-        for bad in ["", "M", "-1M", "0.5", "1e99", "99999999999G", "10 M", "1..2M", "é"] {
+        for bad in ["", "M", "-1M", "0.5", "1e99", "99999999999G", "1..2M", "é"] {
             assert!(rate(bad).is_err(), "{bad}");
         }
     }
@@ -460,23 +483,30 @@ mod tests {
         assert_eq!(bytes("64K"), Ok(65_536));
         assert_eq!(bytes("1.5k"), Ok(1_536));
         assert_eq!(bytes("0x1000"), Ok(4_096));
-        assert_eq!(bytes("64KB").unwrap_err().write.as_deref(), Some("64K"));
+        assert_eq!((bytes("64KiB"), bytes("1500 B")), (Ok(65_536), Ok(1_500)));
+        let both = bytes("64KB").unwrap_err();
+        assert_eq!((both.help.as_str(), both.write.as_deref()), ("write `64000` or `65536`", Some("64K")));
         assert!(bytes("-1").is_err());
     }
 
     #[test]
     fn times_with_and_without_suffix() {
-        let read = |w, unit| time(w, unit).map(|r| r.value.as_nanos());
+        let read = |w, unit| time(w, Some(unit)).map(|r| r.value.as_nanos());
         assert_eq!(read("8000", TimeUnit::Micros), Ok(8_000_000));
         assert_eq!(read("8ms", TimeUnit::Micros), Ok(8_000_000));
         assert_eq!(read("8", TimeUnit::Millis), Ok(8_000_000));
         assert_eq!(read("1.5us", TimeUnit::Millis), Ok(1_500));
         assert_eq!(read("0x10", TimeUnit::Micros), Ok(16_000));
-        assert_eq!(time("1.5", TimeUnit::Micros).unwrap_err().write.as_deref(), Some("1.5us"));
-        assert!(time("010", TimeUnit::Micros).unwrap().warning.is_some());
+        assert_eq!(time("1.5", Some(TimeUnit::Micros)).unwrap_err().write.as_deref(), Some("1.5us"));
+        assert!(time("010", Some(TimeUnit::Micros)).unwrap().warning.is_some());
         for bad in ["1.5x", "-3", "0.1ns", "99999999999s", "s"] {
-            assert!(time(bad, TimeUnit::Millis).is_err(), "{bad}");
+            assert!(time(bad, Some(TimeUnit::Millis)).is_err(), "{bad}");
+            assert!(time(bad, None).is_err(), "{bad}");
         }
+        let with_unit = |w| time(w, None).map(|r| r.value.as_nanos());
+        assert_eq!((with_unit("0"), with_unit("2 min")), (Ok(0), Ok(120_000_000_000)));
+        assert_eq!(with_unit("5").unwrap_err().message, "the time `5` has no unit");
+        assert_eq!((with_unit("010s"), with_unit("1.5us")), (Ok(10_000_000_000), Ok(1_500)));
     }
 
     #[test]
