@@ -103,7 +103,7 @@ impl Settings {
     }
 
     /// What the estimator is made from.
-    pub fn shape(&self, gain_log2: u32, minidle: bool, link: &Link) -> Shape {
+    pub fn shape(&self, gain_log2: u32, minidle: bool, leaf: bool, link: &Link) -> Shape {
         let packet = self.rate.time_for(u64::from(self.packet_bytes) + u64::from(link.overhead));
         let own = packet.saturating_sub(link.time_for(self.packet_bytes));
         let maxburst = if own > SLOW_PACKET.into() { 4 } else { 16 };
@@ -116,7 +116,9 @@ impl Settings {
             packet_bytes: self.packet_bytes,
             largest_bytes: self.largest_bytes.max(self.packet_bytes),
             minidle,
-            waits: !self.borrows,
+            // Bursts are for classes that wait by themselves. The root must lend nothing in between.
+            waits: !self.borrows && self.parent != NONE,
+            leaf,
         }
     }
 }

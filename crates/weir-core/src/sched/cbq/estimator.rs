@@ -11,6 +11,12 @@
 //! `offtime`, and lets the packets enter one by one; since the average forgets, that costs the
 //! class up to 1/gain of its share, and much more if its packets are smaller than `packetsize`.)
 //!
+//! Such a class may find the link busy when its waiting ends. That is not idleness: the average
+//! would forget most of it, and a class of 64-byte packets beside packets of 1,500 bytes would lose
+//! an eighth of its share. A leaf therefore runs in its own time, in which the link is free when
+//! the waiting ends. Its own time is real time again when it had no packets or the link was idle.
+//! Classes that may borrow are estimated as in ns-2.
+//!
 //! Times are in units of 2^-32 ns in 128 bits. Proof of range: an instant is below 2^(64+32),
 //! a cost below 2^(64+17) (`PerByte` times 65,535 + 2^16 bytes), the average lies between the
 //! bounds of idle and so below 2^97 in magnitude, and the largest product is the average times
@@ -43,30 +49,49 @@ pub(super) struct Shape {
     pub minidle: bool,
     /// Whether the class waits by itself: it cannot borrow, so `minburst` shapes its waiting.
     pub waits: bool,
+    /// Whether the class has no children.
+    pub leaf: bool,
 }
 
 /// The estimator of one class.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Estimator {
     average: i128,
+    /// When the last packet that entered the average ended.
     last: i128,
-    undertime: i128,
+    /// When the next packet starts if the class has one: `undertime` while it is overlimit.
+    next: i128,
+    /// The class is overlimit until `next`.
+    over: bool,
+    /// When its last packet ends on the link, in the link's time.
+    until: i128,
     per_byte: PerByte,
     gain_log2: u32,
     most: i128,
     least: i128,
     wake: Instant,
     minburst: u32,
-    /// Packets of the present burst that are yet to come, the next one included; 1 outside one.
-    left: u32,
-    /// Time that the present burst takes at the class's rate.
-    cost: i128,
-    /// The same less the time on the link, for one packet: an average over the last.
-    typical: i128,
-    waits: bool,
-    /// What the host's clock added to the start of the present burst.
-    rounding: i128,
+    /// The class runs in its own time: a leaf that may not borrow.
+    exact: bool,
+    burst: Burst,
 }
+
+/// The packets that enter the average together.
+#[derive(Clone, Copy, Debug)]
+struct Burst {
+    /// Packets that are yet to come, the next one included; 1 outside a burst.
+    left: u32,
+    /// Time that those which came take at the class's rate.
+    cost: i128,
+    /// Time that they take on the link; 0 if none came.
+    on_link: i128,
+    /// The class was overlimit before.
+    regulated: bool,
+    /// How long after that was over they began, pauses between them included.
+    idle: i128,
+}
+
+const NO_BURST: Burst = Burst { left: 1, cost: 0, on_link: 0, regulated: false, idle: 0 };
 
 fn raw(t: Fine) -> i128 {
     // A Fine of this module is below 2^97.
@@ -92,18 +117,17 @@ impl Estimator {
         let mut new = Estimator {
             average: 0,
             last: 0,
-            undertime: 0,
+            next: 0,
+            over: false,
+            until: 0,
             per_byte: PerByte::of(shape.rate),
             gain_log2: shape.gain_log2,
             most: 0,
             least: 0,
             wake: Instant::ZERO,
             minburst: 1,
-            left: 1,
-            cost: 0,
-            typical: 0,
-            waits: false,
-            rounding: 0,
+            exact: shape.leaf && shape.waits,
+            burst: NO_BURST,
         };
         new.shape(shape, link);
         new.average = new.most;
@@ -124,11 +148,8 @@ impl Estimator {
         self.most = burst.max(on_link >> self.gain_log2);
         self.least = if shape.minidle { -cost(shape.largest_bytes) } else { -MOST_CREDIT };
         self.minburst = if shape.waits { shape.minburst } else { 1 };
-        self.left = self.left.min(self.minburst);
-        self.waits = shape.waits;
-        if !self.waits {
-            self.cost = 0;
-        }
+        self.burst.left = self.burst.left.min(self.minburst);
+        self.exact = shape.leaf && shape.waits;
         self.average = self.average.clamp(self.least, self.most);
         if shape.rate.is_zero() {
             self.wake = Instant::NEVER;
@@ -153,82 +174,76 @@ impl Estimator {
     }
 
     /// Counts a packet of `bytes` on the wire, whose transmission starts at `start` and takes
-    /// `on_link`. Answers from when on the class is underlimit: `Instant::ZERO` if it is so now.
+    /// `on_link`. Since `since` the class has had packets and the link has not been idle. Answers
+    /// from when on the class is underlimit: `Instant::ZERO` if it is so now.
     #[inline]
-    pub fn charge(&mut self, start: Fine, on_link: Fine, bytes: u64) -> Instant {
+    pub fn charge(&mut self, start: Fine, on_link: Fine, bytes: u64, since: Fine) -> Instant {
         if self.wake == Instant::NEVER {
             return self.wake;
         }
         let (start, on_link) = (raw(start), raw(on_link));
         let cost = raw(self.per_byte.time_for(bytes));
-        let own = (cost - on_link).max(0);
-        // Hosts count whole nanoseconds. A class that starts in the nanosecond in which its
-        // waiting ended is in time, and so is the rest of its burst: the rounding must not count
-        // as idleness.
-        let late = start - self.undertime;
-        let rounding = if (0..NANOSECOND).contains(&late) { late } else { 0 };
-        let (cost, rounding) = match self.waits {
-            false => (cost, rounding),
-            true => match self.burst(cost, own, late, rounding) {
-                Some(whole) => whole,
-                None => {
-                    self.wake = Instant::ZERO;
-                    return self.wake;
-                }
-            },
-        };
-        let end = start + on_link - rounding;
-        let idle = end - self.last - cost;
-        self.last = end;
-        // At most 10: a shift by less than a word is one instruction.
-        let gain_log2 = self.gain_log2 & 31;
-        let average = self.average + ((idle - self.average) >> gain_log2);
-        self.average = average.clamp(self.least, self.most);
-        // Credit within the resolution of clocks is none.
-        if self.average > NANOSECOND >> gain_log2 {
-            self.wake = Instant::ZERO;
+        let begun = self.burst.on_link > 0;
+        let regulated = if begun { self.burst.regulated } else { self.over };
+        let begin = if regulated { self.begin(start, raw(since)) } else { start };
+        self.until = start + on_link;
+        let end = begin + on_link;
+        let burst = &mut self.burst;
+        burst.regulated = regulated;
+        burst.idle += begin - self.next;
+        burst.cost += cost;
+        burst.on_link += on_link;
+        // A burst that was waited for. One that starts late has earned more, and one that starts
+        // early (an inner class, for a child within its share) is none.
+        if burst.left > 1 && (begun || (regulated && (0..=cost - on_link).contains(&burst.idle))) {
+            burst.left -= 1;
+            (self.next, self.wake) = (end, Instant::ZERO);
             return self.wake;
         }
+        let burst = core::mem::replace(&mut self.burst, NO_BURST);
+        let own = (burst.cost - burst.on_link).max(0);
+        // At most 10: a shift by less than a word is one instruction.
+        let gain_log2 = self.gain_log2 & 31;
+        let (average, wait) = if regulated && self.exact {
+            // When the waiting ended the average was 0. What this burst costs is waited for next.
+            (burst.idle >> gain_log2, own)
+        } else {
+            let idle = end - self.last - burst.cost;
+            let wait = own.saturating_mul(i128::from(self.minburst)).min(MOST_CREDIT);
+            (self.average + ((idle - self.average) >> gain_log2), wait)
+        };
+        self.average = average.clamp(self.least, self.most);
+        self.last = end;
+        // Credit within the resolution of clocks is none.
+        self.over = self.average <= NANOSECOND >> gain_log2;
+        if !self.over {
+            (self.next, self.wake) = (end, Instant::ZERO);
+            return self.wake;
+        }
+        self.average = self.average.min(0);
         // The next packet, starting at x, brings the average to 0 if its idle time
         // x + on_link - last - cost = -(G - 1) * average.
         let debt = self.average - (self.average << gain_log2);
-        let next = if self.waits { self.next_burst() } else { own };
-        self.undertime = end + next + debt;
-        self.wake = Fine::from_raw(self.undertime.max(0) as u128).ceil();
+        self.next = end + wait + debt;
+        self.burst.left = self.minburst;
+        self.wake = Fine::from_raw(self.next.max(0) as u128).ceil();
         self.wake
     }
 
-    /// A packet of a class that waits by itself: the cost and the rounding of the burst that it
-    /// ends, or nothing if more of that burst are to come.
-    fn burst(&mut self, cost: i128, own: i128, late: i128, rounding: i128) -> Option<(i128, i128)> {
-        let begun = self.cost > 0;
-        if !begun {
-            self.rounding = rounding;
-        }
-        self.cost += cost;
-        self.typical += (own - self.typical) >> 3;
-        if self.left > 1 {
-            // A burst that was waited for. One that starts late has earned more, and one that
-            // starts early (an inner class, for a child within its share) is none.
-            if begun || (0..own).contains(&(late - self.rounding)) {
-                self.left -= 1;
-                return None;
-            }
-            self.left = 1;
-        }
-        Some((core::mem::take(&mut self.cost), self.rounding))
-    }
-
-    /// The class waits now, for as long as its next `minburst` packets take at its rate. How long
-    /// they are is not known: guessing the last one's length would cost a class of mixed lengths
-    /// 5 % of its share (gain 16; long after short is a debt, short after long is forgotten).
-    #[cold]
-    fn next_burst(&mut self) -> i128 {
-        self.left = self.minburst;
-        match self.minburst {
-            1 => self.typical,
-            n => self.typical.saturating_mul(i128::from(n)).min(MOST_CREDIT),
-        }
+    /// When the packet that starts at `start` on the link begins in the class's own time: a class
+    /// that has waited waits for the link no longer than it must.
+    #[inline]
+    fn begin(&self, start: i128, since: i128) -> i128 {
+        // A class is not without packets while its last one is on the link.
+        let from = match self.exact {
+            true if since <= self.until + NANOSECOND => self.next,
+            true => since,
+            false => start,
+        };
+        // Hosts count whole nanoseconds: who starts in the nanosecond in which its waiting ended
+        // is in time. Who starts before that has borrowed.
+        let from = if from - self.next < NANOSECOND { self.next } else { from };
+        start.min(from)
     }
 }
 
@@ -250,6 +265,7 @@ mod tests {
             largest_bytes: 65_535,
             minidle: true,
             waits: true,
+            leaf: true,
         };
         let mut estimator = Estimator::new(&shape, link);
         let (on_link, cost) = (link.time_for(len), shape.rate.time_for(len.into()).raw());
@@ -257,12 +273,15 @@ mod tests {
         // When waiting began first, after what the first burst left in the average, and last;
         // the packets between.
         let (mut first, mut last, mut sent, mut since) = (0, 0, 0u32, 0u32);
+        let mut busy_since = free;
         for n in 0..30_000 {
-            let wake = estimator.charge(free, on_link, len.into());
+            let wake = estimator.charge(free, on_link, len.into(), busy_since);
+            let paused = Fine::from(wake) > free + on_link;
             free = (free + on_link).max(wake.into());
+            busy_since = if paused { free } else { busy_since };
             since += 1;
             if n >= 10_000 && wake > Instant::ZERO {
-                last = estimator.undertime;
+                last = estimator.next;
                 if first == 0 {
                     first = last;
                 } else {

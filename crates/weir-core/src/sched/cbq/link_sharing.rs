@@ -45,6 +45,8 @@ pub(super) struct Member {
     /// Classes with packets from which the lenders lead to here, itself included.
     demand: u32,
     place: u32,
+    /// Since when there is demand.
+    since: Instant,
     pub level: u8,
     pub priority: u8,
     /// Underlimit, as far as known; kept only while there is demand.
@@ -83,6 +85,8 @@ pub(super) struct LinkSharing {
     unsatisfied: [u32; LEVELS],
     /// The levels with any.
     levels: u64,
+    /// Unsatisfied leaves that may not borrow.
+    waited: u32,
     /// The Top-Level variable.
     top_level: u8,
     pub rule: Rule,
@@ -115,6 +119,7 @@ impl LinkSharing {
                 lender: if p.borrows { p.parent } else { NONE },
                 demand: 0,
                 place: ring.len() as u32,
+                since: Instant::ZERO,
                 level: levels[class].min(LEVELS - 1) as u8,
                 priority: p.priority,
                 under: false,
@@ -135,6 +140,7 @@ impl LinkSharing {
                 .collect(),
             unsatisfied: [0; LEVELS],
             levels: 0,
+            waited: 0,
             top_level: u8::MAX,
             rule,
         }
@@ -161,7 +167,11 @@ impl LinkSharing {
     }
 
     #[inline]
-    fn count(&mut self, level: u8, more: bool) {
+    fn count(&mut self, class: usize, more: bool) {
+        let Member { level, lender, .. } = self.members[class];
+        if level == 1 && lender == NONE {
+            self.waited = if more { self.waited + 1 } else { self.waited - 1 };
+        }
         let level = usize::from(level);
         if more {
             self.unsatisfied[level] += 1;
@@ -172,18 +182,19 @@ impl LinkSharing {
         self.levels = if self.unsatisfied[level] > 0 { self.levels | bit } else { self.levels & !bit };
     }
 
-    /// The class's own queue has packets that could go.
-    pub fn enter(&mut self, class: usize, now: Instant) {
+    /// The class's own queue has packets that could go, and they would start at `starts`.
+    pub fn enter(&mut self, class: usize, now: Instant, starts: Instant) {
         let mut at = class;
         loop {
             let member = &mut self.members[at];
             member.demand += 1;
             let lender = member.lender;
             if member.demand == 1 {
-                member.under = member.wake <= now;
-                let (under, level, wake) = (member.under, member.level, member.wake);
+                member.since = now;
+                member.under = member.wake <= starts;
+                let (under, wake) = (member.under, member.wake);
                 if under {
-                    self.count(level, true);
+                    self.count(at, true);
                 } else {
                     self.wakes.set(at, wake);
                 }
@@ -205,10 +216,10 @@ impl LinkSharing {
         loop {
             let member = &mut self.members[at];
             member.demand -= 1;
-            let (demand, under, level, lender) = (member.demand, member.under, member.level, member.lender);
+            let (demand, under, lender) = (member.demand, member.under, member.lender);
             if demand == 0 {
                 if under {
-                    self.count(level, false);
+                    self.count(at, false);
                 } else {
                     self.wakes.set(at, Instant::NEVER);
                 }
@@ -228,19 +239,19 @@ impl LinkSharing {
         if member.demand == 0 {
             return;
         }
-        let (was, level) = (member.under, member.level);
+        let was = member.under;
         member.under = wake <= now;
         match (was, member.under) {
             (true, true) => {}
             (false, false) => self.wakes.set(class, wake),
             (true, false) => {
                 self.wakes.set(class, wake);
-                self.count(level, false);
+                self.count(class, false);
                 self.stand(class);
             }
             (false, true) => {
                 self.wakes.set(class, Instant::NEVER);
-                self.count(level, true);
+                self.count(class, true);
                 self.stand(class);
             }
         }
@@ -252,8 +263,7 @@ impl LinkSharing {
         let mut moved = 0;
         while let Some(class) = self.wakes.take_due(now) {
             self.members[class].under = true;
-            let level = self.members[class].level;
-            self.count(level, true);
+            self.count(class, true);
             self.stand(class);
             moved += 1;
         }
@@ -311,22 +321,37 @@ impl LinkSharing {
         }
     }
 
-    /// The next class that may send under the rule; `None` if every class with demand is overlimit.
+    /// The next class that may send under the rule, with a packet that starts at `starts`; `None`
+    /// if every class with demand is overlimit.
     #[inline]
-    pub fn pick(&mut self) -> Option<Pick> {
+    pub fn pick(&mut self, starts: Instant) -> Option<Pick> {
         if self.levels == 0 {
             return None;
         }
         let lowest = self.levels.trailing_zeros() as u8;
-        let ceiling = match self.rule {
-            Rule::Formal => lowest,
-            Rule::AncestorOnly => u8::MAX,
+        match self.rule {
+            Rule::Formal => self.pick_below(lowest),
+            // No arrival need tell of a class that has waited by itself.
+            Rule::TopLevel if self.waited > 0 => self.pick_below(1),
             Rule::TopLevel => {
                 // Nobody at or below Top-Level may send: it rises to where somebody may.
                 self.top_level = self.top_level.max(lowest);
-                self.top_level
+                self.pick_below(self.top_level)
             }
-        };
+            Rule::AncestorOnly => {
+                // A root that is just at its limit, as that of a whole busy link is, lends only
+                // where the link would idle otherwise. Hosts count whole nanoseconds.
+                let root = &self.members[0];
+                let lends = root.wake.as_nanos().saturating_add(1) < starts.as_nanos();
+                self.pick_below(if lends { root.level } else { root.level - 1 })
+                    .or_else(|| self.pick_below(u8::MAX))
+            }
+        }
+    }
+
+    /// The next class that may send if ancestors above the level `ceiling` do not lend.
+    #[inline]
+    fn pick_below(&mut self, ceiling: u8) -> Option<Pick> {
         let (members, borrowers) = (&self.members, ceiling > 1);
         let mut priorities = if borrowers { self.queued } else { self.ready };
         while priorities != 0 {
@@ -370,6 +395,13 @@ impl LinkSharing {
     pub fn sent(&mut self, class: usize, bytes: u32) {
         let member = &self.members[class];
         self.rings[usize::from(member.priority)].sent(member.place as usize, bytes);
+    }
+
+    /// Since when there is demand for the class's share; `NEVER` without any.
+    #[inline]
+    pub fn demand_since(&self, class: usize) -> Instant {
+        let member = &self.members[class];
+        if member.demand > 0 { member.since } else { Instant::NEVER }
     }
 
     /// True if the class's own queue has packets that could go.

@@ -15,16 +15,21 @@
 //! Where we differ, and why: times are exact (2^-32 ns) and 128 bits wide, so that neither
 //! 9.6 kbit/s nor 400 Gbit/s distorts a share. Classes that wait are never polled: the time of
 //! the next one is known, and answered. `formal` is exact and costs no more than the heuristic.
-//! Backlog makes an ancestor unsatisfied only where it may borrow from that ancestor. The root
-//! is the link and always lends. `maxburst` and `minburst` are exact, and a burst that was waited
-//! for enters the average whole. `minburst` concerns only classes that may not borrow, since others
-//! do not wait by themselves. Under formal and ancestor-only a class that is held back keeps its
-//! turn, so that excess bandwidth follows the weights too.
+//! Backlog makes an ancestor unsatisfied only where it may borrow from that ancestor. Under formal
+//! and top-level the root is the link and always lends. Under ancestor-only it has an estimator, as
+//! in ns-2: a root that is just at its limit lends only what the link would idle for otherwise.
+//! ns-2 charges nobody for such packets; here they are charged. A root below 100 % lets the link
+//! idle under ancestor-only, unless `efficient` is set. `maxburst` and `minburst` are exact, and a
+//! burst that was waited for enters the average whole. `minburst` concerns only classes that may
+//! not borrow, since others do not wait by themselves. A leaf that may not borrow and has packets
+//! does not count the wait for the link as idleness. Under top-level it is heard without an
+//! arrival. Under formal and ancestor-only a class that is held back keeps its turn, so that excess
+//! bandwidth follows the weights too.
 //! Cost: the same whatever the number of classes without packets; a class, 400 bytes and its
 //! queue.
-//! Guarantees (tests of this folder): `a20` a class that is always backlogged gets its share;
-//! `a21` equal priorities share by weight whatever the packet sizes; `a22` the rules agree on
-//! whole agencies; `a23` bursts are `maxburst` long; `a05` no wake-up is wasted; `a28` borrowing
+//! Guarantees (tests of this folder): `a20` a class that may not borrow and is always backlogged
+//! gets 99 to 101 % of its share; `a21` equal priorities share by weight whatever the packet
+//! sizes; `a22` the rules agree on whole agencies; `a23` bursts are `maxburst` long; `a05` no wake-up is wasted; `a28` borrowing
 //! fills the link; `a41` idle classes cost nothing; `floyd` the link-sharing tables of the paper.
 
 mod class;
@@ -34,6 +39,8 @@ mod options;
 mod wakes;
 mod wrr;
 
+#[cfg(test)]
+mod law;
 #[cfg(test)]
 mod tests;
 
@@ -49,7 +56,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use class::{Class, Count, Settings, check_tree, quanta};
 use estimator::Estimator;
-use link_sharing::{LinkSharing, NONE, Pick, Position};
+use link_sharing::{LinkSharing, NONE, Pick, Position, Rule};
 use options::{Options, PARAMS};
 use wakes::Wakes;
 
@@ -105,6 +112,8 @@ pub struct Cbq {
     backlogged: u32,
     /// When the link will have sent what it got.
     link_free: Fine,
+    /// Since when it has been sending without a pause.
+    busy_since: Fine,
     /// The same in whole nanoseconds, rounded up.
     starts_next: Instant,
     /// How long `AHEAD_PACKETS` take.
@@ -123,13 +132,13 @@ impl Cbq {
         routes: Routes,
         link: Link,
     ) -> Self {
-        let shape = |s: &Settings| s.shape(options.gain_log2, options.minidle, &link);
-        let make = |s: Settings| Class {
-            estimator: Estimator::new(&shape(&s), &link),
-            settings: s,
-            count: Count::default(),
+        let parents: Vec<u32> = settings.iter().map(|s| s.parent).collect();
+        let make = |(index, s): (usize, Settings)| {
+            let leaf = !parents.contains(&(index as u32));
+            let shape = s.shape(options.gain_log2, options.minidle, leaf, &link);
+            Class { estimator: Estimator::new(&shape, &link), settings: s, count: Count::default() }
         };
-        let classes: Vec<Class> = settings.into_iter().map(make).collect();
+        let classes: Vec<Class> = settings.into_iter().enumerate().map(make).collect();
         Cbq {
             sharing: sharing(&options, &classes, &link),
             held: Wakes::new(classes.len()),
@@ -137,6 +146,7 @@ impl Cbq {
             inner: (0..classes.len() as u32).filter(|&c| children[c as usize].as_leaf().is_none()).collect(),
             backlogged: 0,
             link_free: Fine::ZERO,
+            busy_since: Fine::ZERO,
             starts_next: Instant::ZERO,
             ahead: Fine::from_raw(link.time_for(link.mtu).raw() * u128::from(AHEAD_PACKETS)),
             options,
@@ -168,7 +178,7 @@ impl Cbq {
             if empty {
                 self.sharing.leave(class);
             } else {
-                self.sharing.enter(class, self.starts(now));
+                self.sharing.enter(class, now, self.starts(now));
             }
         }
     }
@@ -217,7 +227,7 @@ impl Cbq {
             && let Some(class) = self.held.take_due(now)
         {
             self.held_count -= 1;
-            self.sharing.enter(class, self.starts(now));
+            self.sharing.enter(class, now, self.starts(now));
         }
         let _woken = self.sharing.advance(self.starts(now));
         #[cfg(test)]
@@ -244,21 +254,35 @@ impl Cbq {
         }
     }
 
+    /// The link sends a packet from `start` on, which takes `on_link`.
+    #[inline]
+    fn occupy(&mut self, start: Fine, on_link: Fine) {
+        // Hosts count whole nanoseconds: less than one is no pause.
+        if start > self.link_free + Fine::from_nanos(1) {
+            self.busy_since = start;
+        }
+        self.link_free = start + on_link;
+    }
+
     /// Counts a packet of `bytes` on the wire, which takes `on_link` from `start` on, against its
-    /// class and every ancestor but the root, which is the link itself.
+    /// class and every ancestor. The root counts under ancestor-only; else it is the link itself.
     #[inline]
     fn charge(&mut self, class: usize, bytes: u64, start: Fine, on_link: Fine, now: Instant) {
         let now = self.starts(now);
         let mut at = class;
         loop {
             let parent = self.sharing.members[at].parent;
-            if parent == NONE {
+            if parent == NONE && self.options.rule != Rule::AncestorOnly {
                 break;
             }
             let class = &mut self.classes[at];
-            let wake = class.estimator.charge(start, on_link, bytes);
+            let since = self.busy_since.max(self.sharing.demand_since(at).into());
+            let wake = class.estimator.charge(start, on_link, bytes, since);
             class.count.overs += u64::from(wake > now);
             self.sharing.set_wake(at, wake, now);
+            if parent == NONE {
+                break;
+            }
             at = parent as usize;
         }
     }
@@ -275,7 +299,8 @@ impl Cbq {
         if !self.options.callback {
             let start = self.link_free.max(cx.now.into());
             let on_link = cx.link.time_for(len);
-            self.link_free = (start + on_link).min(Fine::from(cx.now) + self.ahead);
+            self.occupy(start, on_link);
+            self.link_free = self.link_free.min(Fine::from(cx.now) + self.ahead);
             self.starts_next = self.link_free.ceil();
             let bytes = u64::from(len) + u64::from(cx.link.overhead);
             self.charge(class, bytes, start, on_link, cx.now);
@@ -292,15 +317,15 @@ impl Cbq {
 
     /// Everything that is made from the classes' settings, anew.
     fn rebuild(&mut self, now: Instant) {
-        for class in &mut self.classes {
-            let shape = class.settings.shape(self.options.gain_log2, self.options.minidle, &self.link);
+        for (index, class) in self.classes.iter_mut().enumerate() {
+            let leaf = self.sharing.members[index].level == 1;
+            let shape = class.settings.shape(self.options.gain_log2, self.options.minidle, leaf, &self.link);
             class.estimator.shape(&shape, &self.link);
         }
         let queued: Vec<bool> = (0..self.classes.len()).map(|c| self.sharing.is_queued(c)).collect();
         self.sharing = sharing(&self.options, &self.classes, &self.link);
-        let now = self.starts(now);
         for (class, _) in queued.iter().enumerate().filter(|(_, queued)| **queued) {
-            self.sharing.enter(class, now);
+            self.sharing.enter(class, now, self.starts(now));
         }
     }
 }
@@ -315,8 +340,10 @@ fn sharing(options: &Options, classes: &[Class], link: &Link) -> LinkSharing {
             borrows: class.settings.borrows && class.settings.parent != NONE,
             priority: class.settings.priority,
             quantum,
-            // The root is the link: it is never over itself.
-            wake: if class.settings.parent == NONE { Instant::ZERO } else { class.estimator.wake() },
+            wake: match class.settings.parent {
+                NONE if options.rule != Rule::AncestorOnly => Instant::ZERO,
+                _ => class.estimator.wake(),
+            },
         })
         .collect();
     LinkSharing::new(&positions, options.rule, options.prr)
@@ -348,7 +375,7 @@ impl Discipline for Cbq {
             if self.backlogged == 0 {
                 return Next::Idle;
             }
-            let mut pick = self.sharing.pick();
+            let mut pick = self.sharing.pick(self.starts(cx.now));
             if pick.is_none() && self.options.efficient {
                 pick = self.sharing.pick_any_borrower();
             }
@@ -473,7 +500,9 @@ impl Discipline for Cbq {
         if self.options.callback {
             let on_link = cx.link.time_for(len);
             let bytes = u64::from(len) + u64::from(cx.link.overhead);
-            self.charge(class, bytes, Fine::from(at).saturating_sub(on_link), on_link, cx.now);
+            let start = Fine::from(at).saturating_sub(on_link);
+            self.occupy(start, on_link);
+            self.charge(class, bytes, start, on_link, cx.now);
         }
     }
 }

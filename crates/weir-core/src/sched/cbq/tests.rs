@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 const SECOND: u64 = 1_000_000_000;
 const RULES: [&str; 3] = ["formal", "top-level", "ancestor-only"];
 
-fn class(name: &str, parent: Option<usize>, permille: u64, borrows: bool) -> Class {
+pub(super) fn class(name: &str, parent: Option<usize>, permille: u64, borrows: bool) -> Class {
     let share = Value::Fraction(Fraction::ratio(permille, 1_000));
     let mut params = Params::new().with("pbandwidth", share).with("qlimit", Value::Count(200));
     if borrows {
@@ -24,12 +24,12 @@ fn class(name: &str, parent: Option<usize>, permille: u64, borrows: bool) -> Cla
     Class { name: name.into(), parent, params, queue: None }
 }
 
-fn with(mut class: Class, field: &'static str, n: u64) -> Class {
+pub(super) fn with(mut class: Class, field: &'static str, n: u64) -> Class {
     class.params.set(field, Value::Count(n));
     class
 }
 
-fn discipline(rule: &'static str, gain: u64) -> Params {
+pub(super) fn discipline(rule: &'static str, gain: u64) -> Params {
     Params::new().with("link-sharing", Value::Word(rule)).with("gain", Value::Count(gain))
 }
 
@@ -48,19 +48,19 @@ fn ticking_port(link: Link, params: Params, classes: Vec<Class>, tick: Duration)
 }
 
 /// A source that always has `depth` packets in the queue of `leaf`, of these sizes in turn.
-struct Source {
-    leaf: u32,
+pub(super) struct Source {
+    pub leaf: u32,
     sizes: Vec<u32>,
     next: usize,
     depth: u32,
 }
 
-fn source(leaf: u32, sizes: &[u32]) -> Source {
+pub(super) fn source(leaf: u32, sizes: &[u32]) -> Source {
     Source { leaf, sizes: sizes.to_vec(), next: 0, depth: 6 }
 }
 
 impl Source {
-    fn packet(&mut self, now: Instant) -> Meta {
+    pub fn packet(&mut self, now: Instant) -> Meta {
         let mut meta = Meta::new(self.sizes[self.next % self.sizes.len()], now, FrameRef(0));
         self.next += 1;
         meta.leaf = self.leaf;
@@ -291,13 +291,34 @@ fn a22_an_idle_class_leaves_its_share_to_its_sibling() {
     assert!(without_c1[0] - all[0] > 0.9 * all[1], "{all:?} {without_c1:?}");
 }
 
-/// With ancestor-only lending a high priority takes what is not its agency's: the rules differ,
-/// so that their agreeing above means something.
+/// Shares of two classes, the first of higher priority, both borrowing, both overloaded.
+fn ancestor_only(permille: [u64; 2]) -> [f64; 2] {
+    let leaf = |n: usize| with(class("leaf", Some(0), permille[n], true), "priority", [5, 1][n]);
+    let classes = vec![class("root", None, 1_000, false), leaf(0), leaf(1)];
+    let mut port = port(link(10), discipline("ancestor-only", 32), classes);
+    let sent = saturate(&mut port, &mut [source(1, &[1000]), source(2, &[1000])], 0, 11 * SECOND);
+    [1, 2].map(|leaf| share(&sent, leaf, link(10), SECOND, 11 * SECOND))
+}
+
+/// A busy root is at its limit and lends only what nobody may send by right.
 #[test]
-fn a22_reversed_ancestor_only_lets_high_priority_take_all() {
-    let formal = agency_shares("formal", [1, 1, 1, 3], &[3, 4, 5, 6]);
-    let loose = agency_shares("ancestor-only", [1, 1, 1, 3], &[3, 4, 5, 6]);
-    assert!(formal[3] < 0.14 && loose[3] > 0.3, "{formal:?} {loose:?}");
+fn a22_ancestor_only_gives_shares_by_right_first() {
+    for (shares, expected) in [([300, 700], [0.3, 0.7]), ([700, 300], [0.7, 0.3]), ([300, 400], [0.6, 0.4])] {
+        let got = ancestor_only(shares);
+        assert!(got.iter().zip(expected).all(|(g, e)| (g - e).abs() < 0.005), "{shares:?}: {got:?}");
+        assert!(got[0] + got[1] > 0.999, "the link idles: {got:?}");
+    }
+}
+
+/// The sums of the agencies hold under ancestor-only too, whichever has the high priorities.
+#[test]
+fn a22_ancestor_only_keeps_the_agencies() {
+    for priorities in [[1, 1, 1, 3], [3, 1, 1, 1], [3, 3, 1, 1], [1, 1, 3, 3]] {
+        let s = agency_shares("ancestor-only", priorities, &[3, 4, 5, 6]);
+        // 4 % of the link belong to nobody.
+        assert!(s[0] + s[1] > 0.575 && s[2] + s[3] > 0.375, "{priorities:?}: {s:?}");
+        assert!(s.iter().sum::<f64>() > 0.999, "the link idles: {s:?}");
+    }
 }
 
 /// Packets that a class which was long idle sends back to back.
