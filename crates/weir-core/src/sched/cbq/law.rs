@@ -7,7 +7,7 @@
 
 use super::tests::{class, discipline, source, with};
 use crate::classify::Classifier;
-use crate::port::{Event, Port, PortConfig, Refill, WireConfig};
+use crate::port::{Event, EventKind, Port, PortConfig, PortPlan, Refill, WireConfig};
 use crate::queue::{Link, Value};
 use crate::random::Random;
 use crate::sched::{Class, Node, Registry};
@@ -49,7 +49,7 @@ fn ratios(scene: &Scene) -> Vec<f64> {
     };
     let tree = Registry::builtin().build(&node, link).unwrap();
     let wire = WireConfig::Link { ring: 1, refill: Refill::Packet };
-    let mut port = Port::new(PortConfig::new(link, wire), tree, Classifier::default());
+    let mut port = Port::new(PortConfig::new(link, wire), PortPlan::new(tree, Classifier::default()));
     let mut sources: Vec<_> = scene.senders.iter().map(|s| source(s.leaf, &s.sizes)).collect();
     // In that time the smallest share is worth some thousands of packets.
     let bits = scene.senders.iter().map(|s| 2_500 * 8 * 1_500 * 1_000 / s.permille).max().unwrap();
@@ -60,8 +60,8 @@ fn ratios(scene: &Scene) -> Vec<f64> {
         for _ in 0..scene.depth {
             let packet = s.packet(Instant::ZERO);
             port.offer(Instant::ZERO, packet, &mut |e: Event<'_>| {
-                if let Event::Sent(row, at) = e {
-                    left.push((row.leaf, row.len, at));
+                if let EventKind::Sent = e.kind {
+                    left.push((e.meta.leaf, e.meta.len, e.at));
                 }
             });
         }
@@ -72,8 +72,8 @@ fn ratios(scene: &Scene) -> Vec<f64> {
             break;
         }
         port.advance(now, &mut |e: Event<'_>| {
-            if let Event::Sent(row, at) = e {
-                left.push((row.leaf, row.len, at));
+            if let EventKind::Sent = e.kind {
+                left.push((e.meta.leaf, e.meta.len, e.at));
             }
         });
         while let Some((leaf, len, at)) = left.pop() {
@@ -83,8 +83,8 @@ fn ratios(scene: &Scene) -> Vec<f64> {
             let source = sources.iter_mut().find(|s| s.leaf == leaf).unwrap();
             let packet = source.packet(now);
             port.offer(now, packet, &mut |e: Event<'_>| {
-                if let Event::Sent(row, at) = e {
-                    left.push((row.leaf, row.len, at));
+                if let EventKind::Sent = e.kind {
+                    left.push((e.meta.leaf, e.meta.len, e.at));
                 }
             });
         }
