@@ -225,6 +225,7 @@ const PICKY: Entry = Entry {
         ParamSpec::class("shape", Kind::Curve, "", ""),
     ]],
     classes: Classes::Tree,
+    work_conserving: false,
     build: Some(refuse),
     ..Entry::PLAIN
 };

@@ -9,8 +9,11 @@ use weir_core::queue::{
 use weir_core::sched::{Builder, Classes, Entry, Node, Registry};
 use weir_core::units::{Duration, Instant};
 
+/// The one of them that holds every packet for ever.
+pub const NEVER: &str = "test-never";
+
 /// The names that `register` adds.
-pub const NAMES: [&str; 4] = ["test-drops-all", "test-never", "test-regulated", "test-fickle"];
+pub const NAMES: [&str; 4] = ["test-drops-all", NEVER, "test-regulated", "test-fickle"];
 
 /// A change at run time that moves whatever was answered before.
 const NUDGE: &[ParamSpec] = &[ParamSpec::discipline("nudge", Kind::Flag, "", "Draws the pause anew.")];
@@ -25,6 +28,7 @@ pub fn register(registry: &mut Registry) {
             source: "//! For tests: lawful and nasty.",
             params: &[NUDGE],
             classes: Classes::None,
+            work_conserving: name == "test-drops-all",
             build: Some(build),
             ..Entry::PLAIN
         });
@@ -43,6 +47,7 @@ pub fn register_breaking(registry: &mut Registry) {
         source: "//! For tests: breaks on purpose.",
         params: &[],
         classes: Classes::Flat,
+        work_conserving: true,
         build: Some(breaks),
         ..Entry::PLAIN
     });

@@ -386,6 +386,7 @@ fn registry(build: weir_core::sched::Build) -> Registry {
         source: "//! For tests: one law broken.",
         params: &[PARAMS],
         classes: Classes::Flat,
+        work_conserving: false,
         build: Some(build),
         ..Entry::PLAIN
     });

@@ -149,9 +149,12 @@ impl Child {
             Queue::Leaf(leaf) => leaf.backlog(),
             Queue::Inner(inner) => inner.backlog(),
         };
+        queued + self.held_backlog()
+    }
+    fn held_backlog(&self) -> Backlog {
         match self.held {
-            Some(_) => queued + Backlog { packets: 1, bytes: u64::from(self.held_bytes) },
-            None => queued,
+            Some(_) => Backlog { packets: 1, bytes: u64::from(self.held_bytes) },
+            None => Backlog::default(),
         }
     }
     /// True if nothing is waiting.
@@ -254,7 +257,7 @@ impl Child {
     /// Shows the queue; an inner discipline shows its classes too.
     pub fn visit_stats(&self, visit: &mut dyn Visit) {
         match &self.queue {
-            Queue::Leaf(leaf) => leaf.visit_stats(visit),
+            Queue::Leaf(leaf) => leaf.visit_stats(self.held_backlog(), visit),
             Queue::Inner(inner) => inner.visit_stats(visit),
         }
     }

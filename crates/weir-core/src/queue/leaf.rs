@@ -244,10 +244,11 @@ impl Leaf {
         }
         Ok(())
     }
-    /// Shows the queue and its AQM.
-    pub fn visit_stats(&self, visit: &mut dyn Visit) {
-        visit.value("backlog", "packets", i64::from(self.list.packets()));
-        visit.value("backlog_bytes", "bytes", self.list.bytes() as i64);
+    /// Shows the queue and its AQM. `held` was taken out of it and waits still.
+    pub fn visit_stats(&self, held: Backlog, visit: &mut dyn Visit) {
+        let waiting = self.backlog() + held;
+        visit.value("backlog", "packets", waiting.packets as i64);
+        visit.value("backlog_bytes", "bytes", waiting.bytes as i64);
         visit.value("longest", "packets", i64::from(self.longest));
         visit.value("limit", "packets", i64::from(self.limit));
         visit.value("marked", "packets", self.marked as i64);

@@ -41,6 +41,9 @@ pub struct Entry {
     pub params: &'static [&'static [ParamSpec]],
     /// Its classes.
     pub classes: Classes,
+    /// True if it never lets a packet wait by itself: `dequeue` answers `At` or `Held` only while
+    /// every child that has packets does. The conformance suite holds it to that.
+    pub work_conserving: bool,
     /// True if its classes have queues with an AQM: they take `QUEUE_PARAMS` and the words of
     /// every AQM in the registry.
     pub class_queues: bool,
@@ -56,6 +59,7 @@ impl Entry {
         source: "",
         params: &[],
         classes: Classes::None,
+        work_conserving: true,
         class_queues: false,
         build: None,
     };

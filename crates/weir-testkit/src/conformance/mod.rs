@@ -16,17 +16,20 @@
 mod ops;
 mod port;
 mod rig;
+mod spy;
+mod waiting;
 
 use crate::generate::{self, Below, Generator};
 use ops::{Nuisance, Operator};
 use port::Bay;
-use rig::{Form, Rig};
+use rig::{END, Form, Rig};
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use waiting::Waiting;
 use weir_core::Random;
 use weir_core::queue::{Link, ParamError};
-use weir_core::sched::{Node, Registry};
+use weir_core::sched::{Classes, Node, Registry};
 use weir_core::units::Instant;
 
 pub use rig::Summary;
@@ -72,8 +75,6 @@ const LATE_NS: u64 = 10 * 365 * 86_400 * 1_000_000_000;
 /// A clock may also count from anywhere: in the last quarter of the range the sum of a time and a
 /// long delay is no time any more.
 const LAST_NS: u64 = u64::MAX - (1 << 62);
-/// Calls end here: time itself does later, and nobody has promised anything for then.
-const END_NS: u64 = u64::MAX - (1 << 60);
 
 /// Drives the configuration `node` with `operations` random calls in every form.
 ///
@@ -93,7 +94,8 @@ pub fn run(
     Ok(summary)
 }
 
-/// The discipline `name` over leaves, in as many random configurations as `operations` last.
+/// The discipline `name` over leaves, in as many random configurations as `operations` last; then,
+/// if it has classes, a quarter as long over children that report what it does with them.
 ///
 /// # Errors
 /// The first law that does not hold.
@@ -103,7 +105,15 @@ pub fn discipline(
     seed: u64,
     operations: u32,
 ) -> Result<Summary, Box<Failure>> {
-    configurations(registry, name, &|generator| generator.node(name, Below::Leaves), seed, operations)
+    let leaves = |generator: &mut Generator<'_>| generator.node(name, Below::Leaves);
+    let mut summary = configurations(registry, name, &leaves, seed, operations)?;
+    if registry.find(name).is_some_and(|entry| entry.classes != Classes::None) {
+        let mut registry = registry.clone();
+        spy::register(&mut registry);
+        let spies = |generator: &mut Generator<'_>| generator.node(name, Below::Each(spy::NAME));
+        summary += configurations(&registry, name, &spies, seed, operations / 4)?;
+    }
+    Ok(summary)
 }
 
 /// The AQM `name` as the queue of every class of a PRIQ, tuned at random, in as many configurations
@@ -237,15 +247,18 @@ fn drive(
             last: last.iter().cloned().collect(),
         })
     };
+    spy::forget();
     let tree = registry.build(node, link).map_err(|error| fail(0, error.to_string(), &last))?;
     let leaves = tree.leaves.len();
     let start = Instant::from_nanos([LATE_NS, 0, LAST_NS][(seed % 3) as usize]);
-    let mut rig = Rig::new(tree.discipline, leaves, form, link, PACKETS, seed, start);
+    let waiting = Waiting::new(registry, node, &tree.leaves);
+    let mut rig =
+        Rig::new(tree.discipline, waiting, spied(registry, node), leaves, form, link, PACKETS, seed, start);
     let mut operator = Operator::new(registry, node, leaves, link, seed);
     let mut nuisance = Nuisance::new(registry, node, link, seed);
     let mut log = Vec::with_capacity(operations as usize);
     for call in 0..operations {
-        if rig.now().as_nanos() > END_NS {
+        if rig.now() > END {
             break;
         }
         let op = operator.next_op();
@@ -269,6 +282,16 @@ fn drive(
     }
     guarded(&mut rig, Rig::finish).map_err(|what| fail(operations, what, &last))?;
     Ok((rig.summary, log))
+}
+
+/// Whether every class has a spy below, and then whether the parent is work conserving.
+fn spied(registry: &Registry, node: &Node) -> Option<bool> {
+    let mut queues = node.classes.iter().enumerate().filter(|&(index, class)| {
+        class.queue.is_some() || !node.classes.iter().any(|c| c.parent == Some(index))
+    });
+    let all = queues.all(|(_, class)| class.queue.as_ref().is_some_and(|q| q.discipline == spy::NAME));
+    let parent = registry.find(&node.discipline).filter(|_| all && !node.classes.is_empty())?;
+    Some(parent.work_conserving)
 }
 
 /// A panic is a failure like others, with its seed and calls.

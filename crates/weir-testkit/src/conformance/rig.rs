@@ -1,6 +1,8 @@
 //! One discipline under test, with a ledger of every packet that it was given.
 
 use super::ops::{Arrival, Op};
+use super::spy;
+use super::waiting::{ShownBacklogs, Waiting};
 use std::collections::VecDeque;
 use weir_core::packet::{Colour, FrameRef, List, Meta, PacketId, State};
 use weir_core::queue::{
@@ -11,6 +13,8 @@ use weir_core::units::{Duration, Instant};
 /// Flows that packets are drawn from.
 pub(super) const FLOWS: u32 = 24;
 const IN_FLIGHT: usize = 4;
+/// Calls end here: time itself does later, and nothing is promised for then.
+pub(super) const END: Instant = Instant::from_nanos(u64::MAX - (1 << 60));
 /// A year: what comes later is not waited for.
 const PATIENCE_NS: u64 = 365 * 86_400 * 1_000_000_000;
 
@@ -89,6 +93,9 @@ pub(super) struct Rig {
     touched_since_shown: bool,
     due: Instant,
     hash: u64,
+    waiting: Waiting,
+    /// The children are spies, and the parent is work conserving or not.
+    spied: Option<bool>,
     pub(super) summary: Summary,
 }
 
@@ -97,6 +104,8 @@ type Law = Result<(), String>;
 impl Rig {
     pub(super) fn new(
         discipline: Box<dyn Discipline>,
+        waiting: Waiting,
+        spied: Option<bool>,
         leaves: usize,
         form: Form,
         link: Link,
@@ -122,6 +131,8 @@ impl Rig {
             touched_since_shown: false,
             due: start,
             hash: 0xcbf2_9ce4_8422_2325,
+            waiting,
+            spied,
             summary: Summary::default(),
         }
     }
@@ -152,7 +163,7 @@ impl Rig {
                     self.cx.now = self.cx.now.max(self.due);
                 }
             }
-            Op::Sent => self.complete(),
+            Op::Sent => self.complete()?,
             Op::Flush(reason) => self.flush(*reason)?,
             Op::Reconfigure { class, params } => self.reconfigure(class, params)?,
             Op::Stranger(params) => {
@@ -167,7 +178,7 @@ impl Rig {
         }
         // Only now, so that no completion comes between the singles that a batch is compared with.
         while self.in_flight.len() > IN_FLIGHT {
-            self.complete();
+            self.complete()?;
         }
         self.settle(None)?;
         self.audit(matches!(op, Op::Check))
@@ -175,9 +186,11 @@ impl Rig {
     /// Empties everything and verifies that nothing is left anywhere.
     pub(super) fn finish(&mut self) -> Law {
         self.apply(&Op::Check)?;
+        self.drain()?;
+        self.apply(&Op::Check)?;
         self.apply(&Op::Flush(DropReason::Portdown))?;
         while !self.in_flight.is_empty() {
-            self.complete();
+            self.complete()?;
         }
         match self.cx.packets.live() {
             0 => Ok(()),
@@ -185,6 +198,91 @@ impl Rig {
         }
     }
 
+    /// No more arrivals: time passes from each `At` to the next until nothing waits.
+    ///
+    /// By law 2 each `At` ends with a packet that leaves or is dropped, so there are at most as
+    /// many as packets; each is at most `PATIENCE_NS` away. Whoever is held for ever needs a cause
+    /// that the configuration shows.
+    fn drain(&mut self) -> Law {
+        while self.queued.packets > 0 && self.cx.now < END {
+            let before = self.queued.packets;
+            match self.take()? {
+                Head::Held(cause) => return self.held_rightly(cause),
+                Head::At(at) if at >= END => return Ok(()),
+                Head::At(at) => {
+                    if at.since(self.cx.now).as_nanos() > PATIENCE_NS {
+                        return Err(format!(
+                            "liveness: {} is not before {at}, over a year from now",
+                            self.oldest_waiting()
+                        ));
+                    }
+                    self.cx.now = at;
+                    self.take()?;
+                    if self.queued.packets == before {
+                        return Err(format!(
+                            "liveness: {} neither left nor was dropped at {at}, the time it was told to wait for",
+                            self.oldest_waiting()
+                        ));
+                    }
+                }
+                Head::Packet { .. } | Head::Idle => {}
+            }
+            while self.in_flight.len() > IN_FLIGHT {
+                self.complete()?;
+            }
+            self.settle(None)?;
+            self.audit(false)?;
+        }
+        Ok(())
+    }
+    /// Each packet that is held for ever needs a cause.
+    fn held_rightly(&self, cause: Cause) -> Law {
+        for (serial, entry) in self.packets.iter().enumerate().filter(|(_, entry)| entry.queued) {
+            if let Some(objection) = self.waiting.objection(cause, entry.leaf) {
+                return Err(format!(
+                    "liveness: {} is held ({cause:?}) with no more arrivals, and {objection}",
+                    self.name(serial as u32)
+                ));
+            }
+        }
+        Ok(())
+    }
+    /// A packet in words.
+    fn name(&self, serial: u32) -> String {
+        let Some(entry) = self.packets.get(serial as usize) else { return format!("packet {serial}") };
+        format!(
+            "packet {serial} of class {} (leaf {}, flow {})",
+            self.waiting.class(entry.leaf),
+            entry.leaf,
+            entry.flow
+        )
+    }
+    /// The first that came of those that wait.
+    fn oldest_waiting(&self) -> String {
+        let first = self.packets.iter().position(|entry| entry.queued);
+        first.map_or("no packet".into(), |serial| self.name(serial as u32))
+    }
+    /// The law of work conservation, where it applies, for an answer that is not a packet.
+    fn conserves(&self, told: Head) -> Law {
+        if self.waiting.conserving() {
+            return Err(format!(
+                "work conservation: told {told:?} while {} waits, and no discipline of the tree lets packets wait",
+                self.oldest_waiting()
+            ));
+        }
+        let (Some(true), Some((ready, leaf))) = (self.spied, spy::first_ready()) else { return Ok(()) };
+        let late = match told {
+            Head::At(at) => at > ready.max(self.cx.now + Duration::from_nanos(1)),
+            _ => true,
+        };
+        if ready <= self.cx.now || late {
+            return Err(format!(
+                "work conservation: told {told:?}, and the child of class {} (leaf {leaf}) gives a packet at {ready}",
+                self.waiting.class(leaf)
+            ));
+        }
+        Ok(())
+    }
     fn enqueue(&mut self, arrival: &Arrival) -> Law {
         let serial = self.packets.len() as u32;
         let Ok(id) = self.cx.packets.insert(meta(arrival, self.cx.now, serial)) else { return Ok(()) };
@@ -361,6 +459,7 @@ impl Rig {
     }
     fn reconfigure(&mut self, class: &str, params: &Params) -> Law {
         if self.try_reconfigure(class, params)? {
+            self.waiting.changed(class, params);
             self.summary.reconfigured += 1;
         }
         Ok(())
@@ -422,14 +521,22 @@ impl Rig {
         self.in_flight.push_back(id);
         Ok(())
     }
-    fn complete(&mut self) {
-        let Some(id) = self.in_flight.pop_front() else { return };
+    fn complete(&mut self) -> Law {
+        let Some(id) = self.in_flight.pop_front() else { return Ok(()) };
         let (at, cx) = (self.cx.now, &mut self.cx);
         match &mut self.asked {
             Asked::Plain { discipline, .. } => discipline.on_sent(cx, &id, at),
             Asked::Child(child) => child.on_sent(cx, &id, at),
         }
+        let (serial, leaf) = (self.cx.packets.get(&id).frame.0, self.cx.packets.get(&id).leaf);
         self.cx.packets.remove(id);
+        if !spy::was_told(leaf, serial) {
+            return Err(format!(
+                "on_sent: {} left, and the child that gave it was not told",
+                self.name(serial)
+            ));
+        }
+        Ok(())
     }
     /// Takes what was dropped out of the ledger; all of it for `reason`, if one is given.
     fn settle(&mut self, expected: Option<DropReason>) -> Law {
@@ -468,7 +575,7 @@ impl Rig {
                 Err("told to come back at `Instant::NEVER`, which is not a cause".into())
             }
             0 => Err(format!("told to come back at {at} for an empty queue")),
-            _ => Ok(()),
+            _ => self.conserves(Head::At(at)),
         }
     }
     fn heard_held(&mut self, cause: Cause) -> Law {
@@ -478,7 +585,7 @@ impl Rig {
         self.due = self.cx.now;
         match self.queued.packets {
             0 => Err(format!("answered Held({cause:?}) with no packet waiting")),
-            _ => Ok(()),
+            _ => self.conserves(Head::Held(cause)),
         }
     }
     fn heard_idle(&mut self) -> Law {
@@ -509,6 +616,9 @@ impl Rig {
         if live != self.queued.packets + self.in_flight.len() as u64 {
             return Err(format!("{live} packets are alive, {} of them queued", self.queued.packets));
         }
+        if let Some(complaint) = spy::complaint() {
+            return Err(complaint);
+        }
         if let Some(broken) = self.cx.is_broken() {
             return Err(format!("{} is broken: {}", broken.discipline, broken.what));
         }
@@ -518,8 +628,28 @@ impl Rig {
                 Asked::Plain { discipline, .. } => discipline.check(&self.cx),
             };
             sound.map_err(|Broken { discipline, what }| format!("check: {discipline}: {what}"))?;
+            if !self.is_holding() {
+                self.audit_classes()?;
+            }
         }
         Ok(())
+    }
+    /// True if a packet is shown and not taken: it is in no class.
+    fn is_holding(&self) -> bool {
+        self.shown.is_some()
+    }
+    /// Statistics show each packet in the class that it came for.
+    fn audit_classes(&self) -> Law {
+        let mut shown = ShownBacklogs::default();
+        match &self.asked {
+            Asked::Child(child) => child.visit_stats(&mut shown),
+            Asked::Plain { discipline, .. } => discipline.visit_stats(&mut shown),
+        }
+        let mut queued = vec![0; self.left.len() / FLOWS as usize];
+        for entry in self.packets.iter().filter(|entry| entry.queued) {
+            queued[entry.leaf as usize] += 1;
+        }
+        self.waiting.audit(&shown, |leaf| queued[leaf as usize])
     }
     fn stats(&self) -> u64 {
         let mut seen = Seen(0);

@@ -67,6 +67,7 @@ pub(super) const ENTRY: Entry = Entry {
     params: &[PARAMS],
     class_queues: true,
     classes: Classes::RootedTree,
+    work_conserving: false,
     build: Some(build),
 };
 

@@ -53,6 +53,7 @@ pub(super) const ENTRY: Entry = Entry {
     params: &[PARAMS, QLIMIT_50],
     class_queues: true,
     classes: Classes::Tree,
+    work_conserving: false,
     build: Some(build),
     ..Entry::PLAIN
 };
