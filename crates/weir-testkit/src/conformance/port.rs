@@ -4,7 +4,8 @@
 //! the ring is full (otherwise the new tree is asked at once, and an AQM may drop at departure).
 //! After a fall back, by hand or because a discipline broke, packets leave in order of arrival.
 
-use super::rig::{FLOWS, Summary};
+use super::rig::{FLOWS, PATIENCE_NS, Summary};
+use super::waiting::Waiting;
 use crate::generate::{Below, Generator};
 use weir_core::Random;
 use weir_core::classify::Classifier;
@@ -94,7 +95,9 @@ pub(super) struct Bay<'a> {
     leaf: Vec<u32>,
     ring: u32,
     packet_ns: u64,
-    /// The configuration that runs.
+    /// What the tree of now lets wait.
+    waiting: Waiting,
+    /// The configuration that runs at first.
     pub(super) node: Node,
     pub(super) summary: Summary,
 }
@@ -124,6 +127,7 @@ impl<'a> Bay<'a> {
         config.tick = Duration::from_nanos([0, 0, 1_000_000, 10_000_000][random.below(4) as usize]);
         let wanted: Vec<String> = (0..FLOWS).map(|_| format!("c{}", 1 + random.below(9))).collect();
         let leaf = wanted.iter().map(|name| home(&tree, name)).collect();
+        let waiting = Waiting::new(registry, &node, &tree.leaves);
         Ok(Bay {
             registry,
             generator,
@@ -131,6 +135,7 @@ impl<'a> Bay<'a> {
             host: Host::default(),
             port: Port::new(config, PortPlan::new(tree, Classifier::empty())),
             now: Instant::ZERO,
+            waiting,
             wanted,
             leaf,
             ring: if matches!(wire, WireConfig::Link { .. }) { ring } else { u32::MAX },
@@ -154,17 +159,9 @@ impl<'a> Bay<'a> {
         let told = format!("{} {name} ({draw})", self.now);
         (told, law.and_then(|()| self.audit()))
     }
-    /// Lets the port run dry, as far as it does, and flushes the rest.
+    /// Lets the port run dry and flushes what has no rate.
     pub(super) fn finish(&mut self) -> Law {
-        for _ in 0..1_000 {
-            let next = self.port.next_event();
-            if next == Instant::NEVER {
-                break;
-            }
-            self.now = self.now.max(next);
-            self.port.advance(self.now, &mut |event| self.host.hear(event));
-            self.audit()?;
-        }
+        self.drain()?;
         self.flush()?;
         self.now += Duration::from_secs(86_400);
         self.port.advance(self.now, &mut |event| self.host.hear(event));
@@ -175,6 +172,40 @@ impl<'a> Bay<'a> {
         if left == 0 { Ok(()) } else { Err(format!("{left} packets neither left nor died")) }
     }
 
+    /// No more arrivals: time passes from event to event until nothing is due. Each event is a
+    /// packet that leaves, or a timer that lets one go, or with a coarse timer one that finds the
+    /// ring full; what still waits then has no rate.
+    fn drain(&mut self) -> Law {
+        let packets = self.port.backlog().packets + u64::from(self.port.in_ring());
+        for _ in 0..4 * packets + 4 {
+            let next = self.port.next_event();
+            if next == Instant::NEVER {
+                return self.held_rightly();
+            }
+            if next.since(self.now).as_nanos() > PATIENCE_NS {
+                return Err(format!("liveness: the port waits until {next}, over a year from {}", self.now));
+            }
+            self.now = self.now.max(next);
+            self.port.advance(self.now, &mut |event| self.host.hear(event));
+            self.audit()?;
+        }
+        Err(format!("liveness: {packets} packets have not left after four events each"))
+    }
+    fn held_rightly(&self) -> Law {
+        let leaves = 0..self.port.leaves().len() as u32;
+        for (leaf, account) in leaves.filter_map(|leaf| Some((leaf, self.port.account(leaf)?))) {
+            let left = account.offered_packets - account.sent_packets - account.dropped();
+            if left > 0
+                && let Some(objection) = self.waiting.objection(None, leaf)
+            {
+                return Err(format!(
+                    "liveness: {left} packets of class {} (leaf {leaf}) wait for ever with no more arrivals, and {objection}",
+                    self.waiting.class(leaf)
+                ));
+            }
+        }
+        Ok(())
+    }
     fn offer(&mut self) -> Law {
         let flow = self.random.below(u64::from(FLOWS)) as usize;
         let serial = self.host.packets.len() as u32;
@@ -216,7 +247,7 @@ impl<'a> Bay<'a> {
         };
         let below = if self.random.below(2) == 0 { Below::Leaves } else { Below::Anything(1) };
         self.generator.restart_names();
-        let Ok((_, tree)) = self.generator.tree(&name, below) else {
+        let Ok((node, tree)) = self.generator.tree(&name, below) else {
             return Err(format!("no configuration of {name} below {below:?} was accepted"));
         };
         for (flow, wanted) in self.wanted.iter().enumerate() {
@@ -227,6 +258,7 @@ impl<'a> Bay<'a> {
             }
             self.leaf[flow] = leaf;
         }
+        self.waiting = Waiting::new(self.registry, &node, &tree.leaves);
         let full = self.port.in_ring() >= self.ring;
         let (waiting, dropped) = (self.port.backlog(), self.host.dropped);
         self.host.in_order_from = None;
@@ -263,7 +295,10 @@ impl<'a> Bay<'a> {
         let Some(entry) = self.registry.find(&self.node.discipline) else { return Ok(()) };
         let params = self.generator.params(entry, weir_core::queue::Scope::Class, 2);
         let result = self.port.reconfigure(self.now, &name, &params, &mut |event| self.host.hear(event));
-        self.summary.reconfigured += u64::from(result.is_ok());
+        if result.is_ok() {
+            self.waiting.changed(&name, &params);
+            self.summary.reconfigured += 1;
+        }
         Ok(())
     }
     fn audit(&mut self) -> Law {

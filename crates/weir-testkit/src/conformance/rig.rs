@@ -16,7 +16,7 @@ const IN_FLIGHT: usize = 4;
 /// Calls end here: time itself does later, and nothing is promised for then.
 pub(super) const END: Instant = Instant::from_nanos(u64::MAX - (1 << 60));
 /// A year: what comes later is not waited for.
-const PATIENCE_NS: u64 = 365 * 86_400 * 1_000_000_000;
+pub(super) const PATIENCE_NS: u64 = 365 * 86_400 * 1_000_000_000;
 
 /// How the discipline is asked. All forms must lead to the same log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -238,7 +238,7 @@ impl Rig {
     /// Each packet that is held for ever needs a cause.
     fn held_rightly(&self, cause: Cause) -> Law {
         for (serial, entry) in self.packets.iter().enumerate().filter(|(_, entry)| entry.queued) {
-            if let Some(objection) = self.waiting.objection(cause, entry.leaf) {
+            if let Some(objection) = self.waiting.objection(Some(cause), entry.leaf) {
                 return Err(format!(
                     "liveness: {} is held ({cause:?}) with no more arrivals, and {objection}",
                     self.name(serial as u32)

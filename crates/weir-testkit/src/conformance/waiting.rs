@@ -91,12 +91,12 @@ impl Waiting {
     pub(super) fn class(&self, leaf: u32) -> &str {
         self.places.get(leaf as usize).map_or("of a leaf that is not there", |place| &place.name)
     }
-    /// What is wrong with `cause`, if packets wait in `leaf` and time does not help.
-    pub(super) fn objection(&self, cause: Cause, leaf: u32) -> Option<&'static str> {
+    /// What is wrong if packets wait in `leaf` and time does not help, for `cause` if it is told.
+    pub(super) fn objection(&self, cause: Option<Cause>, leaf: u32) -> Option<&'static str> {
         let place = &self.places[leaf as usize];
         let excused = place.held_for_ever || place.above.iter().any(|name| self.without_rate.contains(name));
         match cause {
-            Cause::Child if !self.has_inner => Some("it has no children that are disciplines"),
+            Some(Cause::Child) if !self.has_inner => Some("it has no children that are disciplines"),
             _ if excused => None,
             _ => Some("neither the rate of that class nor that of a class above it is 0"),
         }
