@@ -509,6 +509,7 @@ impl Port {
                 Wire::Device(device) if !device.has_room() => return,
                 Wire::Device(_) | Wire::Open => self.tree.take(&mut self.cx),
                 Wire::Bucket(bucket) => match self.tree.head(&mut self.cx) {
+                    _ if self.cx.is_broken().is_some() => Next::Idle,
                     Head::Packet { len } => {
                         // Tokens never go below zero: the head's length is known before it leaves.
                         let cost_bytes = u64::from(len) + u64::from(self.cx.link.overhead);
@@ -526,7 +527,14 @@ impl Port {
                     Head::Idle => Next::Idle,
                 },
             };
-            let broken = self.cx.is_broken().is_some();
+            if self.cx.is_broken().is_some() {
+                // What a broken call gives may have overtaken its flow. It stays in the table,
+                // and goes in its turn.
+                drop(next);
+                self.timer = None;
+                self.settle(host);
+                return;
+            }
             match next {
                 Next::Packet(id) => {
                     let row = self.cx.packets.get_mut(&id);
@@ -537,9 +545,6 @@ impl Port {
                         _ => self.sent(id, now, host),
                     }
                     self.settle(host);
-                    if broken {
-                        return;
-                    }
                 }
                 Next::At(at) => {
                     self.arm(at);

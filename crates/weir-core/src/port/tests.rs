@@ -212,6 +212,57 @@ fn every(period_us: u64, tick_ms: u64, packet_events: bool) -> Port {
     open(config, Tree { discipline: Box::new(every), leaves, default_leaf: Some(0) })
 }
 
+/// Loses a packet on its way out, says that it is broken, and gives the next one.
+struct Skips(Child);
+impl Discipline for Skips {
+    fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
+        self.0.enqueue(cx, id)
+    }
+    fn dequeue(&mut self, cx: &mut Cx) -> Next {
+        drop(self.0.take(cx));
+        cx.broken("skips", "on purpose");
+        self.0.take(cx)
+    }
+    fn backlog(&self) -> Backlog {
+        self.0.backlog()
+    }
+    fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
+        self.0.flush(cx, reason);
+    }
+    fn reconfigure(&mut self, _: &mut Cx, _: &str, _: &Params) -> Result<(), ParamError> {
+        Ok(())
+    }
+    fn visit_stats(&self, _: &mut dyn Visit) {}
+    fn check(&self, cx: &Cx) -> Result<(), Broken> {
+        self.0.check(cx)
+    }
+}
+
+/// A02: what a broken call gives does not overtake the packets that it lost.
+#[test]
+fn a02_a_packet_from_a_broken_call_waits_for_its_turn() {
+    for wire in
+        [WireConfig::Link { ring: 1, refill: Refill::Packet }, WireConfig::Regulator { depth_bytes: 100 }]
+    {
+        let (mut port, mut seen) = (self::port(wire), Seen::default());
+        // The first packet fills the ring, or empties the bucket.
+        port.offer(at(0), packet(0, 100), &mut seen.host());
+        let leaves = vec![LeafInfo { name: "all".into(), terminal: true }];
+        let tree = Tree {
+            discipline: Box::new(Skips(Child::leaf(Leaf::tail_drop(50)))),
+            leaves,
+            default_leaf: None,
+        };
+        port.swap(at(0), PortPlan::new(tree, Classifier::empty()), &mut seen.host());
+        for frame in 1..5 {
+            port.offer(at(0), packet(frame, 100), &mut seen.host());
+        }
+        port.advance(at(1_000_000), &mut seen.host());
+        assert!(port.is_broken().is_some());
+        assert_eq!(seen.sent.iter().map(|s| s.0).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    }
+}
+
 /// A time that never comes is a breach of law 2: nothing would wake the port again.
 #[test]
 fn a_tree_that_is_told_to_wait_for_ever_falls_back() {
