@@ -297,7 +297,8 @@ impl Rig {
         self.settle(None)?;
         let alive = self.packets[serial as usize].queued;
         if alive != (verdict == Verdict::Queued) {
-            return Err(format!("the verdict is {verdict:?}, and the packet is alive: {alive}"));
+            let truth = if alive { "was not given to `Cx::drop`" } else { "was dropped" };
+            return Err(format!("law 1: the verdict is {verdict:?}, and {} {truth}", self.name(serial)));
         }
         Ok(())
     }
@@ -423,8 +424,9 @@ impl Rig {
             let again = self.take()?;
             if again != told {
                 return Err(format!(
-                    "asked again at {}, with no other call in between, it answered {again:?}, not {told:?}",
-                    self.cx.now
+                    "law 2: asked again at {}, with no other call in between, it answered {again:?}, not {told:?}; {} waits",
+                    self.cx.now,
+                    self.oldest_waiting()
                 ));
             }
         }
@@ -436,7 +438,11 @@ impl Rig {
         let before = (self.summary.sent, self.summary.dropped);
         self.take()?;
         if before == (self.summary.sent, self.summary.dropped) {
-            return Err(format!("asked at {}, not before {at}, it neither gave nor dropped", self.cx.now));
+            return Err(format!(
+                "law 2: asked at {}, not before {at}, it neither gave nor dropped; {} waits",
+                self.cx.now,
+                self.oldest_waiting()
+            ));
         }
         Ok(())
     }
@@ -454,7 +460,7 @@ impl Rig {
         self.settle(Some(reason))?;
         match self.queued.packets {
             0 => self.take().map(|_| ()),
-            n => Err(format!("{n} packets outlived a flush")),
+            n => Err(format!("law 1: {n} packets outlived a flush, the oldest {}", self.oldest_waiting())),
         }
     }
     fn reconfigure(&mut self, class: &str, params: &Params) -> Law {
@@ -508,15 +514,22 @@ impl Rig {
     /// A packet came out: is it one of ours, and in order?
     fn departed(&mut self, id: PacketId) -> Law {
         let row = self.cx.packets.get(&id);
-        let (serial, len) = (row.frame.0, row.len);
+        let (serial, len, leaf) = (row.frame.0, row.len, row.leaf);
         self.mix(u64::from(serial) << 8);
         self.leave_ledger(serial, len)?;
         let entry = &self.packets[serial as usize];
-        let last = &mut self.left[(entry.leaf * FLOWS + entry.flow) as usize];
-        if serial < *last {
-            return Err(format!("packet {serial} left after packet {} of its flow and leaf", *last - 1));
+        if entry.leaf != leaf {
+            return Err(format!("routing: {} left as a packet of leaf {leaf}", self.name(serial)));
         }
-        *last = serial + 1;
+        let place = (entry.leaf * FLOWS + entry.flow) as usize;
+        if serial < self.left[place] {
+            return Err(format!(
+                "law 3: {} left after packet {} of its flow and leaf",
+                self.name(serial),
+                self.left[place] - 1
+            ));
+        }
+        self.left[place] = serial + 1;
         self.summary.sent += 1;
         self.in_flight.push_back(id);
         Ok(())
@@ -548,14 +561,21 @@ impl Rig {
             self.summary.dropped += 1;
             self.cx.packets.remove(id);
             if expected.is_some_and(|e| e != reason) {
-                return Err(format!("flushed for {expected:?}, packet {serial} died for {reason:?}"));
+                return Err(format!(
+                    "flushed for {expected:?}, {} was dropped for {reason:?}",
+                    self.name(serial)
+                ));
             }
         }
         Ok(())
     }
     fn leave_ledger(&mut self, serial: u32, len: u32) -> Law {
-        let Some(entry) = self.packets.get_mut(serial as usize).filter(|e| e.queued && e.len == len) else {
-            return Err(format!("packet {serial} of {len} bytes came out, and it is not in the queue"));
+        let known = self.packets.get(serial as usize).is_some_and(|e| e.queued && e.len == len);
+        let Some(entry) = self.packets.get_mut(serial as usize).filter(|_| known) else {
+            return Err(format!(
+                "law 1: {} came out with {len} bytes, and no such packet waits",
+                self.name(serial)
+            ));
         };
         entry.queued = false;
         self.queued.packets -= 1;
@@ -568,13 +588,18 @@ impl Rig {
         self.mix(at.as_nanos() ^ 0xa7);
         self.due = at;
         if at <= self.cx.now {
-            return Err(format!("told to come back at {at}, and it is {} already", self.cx.now));
+            return Err(format!(
+                "law 2: {} is told to wait until {at}, and it is {} already",
+                self.oldest_waiting(),
+                self.cx.now
+            ));
         }
         match self.queued.packets {
-            _ if at == Instant::NEVER => {
-                Err("told to come back at `Instant::NEVER`, which is not a cause".into())
-            }
-            0 => Err(format!("told to come back at {at} for an empty queue")),
+            _ if at == Instant::NEVER => Err(format!(
+                "law 2: {} is told to wait until `Instant::NEVER`, which is not a cause",
+                self.oldest_waiting()
+            )),
+            0 => Err(format!("law 2: told to come back at {at} for an empty queue")),
             _ => self.conserves(Head::At(at)),
         }
     }
@@ -584,7 +609,7 @@ impl Rig {
         self.mix(cause as u64 ^ 0x4e1d);
         self.due = self.cx.now;
         match self.queued.packets {
-            0 => Err(format!("answered Held({cause:?}) with no packet waiting")),
+            0 => Err(format!("law 2: answered Held({cause:?}) with no packet waiting")),
             _ => self.conserves(Head::Held(cause)),
         }
     }
@@ -593,7 +618,10 @@ impl Rig {
         self.mix(0x1d1e);
         match self.queued.packets {
             0 => Ok(()),
-            n => Err(format!("answered Idle with {n} packets waiting")),
+            n => Err(format!(
+                "law 2: answered Idle with {n} packets waiting, the oldest {}",
+                self.oldest_waiting()
+            )),
         }
     }
     /// What holds after every call.
@@ -607,14 +635,23 @@ impl Rig {
             }
         };
         if backlog != self.queued {
-            return Err(format!("it says {backlog:?}, and the ledger {:?}", self.queued));
+            return Err(format!(
+                "law 1: it says {backlog:?}, and the ledger {:?}; the oldest that waits is {}",
+                self.queued,
+                self.oldest_waiting()
+            ));
         }
         if empty != (backlog.packets == 0) {
             return Err(format!("is_empty says {empty}, and the backlog is {backlog:?}"));
         }
         let live = u64::from(self.cx.packets.live());
         if live != self.queued.packets + self.in_flight.len() as u64 {
-            return Err(format!("{live} packets are alive, {} of them queued", self.queued.packets));
+            return Err(format!(
+                "law 1: the table holds {live} packets, and the ledger {} that wait and {} on the wire; the oldest that waits is {}",
+                self.queued.packets,
+                self.in_flight.len(),
+                self.oldest_waiting()
+            ));
         }
         if let Some(complaint) = spy::complaint() {
             return Err(complaint);
