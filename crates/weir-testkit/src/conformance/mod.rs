@@ -252,8 +252,7 @@ fn drive(
     let leaves = tree.leaves.len();
     let start = Instant::from_nanos([LATE_NS, 0, LAST_NS][(seed % 3) as usize]);
     let waiting = Waiting::new(registry, node, &tree.leaves);
-    let mut rig =
-        Rig::new(tree.discipline, waiting, spied(registry, node), leaves, form, link, PACKETS, seed, start);
+    let mut rig = Rig::new(tree.discipline, waiting, form, link, PACKETS, seed, start);
     let mut operator = Operator::new(registry, node, leaves, link, seed);
     let mut nuisance = Nuisance::new(registry, node, link, seed);
     let mut log = Vec::with_capacity(operations as usize);
@@ -282,16 +281,6 @@ fn drive(
     }
     guarded(&mut rig, Rig::finish).map_err(|what| fail(operations, what, &last))?;
     Ok((rig.summary, log))
-}
-
-/// Whether every class has a spy below, and then whether the parent is work conserving.
-fn spied(registry: &Registry, node: &Node) -> Option<bool> {
-    let mut queues = node.classes.iter().enumerate().filter(|&(index, class)| {
-        class.queue.is_some() || !node.classes.iter().any(|c| c.parent == Some(index))
-    });
-    let all = queues.all(|(_, class)| class.queue.as_ref().is_some_and(|q| q.discipline == spy::NAME));
-    let parent = registry.find(&node.discipline).filter(|_| all && !node.classes.is_empty())?;
-    Some(parent.work_conserving)
 }
 
 /// A panic is a failure like others, with its seed and calls.

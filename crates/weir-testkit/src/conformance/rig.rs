@@ -94,8 +94,6 @@ pub(super) struct Rig {
     due: Instant,
     hash: u64,
     waiting: Waiting,
-    /// The children are spies, and the parent is work conserving or not.
-    spied: Option<bool>,
     pub(super) summary: Summary,
 }
 
@@ -105,8 +103,6 @@ impl Rig {
     pub(super) fn new(
         discipline: Box<dyn Discipline>,
         waiting: Waiting,
-        spied: Option<bool>,
-        leaves: usize,
         form: Form,
         link: Link,
         capacity: u32,
@@ -124,7 +120,7 @@ impl Rig {
             asked,
             batch: form == Form::Batch,
             packets: Vec::new(),
-            left: vec![0; leaves * FLOWS as usize],
+            left: vec![0; waiting.leaves() * FLOWS as usize],
             queued: Backlog::default(),
             in_flight: VecDeque::new(),
             shown: None,
@@ -132,7 +128,6 @@ impl Rig {
             due: start,
             hash: 0xcbf2_9ce4_8422_2325,
             waiting,
-            spied,
             summary: Summary::default(),
         }
     }
@@ -270,7 +265,9 @@ impl Rig {
                 self.oldest_waiting()
             ));
         }
-        let (Some(true), Some((ready, leaf))) = (self.spied, spy::first_ready()) else { return Ok(()) };
+        let (Some(true), Some((ready, leaf))) = (self.waiting.spied(), spy::first_ready()) else {
+            return Ok(());
+        };
         let late = match told {
             Head::At(at) => at > ready.max(self.cx.now + Duration::from_nanos(1)),
             _ => true,

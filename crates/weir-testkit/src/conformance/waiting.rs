@@ -29,6 +29,8 @@ pub(super) struct Waiting {
     /// Every discipline of the tree is work conserving.
     conserving: bool,
     has_inner: bool,
+    /// Every class has a spy below; true if their parent is work conserving.
+    spied: Option<bool>,
 }
 
 impl Waiting {
@@ -37,6 +39,7 @@ impl Waiting {
             places: leaves.iter().map(|leaf| Place::new(&leaf.name)).collect(),
             without_rate: Vec::new(),
             conserving: true,
+            spied: spied(registry, node),
             has_inner: node.classes.iter().any(|class| class.queue.is_some()),
         };
         new.read(registry, node, &[String::new()], 0);
@@ -105,6 +108,14 @@ impl Waiting {
     pub(super) fn conserving(&self) -> bool {
         self.conserving
     }
+    /// Whether spies watch every class, and then whether their parent is work conserving.
+    pub(super) fn spied(&self) -> Option<bool> {
+        self.spied
+    }
+    /// How many leaves the tree has.
+    pub(super) fn leaves(&self) -> usize {
+        self.places.len()
+    }
     /// Holds what the statistics show for each class against what `queued` counts by leaf.
     pub(super) fn audit(&self, shown: &ShownBacklogs, queued: impl Fn(u32) -> i64) -> Result<(), String> {
         for (leaf, place) in self.places.iter().enumerate().filter(|(_, place)| place.counted) {
@@ -161,4 +172,14 @@ impl Visit for ShownBacklogs {
             self.by_class.insert(self.class.clone(), value);
         }
     }
+}
+
+/// Whether every class has a spy below, and then whether the parent is work conserving.
+fn spied(registry: &Registry, node: &Node) -> Option<bool> {
+    let mut queues = node.classes.iter().enumerate().filter(|&(index, class)| {
+        class.queue.is_some() || !node.classes.iter().any(|c| c.parent == Some(index))
+    });
+    let all = queues.all(|(_, class)| class.queue.as_ref().is_some_and(|q| q.discipline == super::spy::NAME));
+    let parent = registry.find(&node.discipline).filter(|_| all && !node.classes.is_empty())?;
+    Some(parent.work_conserving)
 }
