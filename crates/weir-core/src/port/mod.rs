@@ -527,15 +527,9 @@ impl Port {
                     Head::Idle => Next::Idle,
                 },
             };
-            if self.cx.is_broken().is_some() {
-                // What a broken call gives may have overtaken its flow. It stays in the table,
-                // and goes in its turn.
-                drop(next);
-                self.timer = None;
-                self.settle(host);
-                return;
-            }
             match next {
+                // What a broken call gives may have overtaken its flow: it stays in the table.
+                _ if self.cx.is_broken().is_some() => return self.settle(host),
                 Next::Packet(id) => {
                     let row = self.cx.packets.get_mut(&id);
                     row.state = State::Ring;
