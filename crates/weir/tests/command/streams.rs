@@ -62,7 +62,7 @@ fn mistakes_of_the_command_line_say_what_would_be_right() {
     let trace = folder.write("t.csv", "rate 1000000\n0,rest,100\n");
     weir(&["replay", &conf, "em7", &trace]).fails(2, &["no interface `em7`", "did you mean `em0`?"]);
     weir(&["explain", &conf, "em7", "udp 10.0.0.1:1 > 10.0.0.2:2"]).fails(2, &["did you mean `em0`?"]);
-    weir(&["replay", &conf, "em0", &trace, "--rate", "10Mbps"]).fails(2, &["two ways", "10mbit"]);
+    weir(&["replay", &conf, "em0", &trace, "--rate", "10Mbps"]).fails(2, &["two ways", "10M", "80M"]);
     weir(&["replay", &conf, "em0", &trace, "--rate", "0"])
         .fails(2, &["a wire of 0 bit/s", "8 bit/s or more"]);
     weir(&["replay", &conf, "em0", &trace, "--rate", "fast"]).fails(2, &["fast"]);
