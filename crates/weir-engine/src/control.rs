@@ -274,7 +274,7 @@ impl Control {
     /// The statistics of now, or of at most 10 ms ago: many askers cost no more than one.
     pub fn snapshot(&self) -> io::Result<Snapshot> {
         let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let now = weir_io::sys::now();
+        let now = weir_sys::now();
         if let Some((at, snapshot)) = &*last
             && now.since(*at) < FRESH
         {

@@ -8,8 +8,8 @@ use crate::worker::{Pace, Worker};
 use std::io;
 use std::path::PathBuf;
 use weir_core::port::Port;
+use weir_io::PoolSize;
 use weir_io::af_packet::AfPacket;
-use weir_io::{PoolSize, sys};
 
 /// One side of the box: an interface, and what manages what leaves by it.
 pub struct Side {
@@ -46,7 +46,7 @@ pub struct Up {
 /// Brings a box up. Needs root; the interfaces must exist and be up.
 pub fn up(setup: Setup) -> io::Result<Up> {
     let open = |name: &str| {
-        if !sys::interface(name)?.up {
+        if !weir_sys::interface(name)?.up {
             let what = format!("interface {name} is down: `ip link set {name} up`");
             return Err(io::Error::new(io::ErrorKind::NetworkDown, what));
         }

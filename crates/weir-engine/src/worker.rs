@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::JoinHandle;
 use weir_core::units::{Duration, Instant};
-use weir_io::{Io, sys};
+use weir_io::Io;
 
 /// How a worker spends the time between two events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,16 +44,16 @@ impl Worker {
         let (control, inbox) = Control::new()?;
         let thread = std::thread::Builder::new().name("weir-worker".into()).spawn(move || {
             // Neither is vital: without them the worker is later, and what is late shows.
-            let _ = sys::sleep_precisely();
+            let _ = weir_sys::sleep_precisely();
             if let Some(cpu) = pace.cpu {
-                let _ = sys::pin_to(cpu);
+                let _ = weir_sys::pin_to(cpu);
             }
             Run {
                 bridge,
                 names,
                 pace,
                 inbox,
-                started: sys::now(),
+                started: weir_sys::now(),
                 steps: 0,
                 spun: Duration::ZERO,
                 failed: None,
@@ -93,7 +93,7 @@ impl<L: Io, R: Io> Run<L, R> {
     fn run(mut self) -> Snapshot {
         let mut spinning_since = None;
         loop {
-            let now = sys::now();
+            let now = weir_sys::now();
             if let Some(since) = spinning_since.take() {
                 self.spun += now.since(since);
             }
@@ -142,7 +142,7 @@ impl<L: Io, R: Io> Run<L, R> {
                     let _ = to.send(snapshot);
                 }
                 Request::Swap { direction, plan, done } => {
-                    let now = sys::now();
+                    let now = weir_sys::now();
                     let swap = |bridge: &mut Bridge<L, R>| {
                         let direction = bridge.directions_mut().get_mut(direction);
                         direction.is_some_and(|d| d.swap(now, *plan))
@@ -156,8 +156,8 @@ impl<L: Io, R: Io> Run<L, R> {
 
     fn snapshot(&mut self) -> Snapshot {
         Snapshot {
-            uptime_ns: sys::now().since(self.started).as_nanos(),
-            cpu_ns: sys::thread_cpu().as_nanos(),
+            uptime_ns: weir_sys::now().since(self.started).as_nanos(),
+            cpu_ns: weir_sys::thread_cpu().as_nanos(),
             spun_ns: self.spun.as_nanos(),
             steps: self.steps,
             failed: self.failed.clone(),
@@ -168,7 +168,7 @@ impl<L: Io, R: Io> Run<L, R> {
     /// Sleeps until a frame comes, somebody rings, or it is nearly `next`; false if it is nearly
     /// `next` already.
     fn pause(&mut self, next: Instant) -> bool {
-        let gap = next.since(sys::now()).saturating_sub(self.pace.spin);
+        let gap = next.since(weir_sys::now()).saturating_sub(self.pace.spin);
         if gap.is_zero() {
             // Due within the spinning time: the next step looks at the interfaces anyway.
             return false;
@@ -182,7 +182,7 @@ impl<L: Io, R: Io> Run<L, R> {
         }
         // An interface without descriptor (in memory) is looked at by steps alone.
         let longest = if count == 3 { LONGEST_SLEEP } else { Duration::from_millis(1) };
-        let _ = sys::wait(&descriptors[..count], Some(gap.min(longest)));
+        let _ = weir_sys::wait(&descriptors[..count], Some(gap.min(longest)));
         let mut rings = [0; 64];
         while (&self.inbox.bell).read(&mut rings).is_ok_and(|n| n == rings.len()) {}
         true

@@ -1,6 +1,5 @@
 //! A wrapper that does to frames what bad networks do: drops, repeats, damages and withholds
 //! them, and returns short batches. Seeded: the same seed and calls, the same faults.
-#![forbid(unsafe_code)]
 
 use crate::{BATCH, FrameRef, Io, IoStats, Pool};
 use std::collections::VecDeque;

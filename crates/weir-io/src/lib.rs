@@ -1,5 +1,5 @@
-//! Live ports: AF_PACKET, recorded packets, and a fault-injecting wrapper. The only crate with
-//! `unsafe` code.
+//! Live ports: AF_PACKET, recorded packets, and a fault-injecting wrapper. System calls stand in
+//! `weir-sys`, below.
 //!
 //! A packet's way through this crate: [`Io::receive`] takes frames of the [`pool`] and fills them,
 //! the engine hands their [`FrameRef`]s to a port, and [`Io::send`] writes those that leave.
@@ -10,28 +10,18 @@
 //! - [`memory`]: the same interface over queues in memory, for tests and programs.
 //! - [`fault`]: a wrapper that drops, repeats, damages and withholds frames, seeded.
 //! - [`trace`]: recorded packets: pcap, pcapng and Weir's own CSV.
-//! - [`sys`], [`socket`], [`icmp`]: what the engine and the lab need of the system, made safe here: clocks,
-//!   waiting, namespaces, socket options.
-//!
-//! Every `unsafe` block says why it is sound, and a test walks over it. The modules that need
-//! none forbid it.
+#![forbid(unsafe_code)]
 
 pub mod af_packet;
-pub mod allocations;
 pub mod fault;
-pub mod icmp;
 pub mod memory;
 pub mod pool;
-pub mod socket;
-pub mod sys;
 pub mod trace;
 
 use std::os::fd::BorrowedFd;
 
 pub use pool::{FrameRef, Pool, PoolSize};
-
-/// Frames that one call of [`Io::receive`] or [`Io::send`] moves at most.
-pub const BATCH: usize = 32;
+pub use weir_sys::packet::BATCH;
 
 /// What an interface has moved and lost since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -56,7 +46,7 @@ pub struct IoStats {
 
 /// One side of the engine: somewhere frames come from and go to.
 ///
-/// Calls never block; [`sys::wait`] blocks, on the descriptors of several interfaces at once.
+/// Calls never block; [`weir_sys::wait`] blocks, on the descriptors of several interfaces at once.
 pub trait Io {
     /// Appends up to [`BATCH`] received frames to `out`. Fewer than [`BATCH`] means that nothing
     /// more was there. The caller owns the frames and frees them.

@@ -1,7 +1,6 @@
 //! An interface over queues in memory: what is fed comes out of `receive`, what is sent is kept.
 //!
 //! For tests of the engine without a network, and for programs that carry frames themselves.
-#![forbid(unsafe_code)]
 
 use crate::{BATCH, FrameRef, Io, IoStats, Pool};
 use std::collections::VecDeque;

@@ -10,21 +10,23 @@
 //! ```
 //!
 //! Buffers are zeroed by the system on first touch, so a large pool costs address space only.
-#![forbid(unsafe_code)]
+
+use crate::BATCH;
+use std::io::{IoSlice, IoSliceMut};
 
 pub use weir_core::packet::FrameRef;
+pub use weir_sys::packet::OFFLOAD_BYTES;
 
 /// Bytes of a head buffer.
 pub const HEAD_BYTES: usize = 2048;
 /// Bytes of a tail buffer.
 pub const TAIL_BYTES: usize = 64 * 1024;
-/// Bytes of the offload header that stands before each frame (`struct virtio_net_hdr`).
-pub const OFFLOAD_BYTES: usize = 10;
 /// Where a frame starts in its head buffer when no VLAN tag was put back.
 pub const START: usize = 20;
 /// Bytes of a frame that lie in its head buffer.
 pub const HEAD_ROOM: usize = HEAD_BYTES - START;
-const NO_TAIL: u32 = u32::MAX;
+/// No buffer: the `tail` of a frame that has none.
+const NOWHERE: u32 = u32::MAX;
 
 /// How many buffers a pool has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,7 +68,7 @@ impl Pool {
             heads: vec![0; size.frames as usize * HEAD_BYTES].into_boxed_slice(),
             tails: vec![0; size.tails as usize * TAIL_BYTES].into_boxed_slice(),
             frames: vec![
-                Frame { start: START as u16, in_use: false, tail: NO_TAIL, len: 0 };
+                Frame { start: START as u16, in_use: false, tail: NOWHERE, len: 0 };
                 size.frames as usize
             ],
             free: (0..size.frames).rev().collect(),
@@ -77,7 +79,7 @@ impl Pool {
     /// Takes a free frame, empty and without tail.
     pub fn alloc(&mut self) -> Option<FrameRef> {
         let index = self.free.pop()?;
-        self.frames[index as usize] = Frame { start: START as u16, in_use: true, tail: NO_TAIL, len: 0 };
+        self.frames[index as usize] = Frame { start: START as u16, in_use: true, tail: NOWHERE, len: 0 };
         Some(FrameRef(index))
     }
 
@@ -89,9 +91,9 @@ impl Pool {
             return;
         }
         f.in_use = false;
-        if f.tail != NO_TAIL {
+        if f.tail != NOWHERE {
             self.free_tails.push(f.tail);
-            f.tail = NO_TAIL;
+            f.tail = NOWHERE;
         }
         self.free.push(frame.0);
     }
@@ -132,7 +134,7 @@ impl Pool {
     pub fn tail(&self, frame: FrameRef) -> &[u8] {
         let f = self.frames[frame.0 as usize];
         let in_tail = (usize::from(f.start) + f.len as usize).saturating_sub(HEAD_BYTES);
-        if f.tail == NO_TAIL {
+        if f.tail == NOWHERE {
             return &[];
         }
         let at = f.tail as usize * TAIL_BYTES;
@@ -166,7 +168,7 @@ impl Pool {
     /// Gives the frame a tail if it has none; false if no tail is left.
     pub(crate) fn attach_tail(&mut self, frame: FrameRef) -> bool {
         let f = &mut self.frames[frame.0 as usize];
-        if f.tail == NO_TAIL {
+        if f.tail == NOWHERE {
             match self.free_tails.pop() {
                 Some(tail) => f.tail = tail,
                 None => return false,
@@ -175,26 +177,32 @@ impl Pool {
         true
     }
 
-    /// The memory that a frame can be received into: head from the offload header on, and tail.
-    pub(crate) fn receive_room(&mut self, frame: FrameRef) -> (&mut [u8], &mut [u8]) {
-        let at = frame.0 as usize * HEAD_BYTES;
-        let tail = match self.frames[frame.0 as usize].tail {
-            NO_TAIL => &mut self.tails[0..0],
-            tail => &mut self.tails[tail as usize * TAIL_BYTES..(tail as usize + 1) * TAIL_BYTES],
-        };
-        (&mut self.heads[at + START - OFFLOAD_BYTES..at + HEAD_BYTES], tail)
+    /// The memory that each of `slots` can be received into: head from the offload header on, and
+    /// tail. The slots are distinct, and at most [`BATCH`].
+    pub(crate) fn receive_rooms(&mut self, slots: &[FrameRef]) -> [[IoSliceMut<'_>; 2]; BATCH] {
+        let (mut head_places, mut tail_places) = ([NOWHERE; BATCH], [NOWHERE; BATCH]);
+        for (i, slot) in slots.iter().enumerate() {
+            (head_places[i], tail_places[i]) = (slot.0, self.frames[slot.0 as usize].tail);
+        }
+        let mut heads = buffers::<HEAD_BYTES>(&mut self.heads, head_places).into_iter();
+        let mut tails = buffers::<TAIL_BYTES>(&mut self.tails, tail_places).into_iter();
+        std::array::from_fn(|_| {
+            let head = heads.next().flatten().map_or(&mut [][..], |head| &mut head[START - OFFLOAD_BYTES..]);
+            let tail = tails.next().flatten().map_or(&mut [][..], |tail| &mut tail[..]);
+            [IoSliceMut::new(head), IoSliceMut::new(tail)]
+        })
     }
 
-    /// Says that `len` bytes were received into [`Pool::receive_room`], without the offload
+    /// Says that `len` bytes were received into [`Pool::receive_rooms`], without the offload
     /// header, and that the VLAN tag `tag`, which the system had taken out, belongs back in.
     /// A tail that holds nothing is given back.
     pub(crate) fn received(&mut self, frame: FrameRef, len: usize, tag: Option<[u8; 4]>) {
         let at = frame.0 as usize * HEAD_BYTES;
         let f = &mut self.frames[frame.0 as usize];
         (f.start, f.len) = (START as u16, len as u32);
-        if len <= HEAD_ROOM && f.tail != NO_TAIL {
+        if len <= HEAD_ROOM && f.tail != NOWHERE {
             self.free_tails.push(f.tail);
-            f.tail = NO_TAIL;
+            f.tail = NOWHERE;
         }
         if let Some(tag) = tag.filter(|_| len >= 14) {
             // Offload header and addresses move four bytes forward; the tag fills the gap.
@@ -206,29 +214,52 @@ impl Pool {
         }
     }
 
-    /// The frame as it is sent: offload header and head, and tail.
-    pub(crate) fn send_parts(&self, frame: FrameRef) -> (&[u8], &[u8]) {
-        let (at, f) = (frame.0 as usize * HEAD_BYTES, self.frames[frame.0 as usize]);
-        let end = HEAD_BYTES.min(usize::from(f.start) + f.len as usize);
-        (&self.heads[at + usize::from(f.start) - OFFLOAD_BYTES..at + end], self.tail(frame))
+    /// Frames as they are sent, at most [`BATCH`]: offload header and head, and tail.
+    pub(crate) fn send_parts(&self, frames: &[FrameRef]) -> [[IoSlice<'_>; 2]; BATCH] {
+        std::array::from_fn(|i| {
+            let Some(&frame) = frames.get(i) else { return [IoSlice::new(&[]), IoSlice::new(&[])] };
+            let (at, f) = (frame.0 as usize * HEAD_BYTES, self.frames[frame.0 as usize]);
+            let end = HEAD_BYTES.min(usize::from(f.start) + f.len as usize);
+            let head = &self.heads[at + usize::from(f.start) - OFFLOAD_BYTES..at + end];
+            [IoSlice::new(head), IoSlice::new(self.tail(frame))]
+        })
     }
 
     /// Copies `from`, offload header included, into `to`; false if no tail is left for it.
     pub fn copy(&mut self, from: FrameRef, to: FrameRef) -> bool {
         let source = self.frames[from.0 as usize];
-        if source.tail != NO_TAIL && !self.attach_tail(to) {
+        if source.tail != NOWHERE && !self.attach_tail(to) {
             return false;
         }
         let at = from.0 as usize * HEAD_BYTES;
         self.heads.copy_within(at..at + HEAD_BYTES, to.0 as usize * HEAD_BYTES);
         let target = &mut self.frames[to.0 as usize];
         (target.start, target.len) = (source.start, source.len);
-        if source.tail != NO_TAIL {
+        if source.tail != NOWHERE {
             let at = source.tail as usize * TAIL_BYTES;
             self.tails.copy_within(at..at + TAIL_BYTES, target.tail as usize * TAIL_BYTES);
         }
         true
     }
+}
+
+/// The buffers of `N` bytes of `store` that stand at `places`, all distinct; [`NOWHERE`] has none.
+fn buffers<const N: usize>(store: &mut [u8], places: [u32; BATCH]) -> [Option<&mut [u8; N]>; BATCH] {
+    let mut order: [(u32, usize); BATCH] = std::array::from_fn(|i| (places[i], i));
+    order.sort_unstable();
+    let (mut rest, _) = store.as_chunks_mut::<N>();
+    let mut passed = 0;
+    let mut found = [const { None }; BATCH];
+    for (place, of) in order {
+        if place == NOWHERE {
+            break;
+        }
+        assert!(place >= passed, "two frames share the buffer at place {place}");
+        let Some((buffer, after)) = rest[(place - passed) as usize..].split_first_mut() else { break };
+        found[of] = Some(buffer);
+        (rest, passed) = (after, place + 1);
+    }
+    found
 }
 
 /// Tells an offload header that `by` bytes now stand before the network header: `hdr_len` (bytes
@@ -291,18 +322,52 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_has_rooms_of_its_own_in_any_order() {
+        let mut pool = Pool::new(PoolSize { frames: 40, tails: 3 });
+        let mut slots: Vec<_> = (0..BATCH).map(|_| pool.alloc().unwrap()).collect();
+        slots.swap(3, 17);
+        slots.reverse();
+        for at in [30, 2, 9] {
+            assert!(pool.attach_tail(slots[at]));
+        }
+        for (i, [head, tail]) in pool.receive_rooms(&slots).iter_mut().enumerate() {
+            assert_eq!(
+                (head.len(), tail.len()),
+                (HEAD_ROOM + OFFLOAD_BYTES, { if [30, 2, 9].contains(&i) { TAIL_BYTES } else { 0 } })
+            );
+            head.fill(i as u8);
+            tail.fill(100 + i as u8);
+        }
+        for (i, &slot) in slots.iter().enumerate() {
+            let len = HEAD_ROOM + if [30, 2, 9].contains(&i) { 50 } else { 0 };
+            pool.received(slot, len, None);
+            assert!(pool.head(slot).iter().all(|&b| b == i as u8));
+            assert!(pool.tail(slot).iter().all(|&b| b == 100 + i as u8));
+        }
+        assert_eq!(pool.tail(slots[9]).len(), 50);
+    }
+
+    #[test]
+    #[should_panic(expected = "two frames share the buffer at place 0")]
+    fn a_slot_cannot_be_received_into_twice() {
+        let mut pool = Pool::new(PoolSize { frames: 4, tails: 0 });
+        let slot = pool.alloc().unwrap();
+        pool.receive_rooms(&[slot, slot]);
+    }
+
+    #[test]
     fn a_vlan_tag_is_put_back_and_offload_offsets_move_with_it() {
         let mut pool = Pool::new(PoolSize { frames: 1, tails: 0 });
         let frame = pool.alloc().unwrap();
         let plain = pattern(100);
-        let (head, _) = pool.receive_room(frame);
+        let [head, _] = &mut pool.receive_rooms(&[frame])[0];
         head[..OFFLOAD_BYTES].copy_from_slice(&[1, 1, 54, 0, 0xb4, 5, 34, 0, 16, 0]);
         head[OFFLOAD_BYTES..OFFLOAD_BYTES + 100].copy_from_slice(&plain);
         pool.received(frame, 100, Some([0x81, 0x00, 0x20, 0x07]));
         let mut expected = plain.clone();
         expected.splice(12..12, [0x81, 0x00, 0x20, 0x07]);
         assert_eq!(pool.head(frame), &expected[..]);
-        let (sent, tail) = pool.send_parts(frame);
+        let [sent, tail] = pool.send_parts(&[frame])[0];
         assert_eq!(&sent[..OFFLOAD_BYTES], &[1, 1, 58, 0, 0xb4, 5, 38, 0, 16, 0]);
         assert_eq!(&sent[OFFLOAD_BYTES..], &expected[..]);
         assert!(tail.is_empty());

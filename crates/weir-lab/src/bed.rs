@@ -62,7 +62,7 @@ pub struct Bed {
 
 /// Checks what a machine must have.
 pub fn possible_here() -> Result<(), Error> {
-    if !weir_io::sys::is_root() {
+    if !weir_sys::is_root() {
         return Err(Error::NotRoot);
     }
     let found = std::process::Command::new("ip").arg("-V").output();

@@ -22,9 +22,10 @@ use weir_core::sched::Registry;
 use weir_core::units::{Duration, Rate};
 use weir_engine::up::{Setup, Side, Up, up};
 use weir_engine::{Delay, Pace};
-use weir_io::icmp::Pinger;
-use weir_io::sys::{now, sleep_until};
-use weir_io::{PoolSize, socket};
+use weir_io::PoolSize;
+use weir_sys::icmp::Pinger;
+use weir_sys::socket;
+use weir_sys::{now, sleep_until};
 
 /// What stands in the box.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

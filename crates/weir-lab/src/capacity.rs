@@ -11,7 +11,7 @@ use crate::node::{NodeError, Order};
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 use weir_core::units::Duration;
-use weir_io::sys::{now, sleep_until};
+use weir_sys::{now, sleep_until};
 
 /// An address that is routed to a host and not its own, from the block for benchmarks (RFC 2544):
 /// the host drops what comes for it at the earliest point.

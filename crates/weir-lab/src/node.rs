@@ -15,7 +15,6 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use weir_core::sched::Registry;
-use weir_io::sys;
 
 /// What a node can be told to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -185,10 +184,10 @@ pub(crate) fn main(registry: &Registry, arguments: &[String]) -> Result<(), Stri
     let Some(parent) = parent else {
         return Err("lab-node is started by `weir lab`; there is nothing to be done with it by hand".into());
     };
-    let entered = sys::die_with_parent(parent)
-        .and_then(|()| sys::enter_new_network())
-        .and_then(|()| sys::sleep_precisely())
-        .map(|()| sys::come_first())
+    let entered = weir_sys::die_with_parent(parent)
+        .and_then(|()| weir_sys::enter_new_network())
+        .and_then(|()| weir_sys::sleep_precisely())
+        .map(|()| weir_sys::come_first())
         .and_then(|()| quiet());
     let mut failed = entered.err().map(|e| format!("cannot make a network namespace: {e}"));
     let mut state = State { registry: registry.clone(), flows: VecDeque::new(), inside: None, bench: None };
@@ -262,9 +261,9 @@ fn obey(order: Order, state: &mut State) -> Result<Value, String> {
         }
         Order::Ip(lines) => ip(&lines).map(|()| Value::Null),
         Order::Offloads { interface, on } => {
-            sys::set_offloads(&interface, on).map_err(plain).map(|()| Value::Null)
+            weir_sys::set_offloads(&interface, on).map_err(plain).map(|()| Value::Null)
         }
-        Order::Pin(cpu) => sys::pin_to(cpu).map_err(plain).map(|()| Value::Null),
+        Order::Pin(cpu) => weir_sys::pin_to(cpu).map_err(plain).map(|()| Value::Null),
         Order::Receive(spec) => {
             state.flows.push_back(spec.start().map_err(plain)?);
             Ok(Value::Null)

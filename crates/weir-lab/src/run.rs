@@ -8,11 +8,11 @@ use crate::node::{NodeError, Order, Program};
 use crate::traffic::{Plan, UDP_HEADER, When, ip_headers, plan};
 use std::time::Duration;
 use weir_engine::control::Snapshot;
-use weir_io::sys::now;
 use weir_report::{FlowKind, Report, RunKind, evaluate};
 use weir_scenario::Scenario;
 use weir_scenario::lab::{LabLayout, lab_layout};
 use weir_scenario::scenario::{CongestionControl, Flow};
+use weir_sys::now;
 use weir_text::Time;
 
 /// Why there is no report.

@@ -9,11 +9,11 @@ use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
-use weir_io::sys::now;
 use weir_lab::bed::{Bed, BedHost, BedPlan, possible_here};
 use weir_lab::bench::Mode;
 use weir_lab::flow::{FlowReport, ReceiverKind, ReceiverSpec, SenderSpec, Traffic};
 use weir_lab::node::{Order, Program};
+use weir_sys::now;
 
 const MS: u64 = 1_000_000;
 
@@ -201,7 +201,7 @@ fn kill_9_of_the_parent_leaves_nothing() {
     assert!(pids.iter().all(|pid| alive(pid)));
     let killed = started(&std::path::PathBuf::from(format!("/proc/{}", pids[4]))).unwrap() + 1;
     // SIGKILL: the parent cannot clean up.
-    weir_io::sys::kill(parent.id(), true).unwrap();
+    weir_sys::kill(parent.id(), true).unwrap();
     parent.wait().unwrap();
     for _ in 0..100 {
         if !pids.iter().any(|pid| alive(pid)) {

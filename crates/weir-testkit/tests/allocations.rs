@@ -7,7 +7,7 @@ use weir_core::packet::{FrameRef, List, Meta, PacketId, State};
 use weir_core::queue::{Cx, Discipline, Link, Next};
 use weir_core::sched::Registry;
 use weir_core::units::{Duration, Instant, Rate};
-use weir_io::allocations::{Counting, on_this_thread};
+use weir_sys::allocations::{Counting, on_this_thread};
 use weir_testkit::generate::{Below, Generator};
 use weir_testkit::hostile;
 

@@ -152,13 +152,13 @@ pub fn lines_with(code: &str, word: &str) -> Vec<usize> {
 }
 
 /// An `unsafe fn` only asks something of its callers; what it does itself it does in blocks.
-pub fn unsafe_stands_in_weir_io_with_its_reason(files: &[File]) -> Vec<Violation> {
+pub fn unsafe_stands_in_weir_sys_with_its_reason(files: &[File]) -> Vec<Violation> {
     let mut found = Vec::new();
     for file in rust(files, true) {
         let lines: Vec<&str> = file.text.lines().collect();
         for line in lines_with(&code_only(&file.text), "unsafe") {
-            if !file.path.starts_with("crates/weir-io/") {
-                found.push(Violation::new(file, line, "unsafe code belongs in weir-io, and nowhere else"));
+            if !file.path.starts_with("crates/weir-sys/") {
+                found.push(Violation::new(file, line, "unsafe code belongs in weir-sys, and nowhere else"));
             } else if !lines[line - 1].contains("unsafe fn") && !has_safety_comment(&lines, line - 1) {
                 found.push(Violation::new(file, line, "say above it why this is sound: `// SAFETY: ...`"));
             }
@@ -255,20 +255,21 @@ mod tests {
     #[test]
     fn unsafe_needs_its_place_and_its_reason() {
         holds_for(
-            unsafe_stands_in_weir_io_with_its_reason,
+            unsafe_stands_in_weir_sys_with_its_reason,
             &[
-                ("crates/weir-io/src/a.rs", "// SAFETY: it is.\nlet x = check(unsafe { f() });"),
+                ("crates/weir-sys/src/a.rs", "// SAFETY: it is.\nlet x = check(unsafe { f() });"),
                 (
-                    "crates/weir-io/src/a.rs",
+                    "crates/weir-sys/src/a.rs",
                     "// SAFETY: it is.\nlet x =\n    check(\n        unsafe { f() });",
                 ),
-                ("crates/weir-io/src/a.rs", "unsafe fn f() {\n    // SAFETY: it is.\n    unsafe { g() }\n}"),
+                ("crates/weir-sys/src/a.rs", "unsafe fn f() {\n    // SAFETY: it is.\n    unsafe { g() }\n}"),
                 ("crates/weir-core/src/a.rs", "#![forbid(unsafe_code)] // unsafe"),
             ],
             &[
-                ("crates/weir-io/src/a.rs", "// SAFETY: it is.\nlet x = 1;\nlet y = unsafe { f() };"),
+                ("crates/weir-sys/src/a.rs", "// SAFETY: it is.\nlet x = 1;\nlet y = unsafe { f() };"),
                 ("crates/weir-core/src/a.rs", "// SAFETY: it is.\nlet x = unsafe { f() };"),
                 ("crates/weir-sim/tests/a.rs", "unsafe { f() };"),
+                ("crates/weir-io/src/a.rs", "// SAFETY: it is.\nlet x = unsafe { f() };"),
             ],
         );
     }

@@ -3,7 +3,6 @@
 //! One reader for all: it looks at the first bytes, streams, and keeps one packet in memory.
 //! A file is a stranger's: damaged ones end in an error that says where, never in a panic, and
 //! no length in it is believed before it is checked.
-#![forbid(unsafe_code)]
 
 mod capture;
 mod csv;

@@ -13,8 +13,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread::JoinHandle;
 use weir_core::units::{Duration, Instant};
-use weir_io::sys::now;
 use weir_report::Histogram;
+use weir_sys::now;
 
 /// A flow's sending end.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -7,8 +7,8 @@ use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::thread::JoinHandle;
 use weir_core::units::{Duration, Instant};
-use weir_io::socket;
-use weir_io::sys::{now, sleep_until};
+use weir_sys::socket;
+use weir_sys::{now, sleep_until};
 
 /// A transaction without a response is given up after this.
 const GIVE_UP: Duration = Duration::from_secs(1);

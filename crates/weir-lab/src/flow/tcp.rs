@@ -6,8 +6,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::thread::JoinHandle;
 use weir_core::units::{Duration, Instant};
-use weir_io::socket::{self, TcpOptions};
-use weir_io::sys::{now, sleep_until, wait};
+use weir_sys::socket::{self, TcpOptions};
+use weir_sys::{now, sleep_until, wait};
 
 /// How long a blocked write may hide that its time is over.
 const PATIENCE: std::time::Duration = std::time::Duration::from_millis(20);

@@ -7,8 +7,8 @@ use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::thread::JoinHandle;
 use weir_core::units::{Duration, Instant};
-use weir_io::socket;
-use weir_io::sys::{now, sleep_until};
+use weir_sys::socket;
+use weir_sys::{now, sleep_until};
 
 /// Number and time stand in the first bytes of the payload; shorter packets carry neither.
 const HEADER_BYTES: usize = 16;

@@ -8,7 +8,7 @@ use weir_core::packet::{FrameRef, Meta, PacketId, State};
 use weir_core::queue::{Cx, Discipline, Link, Next};
 use weir_core::sched::Registry;
 use weir_core::units::{Duration, Instant};
-use weir_io::allocations;
+use weir_sys::allocations;
 
 const PACKET_BYTES: u32 = 64;
 const BURST: usize = 32;

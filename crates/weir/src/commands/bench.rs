@@ -73,9 +73,9 @@ fn time_simulation(name: &str) -> Done {
     let scenario = weir_sim::bench::scenario(name).ok_or_else(|| Failure::usage(name))?;
     let (mut seconds, mut deliveries) = (Vec::new(), 0);
     for _ in 0..5 {
-        let start = weir_io::sys::thread_cpu();
+        let start = weir_sys::thread_cpu();
         let report = weir_sim::run(&scenario, weir_sim::Options::default()).map_err(Failure::failed)?;
-        let spent = weir_io::sys::thread_cpu().saturating_sub(start);
+        let spent = weir_sys::thread_cpu().saturating_sub(start);
         seconds.push(spent.as_nanos() as f64 / 1e9);
         deliveries = weir_sim::bench::deliveries(&report);
     }

@@ -26,7 +26,7 @@ const LAYER_2: u32 = 14;
 pub fn up(registry: &Registry, conf: &Path, socket: &Path) -> Done {
     let plan = super::conf::read(conf, registry)?;
     let (left, right) = pair(&plan)?;
-    if !weir_io::sys::is_root() {
+    if !weir_sys::is_root() {
         return Err(Failure::impossible("raw sockets need root"));
     }
     let declared = |name: &str| plan.interfaces.iter().find(|i| i.name == name);
@@ -97,7 +97,7 @@ fn pair(plan: &weir_conf::Plan) -> Result<(String, String), Failure> {
 
 /// Bytes of the longest frame that an interface takes.
 fn longest_frame(name: &str) -> Result<u32, Failure> {
-    let interface = weir_io::sys::interface(name);
+    let interface = weir_sys::interface(name);
     let mtu = interface.map_err(|e| Failure::usage(format!("interface {name}: {e}")))?.mtu;
     Ok(mtu + LAYER_2)
 }
@@ -105,7 +105,7 @@ fn longest_frame(name: &str) -> Result<u32, Failure> {
 /// A seed of its own for each port: with one that is known, anybody could compute source ports
 /// whose flows share a queue with a victim's.
 fn seed() -> Result<u64, Failure> {
-    weir_io::sys::random_seed().map_err(|e| Failure::failed(format!("a random seed: {e}")))
+    weir_sys::random_seed().map_err(|e| Failure::failed(format!("a random seed: {e}")))
 }
 
 fn managed(plan: &weir_conf::Plan, name: &str, registry: &Registry) -> Result<Port, Failure> {

@@ -2,7 +2,7 @@
 //! kernel knows of a connection, and batches of datagrams.
 #![allow(unsafe_code, reason = "socket options and batched sends without a safe wrapper")]
 
-use crate::sys::check;
+use crate::check;
 use std::io;
 use std::net::{
     Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpListener, TcpStream, UdpSocket,

@@ -2,7 +2,7 @@
 //! by itself.
 #![allow(unsafe_code, reason = "a raw ICMP socket has no safe constructor")]
 
-use crate::sys::{check, now, wait};
+use crate::{check, now, wait};
 use std::io::{self, Read, Write};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn the_loopback_answers_and_silence_is_noticed() {
-        if !crate::sys::is_root() {
+        if !crate::is_root() {
             eprintln!("SKIPPED: needs root for a raw socket");
             return;
         }

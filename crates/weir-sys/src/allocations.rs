@@ -15,7 +15,7 @@ thread_local! {
 /// The system's allocator, counting.
 ///
 /// ```
-/// use weir_io::allocations::{Counting, on_this_thread};
+/// use weir_sys::allocations::{Counting, on_this_thread};
 /// #[global_allocator]
 /// static ALLOCATOR: Counting = Counting;
 ///

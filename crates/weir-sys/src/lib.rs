@@ -1,0 +1,31 @@
+//! System calls, made safe. The only crate with `unsafe` code.
+//!
+//! - Time: [`now`], [`thread_cpu`], [`sleep_until`], [`wait`].
+//! - This process and others: [`pin_to`], [`enter_new_network`], [`come_first`], [`kill`], [`random_seed`].
+//! - Interfaces: [`interface`], [`interface_index`], [`set_offloads`].
+//! - [`packet`]: raw frames of an interface, in batches (AF_PACKET).
+//! - [`socket`]: TCP and UDP with the options that test traffic needs.
+//! - [`icmp`]: echo requests.
+//! - [`allocations`]: an allocator that counts.
+//!
+//! It knows of no frame store, discipline or scenario: bytes and numbers go in and come out.
+//! Every `unsafe` block says why it is sound, and a test walks over it.
+
+pub mod allocations;
+mod clock;
+pub mod icmp;
+mod interface;
+pub mod packet;
+mod process;
+pub mod socket;
+
+use std::io;
+
+pub use clock::{now, sleep_precisely, sleep_until, thread_cpu, wait};
+pub use interface::{Interface, interface, interface_index, set_offloads};
+pub use process::{come_first, die_with_parent, enter_new_network, is_root, kill, pin_to, random_seed};
+
+/// Turns a system call's answer into a result.
+fn check(answer: libc::c_int) -> io::Result<libc::c_int> {
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
+}

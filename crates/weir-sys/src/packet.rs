@@ -1,0 +1,333 @@
+//! Raw frames of one interface, in batches: an AF_PACKET socket with offload headers.
+//!
+//! Each frame begins with the offload header of [`OFFLOAD_BYTES`] (`struct virtio_net_hdr`), on
+//! receipt and on sending. Buffers are the caller's: a frame is scattered into two of them, or
+//! gathered from two.
+#![allow(unsafe_code, reason = "raw sockets and batched system calls")]
+
+use crate::check;
+use crate::interface::interface_index;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Frames that one system call moves at most.
+pub const BATCH: usize = 32;
+/// Bytes of the offload header that stands before each frame (`struct virtio_net_hdr`).
+pub const OFFLOAD_BYTES: usize = 10;
+
+const SOL_PACKET: libc::c_int = 263;
+const PACKET_STATISTICS: libc::c_int = 6;
+const PACKET_AUXDATA: libc::c_int = 8;
+const PACKET_VNET_HDR: libc::c_int = 15;
+const PACKET_QDISC_BYPASS: libc::c_int = 20;
+const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
+const TP_STATUS_VLAN_VALID: u32 = 1 << 4;
+const TP_STATUS_VLAN_TPID_VALID: u32 = 1 << 6;
+/// Room for one control message: its header and 20 bytes of `tpacket_auxdata`.
+const CONTROL_BYTES: usize = 64;
+
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+struct Control([u8; CONTROL_BYTES]);
+
+/// What the system says of one received frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Received {
+    /// Bytes written into the frame's room, offload header included.
+    pub len_bytes: usize,
+    /// True if the frame was longer than its room.
+    pub truncated: bool,
+    /// The VLAN tag (TPID, TCI) that the system took out of the frame.
+    pub vlan_tag: Option<[u8; 4]>,
+}
+
+/// A raw socket on an interface. Its calls never block.
+#[derive(Debug)]
+pub struct PacketSocket {
+    socket: OwnedFd,
+    headers: Box<[libc::mmsghdr; BATCH]>,
+    controls: Box<[Control; BATCH]>,
+}
+
+// SAFETY: the raw pointers in `headers` are written before each system call from buffers that
+// outlive it and are never read otherwise, so they carry no tie to a thread.
+unsafe impl Send for PacketSocket {}
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(&self.0).finish()
+    }
+}
+
+impl PacketSocket {
+    /// Opens `interface` of this network namespace, promiscuous, with `buffer_bytes` of room for
+    /// frames that arrive between two calls (0: 4 MB).
+    ///
+    /// # Errors
+    /// No such interface, or no privilege for raw sockets.
+    pub fn open(interface: &str, buffer_bytes: usize) -> io::Result<Self> {
+        let index = interface_index(interface)?;
+        // Protocol 0 receives nothing until the socket is bound to its interface below.
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: socket takes numbers and touches no memory.
+        let raw = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
+        // SAFETY: `raw` was just opened and belongs to nobody else.
+        let socket = unsafe { OwnedFd::from_raw_fd(raw) };
+        let option = |level, name, value: libc::c_int| set_option(socket.as_fd(), level, name, &value);
+        option(SOL_PACKET, PACKET_VNET_HDR, 1)?;
+        option(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
+        option(SOL_PACKET, PACKET_QDISC_BYPASS, 1)?;
+        option(SOL_PACKET, PACKET_AUXDATA, 1)?;
+        let room = libc::c_int::try_from(buffer_bytes).unwrap_or(libc::c_int::MAX);
+        let room = if room == 0 { 4 << 20 } else { room };
+        // Without the privilege to exceed the limit, take what the limit allows.
+        for (force, plain) in
+            [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)]
+        {
+            option(libc::SOL_SOCKET, force, room).or_else(|_| option(libc::SOL_SOCKET, plain, room))?;
+        }
+        let member = libc::packet_mreq {
+            mr_ifindex: index as libc::c_int,
+            mr_type: libc::PACKET_MR_PROMISC as libc::c_ushort,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        set_option(socket.as_fd(), SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &member)?;
+        // SAFETY: a sockaddr_ll is plain numbers, for which all zeroes is valid.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as libc::c_ushort;
+        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+        address.sll_ifindex = index as libc::c_int;
+        let size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        // SAFETY: `address` is a valid sockaddr_ll of the size given, alive until after the call.
+        check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size) })?;
+        // SAFETY: mmsghdr is plain numbers and pointers; all zeroes is valid, null.
+        let headers = unsafe { std::mem::zeroed() };
+        Ok(PacketSocket {
+            socket,
+            headers: Box::new(headers),
+            controls: Box::new([Control([0; CONTROL_BYTES]); BATCH]),
+        })
+    }
+
+    /// Receives into the first [`BATCH`] of `rooms` at most, one frame each, and answers how many
+    /// frames there were. [`PacketSocket::received`] tells of each.
+    ///
+    /// # Errors
+    /// `WouldBlock` if nothing waits. Any other error costs one frame: the link went down, or the
+    /// system could not describe a frame's offload.
+    pub fn receive(&mut self, rooms: &mut [[IoSliceMut<'_>; 2]]) -> io::Result<usize> {
+        let count = rooms.len().min(BATCH);
+        for ((room, header), control) in rooms.iter_mut().zip(&mut *self.headers).zip(&mut *self.controls) {
+            let header = &mut header.msg_hdr;
+            header.msg_iovlen = parts_of(room[1].len());
+            // An `IoSliceMut` is laid out as an iovec.
+            header.msg_iov = room.as_mut_ptr().cast();
+            header.msg_control = control.0.as_mut_ptr().cast();
+            header.msg_controllen = CONTROL_BYTES as _;
+            header.msg_flags = 0;
+        }
+        // SAFETY: the first `count` headers point at `rooms`, whose buffers are distinct because they
+        // are borrowed mutably, and at controls of this object. All live until after the call, and
+        // the kernel writes at most the lengths given. The timeout may be null.
+        let answer = unsafe {
+            libc::recvmmsg(
+                self.socket.as_raw_fd(),
+                self.headers.as_mut_ptr(),
+                count as libc::c_uint,
+                libc::MSG_DONTWAIT as _,
+                std::ptr::null_mut(),
+            )
+        };
+        check(answer).map(|count| count as usize)
+    }
+
+    /// What the system said of frame `index` of the last [`PacketSocket::receive`].
+    ///
+    /// # Panics
+    /// If `index` is not below [`BATCH`].
+    pub fn received(&self, index: usize) -> Received {
+        let header = &self.headers[index];
+        let used = header.msg_hdr.msg_controllen.min(CONTROL_BYTES);
+        Received {
+            len_bytes: header.msg_len as usize,
+            truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+            vlan_tag: vlan_tag(&self.controls[index].0[..used]),
+        }
+    }
+
+    /// Sends the first [`BATCH`] of `frames` at most, in their order, and answers how many the system took.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the device is full. Any other error is about the first frame alone: too long,
+    /// or the device is down.
+    pub fn send(&mut self, frames: &[[IoSlice<'_>; 2]]) -> io::Result<usize> {
+        let count = frames.len().min(BATCH);
+        for (frame, header) in frames.iter().zip(&mut *self.headers) {
+            let header = &mut header.msg_hdr;
+            // An `IoSlice` is laid out as an iovec.
+            header.msg_iov = frame.as_ptr().cast_mut().cast();
+            header.msg_iovlen = parts_of(frame[1].len());
+            header.msg_control = std::ptr::null_mut();
+            header.msg_controllen = 0;
+            header.msg_flags = 0;
+        }
+        // SAFETY: the first `count` headers point at `frames` and so at buffers that are borrowed for
+        // the whole call; sending only reads them.
+        let answer = unsafe {
+            libc::sendmmsg(
+                self.socket.as_raw_fd(),
+                self.headers.as_mut_ptr(),
+                count as libc::c_uint,
+                libc::MSG_DONTWAIT as _,
+            )
+        };
+        check(answer).map(|count| count as usize)
+    }
+
+    /// Frames that the system dropped because nobody fetched them in time, since the last call.
+    pub fn take_overruns(&mut self) -> u32 {
+        let mut counts = [0u32; 2];
+        let mut size = size_of_val(&counts) as libc::socklen_t;
+        // SAFETY: `counts` has the size given (tpacket_stats: packets, drops), and both live
+        // until after the call.
+        let answer = unsafe {
+            libc::getsockopt(
+                self.socket.as_raw_fd(),
+                SOL_PACKET,
+                PACKET_STATISTICS,
+                counts.as_mut_ptr().cast(),
+                &raw mut size,
+            )
+        };
+        // Reading resets the kernel's counter.
+        if answer == 0 { counts[1] } else { 0 }
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Parts of a frame whose second part has `second_bytes`.
+fn parts_of(second_bytes: usize) -> usize {
+    1 + usize::from(second_bytes > 0)
+}
+
+/// Sets a socket option to the bytes of `value`, a plain number or structure of the system.
+fn set_option<T>(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
+    // SAFETY: `value` is readable over its size and lives until after the call.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            std::ptr::from_ref(value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    })
+    .map(|_| ())
+}
+
+/// The VLAN tag that a control message says the kernel has taken out of the frame.
+///
+/// `struct cmsghdr` {len: usize, level: i32, type: i32}, then `struct tpacket_auxdata`
+/// {status, len, snaplen: u32, mac, net, vlan_tci, vlan_tpid: u16}.
+fn vlan_tag(control: &[u8]) -> Option<[u8; 4]> {
+    let number =
+        |at: usize| -> Option<u32> { Some(u32::from_ne_bytes(control.get(at..at + 4)?.try_into().ok()?)) };
+    let level_at = size_of::<usize>();
+    let data = level_at + 8;
+    if number(level_at)? != SOL_PACKET as u32 || number(level_at + 4)? != PACKET_AUXDATA as u32 {
+        return None;
+    }
+    let status = number(data)?;
+    if status & TP_STATUS_VLAN_VALID == 0 {
+        return None;
+    }
+    let short =
+        |at: usize| -> Option<u16> { Some(u16::from_ne_bytes(control.get(at..at + 2)?.try_into().ok()?)) };
+    let tci = short(data + 16)?;
+    let tpid = if status & TP_STATUS_VLAN_TPID_VALID != 0 { short(data + 18)? } else { 0x8100 };
+    let ([a, b], [c, d]) = (tpid.to_be_bytes(), tci.to_be_bytes());
+    Some([a, b, c, d])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_core::units::Duration;
+
+    /// Runs `test` with a pair of interfaces in a namespace of its own, which ends with its thread.
+    fn on_a_pair(test: impl FnOnce(PacketSocket, PacketSocket) + Send + 'static) {
+        if !crate::is_root() {
+            eprintln!("SKIPPED: needs root for a network namespace");
+            return;
+        }
+        let ip = |arguments: &str| {
+            let done = std::process::Command::new("ip").args(arguments.split(' ')).output().unwrap();
+            assert!(done.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&done.stderr));
+        };
+        let run = move || {
+            crate::enter_new_network().unwrap();
+            ip("link add name sa type veth peer name sb");
+            for name in ["sa", "sb"] {
+                // No packets of the kernel's own: only what the test sends.
+                let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
+                ip(&format!("link set {name} up"));
+            }
+            test(PacketSocket::open("sa", 0).unwrap(), PacketSocket::open("sb", 0).unwrap());
+        };
+        std::thread::spawn(run).join().unwrap();
+    }
+
+    #[test]
+    fn frames_are_gathered_from_two_buffers_and_scattered_into_two() {
+        on_a_pair(|mut a, mut b| {
+            let mut frame = vec![0u8; OFFLOAD_BYTES + 100];
+            frame[OFFLOAD_BYTES..].copy_from_slice(&[7; 100]);
+            frame[OFFLOAD_BYTES + 12..OFFLOAD_BYTES + 14].copy_from_slice(&[0x88, 0xb5]);
+            let (head, tail) = frame.split_at(60);
+            let sent = [[IoSlice::new(head), IoSlice::new(tail)], [IoSlice::new(&frame), IoSlice::new(&[])]];
+            assert_eq!(a.send(&sent).unwrap(), 2);
+            let mut rooms = [[0u8; 64]; 4];
+            let mut got = 0;
+            while got < 2 {
+                assert!(crate::wait(&[b.as_fd()], Some(Duration::from_secs(5))).unwrap(), "nothing came");
+                let [first, second, third, _] = &mut rooms;
+                let mut into = [
+                    [IoSliceMut::new(first), IoSliceMut::new(second)],
+                    [IoSliceMut::new(third), IoSliceMut::new(&mut [])],
+                ];
+                got += b.receive(&mut into[got..]).unwrap();
+                if got == 1 {
+                    assert_eq!(b.received(0).len_bytes, frame.len());
+                }
+            }
+            assert_eq!([&rooms[0][..], &rooms[1][..46]].concat(), frame);
+            assert_eq!(rooms[2], frame[..64]);
+            // One part of 64 bytes is too little for the second frame.
+            let second = (0..2).map(|i| b.received(i)).find(|r| r.truncated).unwrap();
+            assert_eq!(second, Received { len_bytes: 64, truncated: true, vlan_tag: None });
+            let mut room = [0u8; 200];
+            let nothing = b.receive(&mut [[IoSliceMut::new(&mut room), IoSliceMut::new(&mut [])]]);
+            assert_eq!(nothing.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+            assert_eq!((a.take_overruns(), b.take_overruns()), (0, 0));
+        });
+    }
+
+    #[test]
+    fn a_missing_interface_is_named() {
+        let error = PacketSocket::open("no-such-if0", 0).err().unwrap().to_string();
+        assert!(error.contains("no-such-if0"), "{error}");
+    }
+
+    #[test]
+    fn control_messages_of_any_length_are_read_safely() {
+        for len in 0..=CONTROL_BYTES {
+            assert_eq!(vlan_tag(&vec![0xff; len]), None);
+        }
+    }
+}
