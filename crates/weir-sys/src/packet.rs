@@ -42,7 +42,6 @@ pub struct Received {
 }
 
 /// A raw socket on an interface. Its calls never block.
-#[derive(Debug)]
 pub struct PacketSocket {
     socket: OwnedFd,
     headers: Box<[libc::mmsghdr; BATCH]>,
@@ -52,12 +51,6 @@ pub struct PacketSocket {
 // SAFETY: the raw pointers in `headers` are written before each system call from buffers that
 // outlive it and are never read otherwise, so they carry no tie to a thread.
 unsafe impl Send for PacketSocket {}
-
-impl std::fmt::Debug for Control {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(&self.0).finish()
-    }
-}
 
 impl PacketSocket {
     /// Opens `interface` of this network namespace, promiscuous, with `buffer_bytes` of room for
