@@ -3,7 +3,7 @@
 //!
 //! `cargo xtask book` writes them, `cargo xtask tidy` says when they are out of date.
 
-use crate::tidy::{File, collect, pages};
+use crate::files::{File, collect};
 use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ pub fn main(root: &Path) -> ExitCode {
         eprintln!("book: cannot read {}: {error}", root.display());
         return ExitCode::from(2);
     }
-    for page in pages(&files, &pages::built(&files)) {
+    for page in pages(&files, &built(&files)) {
         if files.iter().any(|f| f.path == page.path && f.text == page.text) {
             continue;
         }
@@ -38,6 +38,17 @@ pub fn main(root: &Path) -> ExitCode {
         println!("{}", page.path);
     }
     ExitCode::SUCCESS
+}
+
+/// Each registered discipline that runs, with the head of its file.
+pub fn built(files: &[File]) -> Vec<(Entry, File)> {
+    let registry = Registry::builtin();
+    let runs = registry.iter().filter(|e| e.build.is_some());
+    runs.map(|entry| {
+        let path = files.iter().find(|f| f.text == entry.source).map_or(entry.name, |f| &f.path);
+        (*entry, File { path: path.into(), text: entry.manual() })
+    })
+    .collect()
 }
 
 /// What every page of a discipline and the table of contents should be.
@@ -290,7 +301,6 @@ fn contents(old: &str, entries: &[&Entry]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::pages::built;
 
     const SCENARIO: &str = "# plot: rate\n# A caption.\n[[port]]\ntext = \"\"\"\ninterface em0 cbq\n\"\"\"\n";
 

@@ -3,6 +3,7 @@
 //! `cargo xtask links FOLDER` follows the links of the rendered book.
 
 mod book;
+mod files;
 mod links;
 mod tidy;
 

@@ -18,7 +18,7 @@ use weir_io::PoolSize;
 use weir_report::report::ConditionerReport;
 use weir_report::{Recorder, Report, RunKind};
 use weir_scenario::lab::{Egress, LabLayout, lab_layout};
-use weir_scenario::scenario::Link as ScenarioLink;
+use weir_scenario::scenario::LinkSpec;
 use weir_scenario::{Scenario, scenario};
 
 /// Packets that a port of the lab has room for.
@@ -88,7 +88,7 @@ struct Known {
     leaves: Vec<String>,
 }
 
-fn link_of(link: &ScenarioLink) -> Link {
+fn link_of(link: &LinkSpec) -> Link {
     // Validated: an overhead of at most 1000 and an MTU of at most 65535.
     Link::new(link.rate.rate(), link.overhead.as_bytes() as u32, link.mtu.as_bytes() as u32 + ETHERNET)
 }

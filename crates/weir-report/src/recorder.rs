@@ -15,7 +15,7 @@ pub const MAX_CELLS: u64 = 100_000;
 #[derive(Debug)]
 pub struct Recorder {
     report: Report,
-    ports: Vec<Vec<Class>>,
+    ports: Vec<Vec<ClassTally>>,
     rtt: Vec<Histogram>,
     one_way: Vec<Histogram>,
     keep: Keep,
@@ -32,7 +32,7 @@ pub struct Keep {
 
 /// What is known of a class besides its report.
 #[derive(Debug, Default)]
-struct Class {
+struct ClassTally {
     delay: Histogram,
     waiting: Count,
     /// Up to here the backlog is summed into the series.
@@ -75,7 +75,7 @@ impl Recorder {
 
     /// Adds a managed port. Returns its index.
     pub fn port(&mut self, port: PortReport) -> usize {
-        self.ports.push(port.classes.iter().map(|_| Class::default()).collect());
+        self.ports.push(port.classes.iter().map(|_| ClassTally::default()).collect());
         self.report.ports.push(port);
         self.ports.len() - 1
     }
@@ -287,7 +287,7 @@ impl Recorder {
     }
 
     /// A class with its series grown to `at` and its backlog summed up to there.
-    fn class(&mut self, port: usize, class: usize, at: u64) -> (usize, &mut ClassReport, &mut Class) {
+    fn class(&mut self, port: usize, class: usize, at: u64) -> (usize, &mut ClassReport, &mut ClassTally) {
         let cell = self.cell(at);
         let (cell_ns, end) = (self.report.meta.cell_ns, self.report.meta.duration_ns);
         let report = &mut self.report.ports[port].classes[class];
@@ -300,7 +300,7 @@ impl Recorder {
     }
 }
 
-impl Class {
+impl ClassTally {
     fn leave(&mut self, len_bytes: u64) {
         self.waiting.packets = self.waiting.packets.saturating_sub(1);
         self.waiting.bytes = self.waiting.bytes.saturating_sub(len_bytes);

@@ -1,6 +1,6 @@
 //! The recorder of a run: the report's flows and links as the scenario names them, and what it is to keep.
 
-use crate::scenario::{Link, ProbeWhat, Scenario, probe_interval};
+use crate::scenario::{LinkSpec, ProbeWhat, Scenario, probe_interval};
 use weir_report::report::{FlowReport, LinkReport, Meta, PortReport, VERSION};
 use weir_report::{Keep, Recorder, Report, RunKind};
 
@@ -55,13 +55,13 @@ impl Scenario {
     }
 
     fn link_reports(&self) -> Vec<LinkReport> {
-        let report = |from: &str, to: &str, link: &Link| LinkReport {
+        let report = |from: &str, to: &str, link: &LinkSpec| LinkReport {
             name: format!("{from}>{to}"),
             rate_bps: link.rate.as_bps(),
             overhead_bytes: link.overhead.as_bytes(),
             ..LinkReport::default()
         };
-        let both = |link: &Link| [report(&link.a, &link.b, link), report(&link.b, &link.a, link)];
+        let both = |link: &LinkSpec| [report(&link.a, &link.b, link), report(&link.b, &link.a, link)];
         self.links.iter().flat_map(both).collect()
     }
 }

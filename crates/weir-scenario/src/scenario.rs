@@ -28,10 +28,10 @@ pub struct Scenario {
     pub hosts: Vec<Host>,
     /// The links, each with two directions that share its parameters.
     #[serde(rename = "link")]
-    pub links: Vec<Link>,
+    pub links: Vec<LinkSpec>,
     /// The egresses that a configuration manages. All others are FIFO of `queue` packets.
     #[serde(rename = "port", default, skip_serializing_if = "Vec::is_empty")]
-    pub ports: Vec<Port>,
+    pub ports: Vec<PortSpec>,
     /// The traffic.
     #[serde(rename = "flow", default, skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<Flow>,
@@ -63,7 +63,7 @@ pub struct Host {
 /// `[[link]]`: a full-duplex link. Each direction has its own queue, ring and wire with these parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Link {
+pub struct LinkSpec {
     /// One end: a host or a box. Required.
     pub a: String,
     /// The other end. Required.
@@ -112,7 +112,7 @@ pub enum Refill {
 /// Either `conf` or `text` must be given.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Port {
+pub struct PortSpec {
     /// The box (or host) whose egress this is. Required.
     pub at: String,
     /// The neighbour that the link leads to. Required.
@@ -128,7 +128,7 @@ pub struct Port {
     pub interface: Option<String>,
 }
 
-impl Port {
+impl PortSpec {
     /// `at>to`: the port's name in reports and expectations.
     pub fn name(&self) -> String {
         format!("{}>{}", self.at, self.to)

@@ -3,7 +3,7 @@
 use crate::event::EventQueue;
 use crate::link::{Fifo, Pipe};
 use crate::network::{Direction, END, Egress, FlowWays, Managed, Network};
-use crate::packet::Slab;
+use crate::packet::{ETHERNET, SHORTEST, Slab, frame, ip_header};
 use crate::rng::Stream;
 use crate::source::{Requester, Schedule, TcpFlow, UdpSource};
 use crate::tcp::Config;
@@ -21,10 +21,6 @@ use weir_report::{FlowKind, Recorder, RunKind};
 use weir_scenario::scenario::{self, CongestionControl, Flow, FlowCopy, Scenario};
 use weir_scenario::topology::Topology;
 
-/// Layer-2 header of every frame.
-const ETHERNET: u32 = 14;
-/// The shortest frame, checksum not counted.
-const SHORTEST: u32 = 60;
 /// Timestamps and the fixed header.
 const TCP_HEADER: u32 = 32;
 /// "As much as the path takes": more than any queue here holds.
@@ -33,16 +29,6 @@ const WINDOW: u64 = 1 << 30;
 const CAPACITY: u32 = 1 << 18;
 /// Streams of ports are numbered from here, those of flows from 0.
 const PORT_STREAMS: u64 = 1 << 32;
-
-/// Bytes of the frame that carries an IP packet.
-pub fn frame(ip_len: u32) -> u32 {
-    (ip_len + ETHERNET).max(SHORTEST)
-}
-
-/// Bytes of the IP header.
-pub fn ip_header(ipv6: bool) -> u32 {
-    if ipv6 { 40 } else { 20 }
-}
 
 /// Builds everything.
 pub fn world<'a>(
@@ -70,7 +56,7 @@ pub fn world<'a>(
         applications.push(application(scenario, copy, &routes.path(&ways), streams)?);
         flows.push(ways);
     }
-    let names = |forward: fn(&scenario::Link) -> String, back: fn(&scenario::Link) -> String| {
+    let names = |forward: fn(&scenario::LinkSpec) -> String, back: fn(&scenario::LinkSpec) -> String| {
         scenario.links.iter().flat_map(move |l| [forward(l), back(l)]).collect::<Vec<_>>()
     };
     let links = names(|l| format!("{}>{}", l.a, l.b), |l| format!("{}>{}", l.b, l.a));
@@ -99,7 +85,7 @@ pub fn world<'a>(
     Ok(World { network, applications, first_flow, end, progress: options.progress })
 }
 
-fn core_link(link: &scenario::Link) -> queue::Link {
+fn core_link(link: &scenario::LinkSpec) -> queue::Link {
     // Validated: an overhead of at most 1000 and an MTU of at most 65535.
     let mtu = link.mtu.as_bytes() as u32 + ETHERNET;
     queue::Link::new(link.rate.rate(), link.overhead.as_bytes() as u32, mtu)
@@ -131,7 +117,7 @@ fn ports(
     build: &mut dyn FnMut(usize, queue::Link) -> Result<Built, Error>,
 ) -> Result<Vec<Managed>, Error> {
     let mut ports: Vec<Managed> = Vec::new();
-    let mut add = |direction: usize, link: &scenario::Link, built: Built, report| {
+    let mut add = |direction: usize, link: &scenario::LinkSpec, built: Built, report| {
         let refill = match link.refill {
             scenario::Refill::Packet => Refill::Packet,
             scenario::Refill::Batch => Refill::Batch,

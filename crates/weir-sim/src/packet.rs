@@ -1,8 +1,23 @@
-//! The packets under way: a slab of records that is reused, so that a run in its stride
-//! allocates nothing.
+//! The packets under way: their sizes, and a slab of records that is reused, so that a run in its
+//! stride allocates nothing.
 
 use crate::tcp::Segment;
 use weir_core::units::Instant;
+
+/// Layer-2 header of every frame.
+pub const ETHERNET: u32 = 14;
+/// The shortest frame, checksum not counted.
+pub const SHORTEST: u32 = 60;
+
+/// Bytes of the frame that carries an IP packet.
+pub fn frame(ip_len: u32) -> u32 {
+    (ip_len + ETHERNET).max(SHORTEST)
+}
+
+/// Bytes of the IP header.
+pub fn ip_header(ipv6: bool) -> u32 {
+    if ipv6 { 40 } else { 20 }
+}
 
 /// Number of a packet in the slab.
 pub type PacketIndex = u32;

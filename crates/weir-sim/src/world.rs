@@ -1,9 +1,8 @@
 //! The hosts on top of the network, and the loop that runs both.
 
 use crate::Error;
-use crate::build::frame;
 use crate::network::Network;
-use crate::packet::{Body, Packet};
+use crate::packet::{Body, Packet, frame};
 use crate::source::{Requester, Step, TcpFlow, UdpSource};
 use weir_core::units::Instant;
 use weir_report::Report;

@@ -7,21 +7,14 @@ mod claims;
 mod code;
 mod core_rules;
 mod manifest;
-pub mod pages;
+mod pages;
 mod prose;
 mod text;
 
+use crate::files::{File, collect};
 use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
-
-/// A file of the project.
-pub struct File {
-    /// Its path from the root, with `/`.
-    pub path: String,
-    /// What is in it.
-    pub text: String,
-}
 
 /// A rule that does not hold.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -106,31 +99,6 @@ fn declared_by_macros_are_formatted(root: &Path, files: &[File]) -> bool {
         return false;
     }
     true
-}
-
-/// Reads every text file below `folder`, but for what is generated.
-pub fn collect(root: &Path, folder: &Path, files: &mut Vec<File>) -> std::io::Result<()> {
-    const HIDDEN_BUT_OURS: [&str; 3] = [".cargo", ".ci", ".gitignore"];
-    const GENERATED: [&str; 3] = ["target", "node_modules", "out"];
-    let mut entries: Vec<_> = std::fs::read_dir(folder)?.collect::<Result<_, _>>()?;
-    entries.sort_by_key(std::fs::DirEntry::file_name);
-    for entry in entries {
-        let (name, kind) = (entry.file_name(), entry.file_type()?);
-        let name = name.to_string_lossy();
-        if (name.starts_with('.') && !HIDDEN_BUT_OURS.contains(&&*name)) || GENERATED.contains(&&*name) {
-            continue;
-        }
-        if kind.is_dir() {
-            collect(root, &entry.path(), files)?;
-        } else if kind.is_file()
-            && let Ok(text) = std::fs::read_to_string(entry.path())
-        {
-            let path =
-                entry.path().strip_prefix(root).unwrap_or(&entry.path()).to_string_lossy().into_owned();
-            files.push(File { path, text });
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -2,25 +2,14 @@
 
 use super::code::rust;
 use super::{File, Violation};
-use crate::book;
+use crate::book::{self, built};
 use weir_core::queue::ParamSpec;
-use weir_core::sched::{Entry, Registry};
+use weir_core::sched::Registry;
 
 /// What the head of a discipline's file must have, in this order. Its parameters are declared
 /// once, as `ParamSpec`s, and printed from these.
 const HEADINGS: [&str; 4] = ["Principle:", "Paper:", "Cost:", "Guarantees"];
 const PAGES: &str = "book/src/disciplines/";
-
-/// Each registered discipline that runs, with the head of its file.
-pub fn built(files: &[File]) -> Vec<(Entry, File)> {
-    let registry = Registry::builtin();
-    let runs = registry.iter().filter(|e| e.build.is_some());
-    runs.map(|entry| {
-        let path = files.iter().find(|f| f.text == entry.source).map_or(entry.name, |f| &f.path);
-        (*entry, File { path: path.into(), text: entry.manual() })
-    })
-    .collect()
-}
 
 pub fn disciplines_open_with_their_manual(files: &[File]) -> Vec<Violation> {
     built(files).iter().flat_map(|(_, manual)| headings_of(manual)).collect()

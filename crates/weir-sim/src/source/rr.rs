@@ -13,11 +13,11 @@ pub struct Requester {
     pause: Duration,
     /// Number of the transaction under way, or of the next.
     number: u64,
-    state: State,
+    phase: Phase,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum Phase {
     /// The next request is due.
     Pausing { until: Instant },
     /// A request is out.
@@ -38,15 +38,15 @@ pub struct Step {
 impl Requester {
     /// A requester that pauses that long after each response.
     pub fn new(schedule: Schedule, pause: Duration) -> Self {
-        Requester { schedule, pause, number: 0, state: State::Pausing { until: Instant::ZERO } }
+        Requester { schedule, pause, number: 0, phase: Phase::Pausing { until: Instant::ZERO } }
     }
 
     /// When to call `on_timer` next.
     pub fn next(&self) -> Instant {
-        let due = match self.state {
-            State::Pausing { until } if self.schedule.is_active() => until,
-            State::Pausing { .. } => Instant::NEVER,
-            State::Waiting { since } => since + PATIENCE,
+        let due = match self.phase {
+            Phase::Pausing { until } if self.schedule.is_active() => until,
+            Phase::Pausing { .. } => Instant::NEVER,
+            Phase::Waiting { since } => since + PATIENCE,
         };
         due.min(self.schedule.next())
     }
@@ -55,7 +55,7 @@ impl Requester {
     pub fn on_timer(&mut self, now: Instant) -> Step {
         self.schedule.advance(now);
         let mut step = Step::default();
-        if let State::Waiting { since } = self.state
+        if let Phase::Waiting { since } = self.phase
             && since + PATIENCE <= now
         {
             step.lost = true;
@@ -68,7 +68,7 @@ impl Requester {
     /// The response to transaction `number` arrived; one that was given up is ignored.
     pub fn on_response(&mut self, now: Instant, number: u64) -> Step {
         let mut step = Step::default();
-        if let State::Waiting { since } = self.state
+        if let Phase::Waiting { since } = self.phase
             && number == self.number
         {
             step.done = Some(now.since(since));
@@ -80,15 +80,15 @@ impl Requester {
 
     fn end(&mut self, now: Instant) {
         self.number += 1;
-        self.state = State::Pausing { until: now + self.pause };
+        self.phase = Phase::Pausing { until: now + self.pause };
     }
 
     fn request(&mut self, now: Instant, step: &mut Step) {
-        if let State::Pausing { until } = self.state
+        if let Phase::Pausing { until } = self.phase
             && until <= now
             && self.schedule.is_active()
         {
-            self.state = State::Waiting { since: now };
+            self.phase = Phase::Waiting { since: now };
             step.send = Some(self.number);
         }
     }

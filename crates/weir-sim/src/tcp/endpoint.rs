@@ -5,7 +5,7 @@ use weir_core::units::{Duration, Instant};
 
 /// How the connection stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum ConnectionState {
     /// Passive, or active and not yet opened.
     Closed,
     SynSent,
@@ -16,7 +16,7 @@ enum State {
 /// One end of a connection.
 #[derive(Debug)]
 pub struct Endpoint {
-    state: State,
+    state: ConnectionState,
     ecn: bool,
     /// Sends this side's stream.
     pub sender: Sender,
@@ -39,7 +39,7 @@ impl Endpoint {
     /// A closed end; it answers a SYN, or opens on `open`.
     pub fn new(config: &Config) -> Self {
         Endpoint {
-            state: State::Closed,
+            state: ConnectionState::Closed,
             ecn: config.ecn,
             sender: Sender::new(config),
             receiver: Receiver::new(config),
@@ -54,15 +54,15 @@ impl Endpoint {
 
     /// Starts the handshake. Nothing happens if it has been started.
     pub fn open(&mut self) {
-        if self.state == State::Closed {
-            self.state = State::SynSent;
+        if self.state == ConnectionState::Closed {
+            self.state = ConnectionState::SynSent;
             self.announce = true;
         }
     }
 
     /// True once data may flow.
     pub fn is_established(&self) -> bool {
-        self.state == State::Established
+        self.state == ConnectionState::Established
     }
 
     /// Segments sent again, SYNs included.
@@ -77,10 +77,10 @@ impl Endpoint {
             self.on_syn(now, segment);
             return 0;
         }
-        if self.state == State::Closed || self.state == State::SynSent {
+        if self.state == ConnectionState::Closed || self.state == ConnectionState::SynSent {
             return 0; // A stray: no connection to give it to.
         }
-        if self.state == State::SynReceived {
+        if self.state == ConnectionState::SynReceived {
             self.established(now, segment);
         }
         self.sender.on_ack(now, segment);
@@ -93,23 +93,23 @@ impl Endpoint {
     fn on_syn(&mut self, now: Instant, segment: &Segment) {
         self.peer_syn_at = segment.sent_at;
         match (self.state, segment.flags & flags::ACK != 0) {
-            (State::Closed | State::SynReceived, false) => {
-                self.state = State::SynReceived;
+            (ConnectionState::Closed | ConnectionState::SynReceived, false) => {
+                self.state = ConnectionState::SynReceived;
                 self.announce = true;
             }
-            (State::SynSent, true) => {
+            (ConnectionState::SynSent, true) => {
                 self.established(now, segment);
                 self.answer = true;
             }
             // Our acknowledgement of the SYN-ACK was lost.
-            (State::Established, true) => self.answer = true,
+            (ConnectionState::Established, true) => self.answer = true,
             // A duplicate of the SYN; simultaneous opening does not occur here.
             _ => {}
         }
     }
 
     fn established(&mut self, now: Instant, segment: &Segment) {
-        self.state = State::Established;
+        self.state = ConnectionState::Established;
         self.syn_timer = Instant::NEVER;
         self.announce = false;
         if segment.echo != Instant::NEVER && self.syn_retransmits == 0 {
@@ -138,7 +138,7 @@ impl Endpoint {
         let mut segment = Segment { sent_at: now, echo: Instant::NEVER, ..Segment::default() };
         if core::mem::take(&mut self.announce) {
             segment.flags = flags::SYN;
-            if self.state == State::SynReceived {
+            if self.state == ConnectionState::SynReceived {
                 segment.flags |= flags::ACK;
                 segment.echo = self.peer_syn_at;
             }
@@ -146,7 +146,7 @@ impl Endpoint {
             self.syn_timer = now + self.syn_timeout;
             return Some(segment);
         }
-        if self.state != State::Established {
+        if self.state != ConnectionState::Established {
             return None;
         }
         if let Some(piece) = self.sender.poll_send(now) {

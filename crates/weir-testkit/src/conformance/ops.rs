@@ -1,10 +1,12 @@
 //! Random calls, drawn from a seed alone, so that every form of a discipline gets the same.
 
-use super::rig::FLOWS;
 use crate::generate::Generator;
 use weir_core::Random;
 use weir_core::queue::{DropReason, Link, Params, Scope};
 use weir_core::sched::{Entry, Node, Registry};
+
+/// Flows that packets are drawn from.
+pub(super) const FLOWS: u32 = 24;
 
 /// A packet to come.
 #[derive(Clone, Debug)]

@@ -4,7 +4,8 @@
 //! the ring is full (otherwise the new tree is asked at once, and an AQM may drop at departure).
 //! After a fall back, by hand or because a discipline broke, packets leave in order of arrival.
 
-use super::rig::{FLOWS, PATIENCE_NS, Summary};
+use super::ops::FLOWS;
+use super::rig::{PATIENCE_NS, Summary};
 use super::waiting::Waiting;
 use crate::generate::{Below, Generator};
 use weir_core::Random;

@@ -2,7 +2,7 @@
 
 mod liveness;
 
-use super::ops::{Arrival, Op};
+use super::ops::{Arrival, FLOWS, Op};
 use super::spy;
 use super::waiting::Waiting;
 use std::collections::VecDeque;
@@ -12,8 +12,6 @@ use weir_core::queue::{
 };
 use weir_core::units::{Duration, Instant};
 
-/// Flows that packets are drawn from.
-pub(super) const FLOWS: u32 = 24;
 const IN_FLIGHT: usize = 4;
 /// Calls end here: time itself does later, and nothing is promised for then.
 pub(super) const END: Instant = Instant::from_nanos(u64::MAX - (1 << 60));
