@@ -12,7 +12,7 @@ use weir_core::meter::{self, Conditioners};
 use weir_core::packet::Dscp;
 use weir_core::port::{PortPlan, WireConfig};
 use weir_core::queue::{Link, ParamError, Params, Value};
-use weir_core::sched::{Class, Node, Registry, Tree};
+use weir_core::sched::{Class, LeafInfo, Node, Registry, Tree};
 use weir_core::units::Rate;
 use weir_text::{Diagnostic, Place, Severity, Trouble};
 
@@ -60,6 +60,15 @@ impl Built {
             regulated: Some((link, wire)),
         }
     }
+}
+
+/// What a port would be built of.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// Where packets would wait.
+    pub leaves: Vec<LeafInfo>,
+    /// What may not be as its writer thinks.
+    pub warnings: Vec<Diagnostic>,
 }
 
 /// A filter in a classifier.
@@ -244,20 +253,9 @@ impl View<'_> {
         self.can_run(&shape, registry)?;
         let root = self.tree_of(&shape);
         let tree = registry.build(&root, link).map_err(|e| self.locate(&shape, &e))?;
-        let leaves: HashMap<&str, u32> =
-            tree.leaves.iter().enumerate().map(|(n, l)| (l.name.as_str(), n as u32)).collect();
-        let leaf_of = |class: &str| {
-            let at = shape.landing(shape.class(class)?);
-            leaves.get(shape.interface.classes[at].name.as_str()).copied()
-        };
-        let conditioners = precedence::conditioner_names(shape.interface);
-        let queueless = |f: &&Filter| leaf_of(&f.class).is_none() && !conditioners.contains(f.class.as_str());
-        if let Some(filter) = shape.interface.filters.iter().find(queueless) {
-            let message = format!("the filter goes to `{}`, which has no queue", filter.class);
-            return Err(self.refuse(filter.place, message, "name a class that packets can wait in"));
-        }
+        let leaves = self.leaves_by_class(&shape, &tree.leaves)?;
         let controls = precedence::controls(&shape, lowered.beside);
-        let mut number = |class: &str| leaf_of(class).unwrap_or(0);
+        let mut number = |class: &str| leaves.get(class).copied().unwrap_or(0);
         let compiled = precedence::compile(&lowered.interface, &controls, false, &mut number);
         Ok(Built {
             default_leaf: tree.default_leaf.unwrap_or(0),
@@ -269,6 +267,47 @@ impl View<'_> {
             filters: compiled.filters,
             tree,
         })
+    }
+
+    /// What `build` would refuse or warn of, and the leaves that it would make, without the memory for
+    /// what waits in them.
+    ///
+    /// # Errors
+    /// Those of `build`.
+    pub fn check(&self, registry: &Registry, link: Link) -> Result<Checked, Diagnostic> {
+        let lowered = Lowered::of(self.interface, registry);
+        let shape = Shape::of(&lowered.interface, registry);
+        self.can_run(&shape, registry)?;
+        let leaves = registry.check(&self.tree_of(&shape), link).map_err(|e| self.locate(&shape, &e))?;
+        self.leaves_by_class(&shape, &leaves)?;
+        self.conditioners()?;
+        Ok(Checked { leaves, warnings: self.warnings(link) })
+    }
+
+    /// For each class that filters lead to, the leaf where its packets wait.
+    fn leaves_by_class<'s>(
+        &self,
+        shape: &Shape<'s>,
+        leaves: &[LeafInfo],
+    ) -> Result<HashMap<&'s str, u32>, Diagnostic> {
+        let by_name: HashMap<&str, u32> = (0..).zip(leaves).map(|(n, l)| (l.name.as_str(), n)).collect();
+        let conditioners = precedence::conditioner_names(shape.interface);
+        let classes = shape.interface.classes.iter().enumerate();
+        let found: HashMap<&'s str, u32> = classes
+            .filter_map(|(index, class)| {
+                let at = &shape.interface.classes[shape.landing(index)];
+                Some((class.name.as_str(), *by_name.get(at.name.as_str())?))
+            })
+            .collect();
+        let queueless =
+            |f: &&Filter| !found.contains_key(f.class.as_str()) && !conditioners.contains(f.class.as_str());
+        match shape.interface.filters.iter().find(queueless) {
+            None => Ok(found),
+            Some(filter) => {
+                let message = format!("the filter goes to `{}`, which has no queue", filter.class);
+                Err(self.refuse(filter.place, message, "name a class that packets can wait in"))
+            }
+        }
     }
 
     fn refuse(&self, place: Place, message: impl Into<String>, help: impl Into<String>) -> Diagnostic {

@@ -1,6 +1,7 @@
 //! The command `class`.
 
 use crate::index::Named;
+use crate::limits;
 use crate::plan::{Class, Given, Options, Queue};
 use crate::read::{Done, Reader, Stop};
 use crate::words::{Word, Words};
@@ -74,6 +75,10 @@ impl Reader<'_> {
             let message = format!("a class cannot be called `{}`", name.text);
             let help = "that is the name of the root: choose another".to_string();
             return Err(Trouble::new(name.place, message, help).into());
+        }
+        let on = &self.plan.interfaces[interface];
+        if on.classes.len() >= limits::CLASSES {
+            return Err(limits::more_than_of(limits::CLASSES, "classes", &on.name, name.place).into());
         }
         match self.index.named(interface, name.text) {
             None => {}

@@ -1,6 +1,7 @@
 //! The command `conditioner`: actions in angle brackets, one inside the other.
 
 use crate::index::Named;
+use crate::limits;
 use crate::plan::{Action, Conditioner, Meter};
 use crate::read::{Done, Reader, Stop, at};
 use crate::words::{Word, Words};
@@ -39,6 +40,12 @@ impl Reader<'_> {
         if name.text.contains(['<', '>']) {
             let message = "the name of the conditioner is missing";
             return Err(Trouble::new(name.place, message, "write it before the action").into());
+        }
+        let on = &self.plan.interfaces[interface];
+        if on.conditioners.len() >= limits::CONDITIONERS {
+            return Err(
+                limits::more_than_of(limits::CONDITIONERS, "conditioners", &on.name, name.place).into()
+            );
         }
         if self.index.named(interface, name.text).is_some() {
             let message = format!("`{}` is there already", name.text);

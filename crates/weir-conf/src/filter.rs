@@ -1,5 +1,6 @@
 //! The commands `filter` and `filter6`.
 
+use crate::limits;
 use crate::names;
 use crate::plan::Filter;
 use crate::read::{Done, Reader, Stop, at};
@@ -21,6 +22,10 @@ impl Reader<'_> {
         let class = words.need("the class", form)?;
         let (name, ruleno) = self.name_and_rule(words, form)?;
         self.known_target(interface, class, words)?;
+        let on = &self.plan.interfaces[interface];
+        if on.filters.len() >= limits::FILTERS {
+            return Err(limits::more_than_of(limits::FILTERS, "filters", &on.name, class.place).into());
+        }
         let mut filter = Filter::any(class.text, if six { Family::V6 } else { Family::V4 });
         filter.name = name;
         filter.ruleno = ruleno;

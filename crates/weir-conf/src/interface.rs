@@ -1,18 +1,22 @@
 //! The command `interface`.
 
+use crate::limits;
 use crate::plan::{Attach, Interface, Queue};
 use crate::read::{Done, Reader, Stop, at};
 use crate::words::{Word, Words};
 use weir_core::queue::Scope;
+use weir_core::sched::Entry;
 use weir_text::Trouble;
 use weir_text::number;
 
 /// Options of every interface.
 const GENERAL: [&str; 4] = ["bandwidth", "tbrsize", "overhead", "attach"];
+/// The only option of disciplines that may stand before their name, as in figure 1 of the QoSbox paper.
+const BEFORE: &str = "qlimit";
 
 impl Reader<'_> {
-    /// `interface IF [bandwidth BPS] [tbrsize BYTES] [overhead BYTES] [attach ...] [DISC] [options]`,
-    /// the options and the discipline in any order.
+    /// `interface IF [bandwidth BPS] [tbrsize BYTES] [overhead BYTES] [attach ...] [DISC [options]]`.
+    /// What every interface has may also stand among the options of the discipline.
     pub fn interface(&mut self, words: &mut Words<'_>) -> Done {
         let name = words.need("the interface", "write its name, as in `interface em0 bandwidth 10M cbq`")?;
         let done = self.interface_named(name, words);
@@ -29,6 +33,9 @@ impl Reader<'_> {
             let help = format!("it is declared on line {}: make one line of the two", earlier.place.line);
             return Err(Trouble::new(name.place, message, help).into());
         }
+        if self.plan.interfaces.len() >= limits::INTERFACES {
+            return Err(limits::more_than(limits::INTERFACES, "interfaces", name.place).into());
+        }
         if GENERAL.contains(&name.text) || self.registry.find(name.text).is_some() {
             let message = "the name of the interface is missing";
             let help = format!("`{}` is a keyword: write the name before it", name.text);
@@ -42,6 +49,7 @@ impl Reader<'_> {
             place: word.place,
             ..Queue::default()
         });
+        let mut taken = false;
         while let Some(word) = words.peek() {
             if self.general(word, words, &mut interface)? {
                 continue;
@@ -51,6 +59,7 @@ impl Reader<'_> {
             };
             if word.place.line == chosen.place.line && word.place.column == chosen.place.column {
                 words.take();
+                taken = true;
                 let alias = entry.aliases.iter().find(|a| a.name == chosen.text);
                 if let Some(spec) =
                     alias.and_then(|a| a.implies).and_then(|flag| entry.param(Scope::Discipline, flag))
@@ -58,6 +67,9 @@ impl Reader<'_> {
                     let value = weir_core::queue::Value::Flag;
                     queue.options.set(crate::plan::Given { spec, value, place: chosen.place });
                 }
+            } else if !taken && word.text != BEFORE {
+                // ALTQ hands what follows the discipline's name to the discipline, and nothing else.
+                return Err(self.before_discipline(word, chosen, &entry, words));
             } else if !self.option(words, &entry, Scope::Discipline, &mut queue.options)? {
                 if let Some(second) = self.registry.find(word.text) {
                     let message = format!("a second discipline, `{}`", second.name);
@@ -76,6 +88,24 @@ impl Reader<'_> {
         interface.discipline = queue;
         self.last_interface = Some(self.index.add_interface(&mut self.plan, interface));
         Ok(())
+    }
+
+    /// The refusal of a word that stands before the discipline, and is none of every interface.
+    fn before_discipline(&self, word: Word<'_>, chosen: Word<'_>, entry: &Entry, words: &Words<'_>) -> Stop {
+        let known = word.text.starts_with('[') || entry.param(Scope::Discipline, word.text).is_some();
+        if !known {
+            return self.unknown_option(word, entry, Scope::Discipline, &GENERAL);
+        }
+        let message = format!("`{}` stands before `{}`", word.text, chosen.text);
+        let help = format!("options of {} follow its name", entry.name);
+        let mut trouble = Trouble::new(word.place, message, help);
+        if word.place.line == chosen.place.line {
+            let between = words.rest().iter().map(|w| w.text).take_while(|t| *t != chosen.text);
+            let moved: Vec<&str> = std::iter::once(chosen.text).chain(between).collect();
+            trouble.place.length = chosen.place.column + chosen.place.length - word.place.column;
+            trouble.replacement = Some(moved.join(" "));
+        }
+        trouble.into()
     }
 
     /// An option that every interface has. False if the next word is none.

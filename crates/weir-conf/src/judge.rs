@@ -1,7 +1,7 @@
 //! What is lawful in a plan and yet may not be as its writer thinks: for `weir check`.
 
 use crate::build::Lowered;
-use crate::plan::{Given, Interface, Options, Plan};
+use crate::plan::{Attach, Given, Interface, Options, Plan};
 use crate::precedence;
 use crate::rules::{self, Report};
 use crate::tree::{Instance, Shape};
@@ -17,6 +17,10 @@ use weir_text::{Diagnostic, Place};
 pub fn judge(plan: &Plan, registry: &Registry) -> Vec<Diagnostic> {
     let mut said = rules::errors(plan, registry, &|_| false);
     let mut report = Report::new(&plan.source);
+    if plan.interfaces.is_empty() {
+        let help = "write one, as in `interface em0 bandwidth 10M fifoq`";
+        report.error(Place::default(), "the file declares no interface", help);
+    }
     let by_name: HashMap<&str, &Interface> =
         plan.interfaces.iter().rev().map(|i| (i.name.as_str(), i)).collect();
     for interface in &plan.interfaces {
@@ -31,6 +35,7 @@ pub fn judge(plan: &Plan, registry: &Registry) -> Vec<Diagnostic> {
         let lowered = Lowered::of(interface, registry);
         precedence::warnings(&mut report, &lowered, registry);
         empty(&mut report, interface);
+        attach(&mut report, interface);
         bridge(&mut report, &by_name, interface);
     }
     said.append(&mut report.said);
@@ -251,9 +256,17 @@ fn empty(report: &mut Report<'_>, interface: &Interface) {
     }
 }
 
+/// A way of attaching that is read and not built.
+fn attach(report: &mut Report<'_>, interface: &Interface) {
+    if interface.attach == Attach::Nfqueue {
+        let message =
+            format!("interface `{}` is attached to nfqueue, which is not built yet", interface.name);
+        report.error(interface.place, message, "write `attach bridge PEER`, or take the words away");
+    }
+}
+
 /// The ports of a bridge name each other, or only one of them does.
 fn bridge(report: &mut Report<'_>, by_name: &HashMap<&str, &Interface>, interface: &Interface) {
-    use crate::plan::Attach;
     let Attach::Bridge(peer) = &interface.attach else { return };
     let Some(other) = by_name.get(peer.as_str()) else { return };
     match &other.attach {

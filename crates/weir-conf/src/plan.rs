@@ -259,6 +259,12 @@ impl Filter {
             place: Place::default(),
         }
     }
+    /// Which bits it asks for: filters of one mask are found by one look-up.
+    pub(crate) fn mask(&self) -> impl Eq + std::hash::Hash + use<> {
+        let asks =
+            [self.dst_port != 0, self.src_port != 0, self.protocol != 0, self.flow_label != 0, self.spi != 0];
+        (self.family == Family::V6, self.dst.1, self.src.1, asks, self.tos.map(|(_, mask)| mask))
+    }
     /// True if it asks for a value in the two ECN bits other than "not ECN-capable", or for one
     /// of the QoSbox's whole bytes 1 to 4.
     pub fn asks_ecn_bits(&self) -> bool {

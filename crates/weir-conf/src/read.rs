@@ -1,6 +1,7 @@
 //! From text to plan: commands, and the state that lines share.
 
 use crate::index::Index;
+use crate::limits;
 use crate::plan::{Interface, Plan, RedDefaults};
 use crate::words::{self, Word, Words};
 use std::collections::HashSet;
@@ -30,12 +31,16 @@ impl Outcome {
 
 /// Reads the text of an altq.conf that the person knows as `name`.
 pub fn read(name: &str, text: &str, registry: &Registry) -> Outcome {
+    if let Some(refused) = crate::limits::of_text(name, text) {
+        return Outcome { plan: None, diagnostics: vec![refused] };
+    }
     let source = Arc::new(Source::new(name, text));
     let mut reader = Reader {
         registry,
         plan: Plan { source: source.clone(), ..Plan::default() },
         index: Index::default(),
         said: Vec::new(),
+        errors: 0,
         last_interface: None,
         refused_interfaces: HashSet::new(),
         refused: HashSet::new(),
@@ -43,9 +48,19 @@ pub fn read(name: &str, text: &str, registry: &Registry) -> Outcome {
     let mut said = Vec::new();
     let commands = words::commands(&source, &mut |severity, trouble| said.push((severity, trouble)));
     // A line that could not even be split may have been an interface or a class.
-    let lost_lines = said.iter().any(|(severity, _)| *severity == Severity::Error);
+    let mut lost_lines = said.iter().any(|(severity, _)| *severity == Severity::Error);
     reader.said = said;
     for words in commands {
+        let place = words.first().map(|w| w.place).unwrap_or_default();
+        if reader.errors >= limits::ERRORS {
+            reader.error(Trouble::new(
+                place,
+                format!("more than {} errors: from here on nothing is read", limits::ERRORS),
+                "mend those above first",
+            ));
+            lost_lines = true;
+            break;
+        }
         reader.command(Words::new(words));
     }
     let mut diagnostics: Vec<Diagnostic> =
@@ -84,6 +99,8 @@ pub(crate) struct Reader<'r> {
     /// What its names stand for.
     pub index: Index,
     pub said: Vec<(Severity, Trouble)>,
+    /// How many errors lines had so far.
+    errors: usize,
     /// The interface that a line means which names none.
     pub last_interface: Option<usize>,
     /// Interfaces whose line was refused: what is said about them is not judged.
@@ -110,6 +127,7 @@ impl Reader<'_> {
         self.said.push((Severity::Warning, trouble));
     }
     pub fn error(&mut self, trouble: Trouble) {
+        self.errors += 1;
         self.said.push((Severity::Error, trouble));
     }
 

@@ -1,10 +1,11 @@
 //! What a whole plan must satisfy: the checks that ALTQ made when it enabled an interface.
 
+use crate::limits;
 use crate::plan::{Interface, Options, Plan};
 use crate::precedence::conditioner_names;
 use crate::tree::{Instance, Shape};
 use crate::{cbq, hfsc};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use weir_core::queue::Value;
 use weir_core::sched::{Classes, Registry};
 use weir_text::{Diagnostic, Place, Severity, Source, Trouble};
@@ -198,7 +199,15 @@ fn thresholds(report: &mut Report<'_>, options: &Options) {
 fn filters(report: &mut Report<'_>, shape: &Shape<'_>) {
     let interface = shape.interface;
     let conditioners = conditioner_names(interface);
+    let mut masks = HashSet::new();
     for filter in &interface.filters {
+        masks.insert(filter.mask());
+        if masks.len() > limits::MASKS {
+            let what = "different masks of filters";
+            let trouble = limits::more_than_of(limits::MASKS, what, &interface.name, filter.place);
+            report.said.push(report.source.diagnostic(Severity::Error, trouble));
+            return;
+        }
         let Some(index) = shape.class(&filter.class) else {
             if !conditioners.contains(filter.class.as_str()) {
                 let message = format!("no class `{}` on interface `{}`", filter.class, interface.name);

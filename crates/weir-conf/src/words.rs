@@ -1,6 +1,6 @@
 //! Lines and words of altq.conf, each with its place.
 
-use weir_text::{Place, Severity, Source, Trouble};
+use weir_text::{Place, Severity, Source, Trouble, is_hidden};
 
 /// The longest joined line, bytes, newlines included: ALTQ's buffer without its final zero.
 const MAX_LINE_BYTES: usize = 1023;
@@ -83,6 +83,11 @@ fn words<'a>(
             fine = false;
             let message = format!("this word has {} bytes", word.text.len());
             let help = format!("a word may have {MAX_WORD_BYTES}; ALTQ would have split it into two");
+            report(Severity::Error, Trouble::new(word.place, message, help));
+        } else if let Some(hidden) = word.text.chars().find(|&c| is_hidden(c)) {
+            fine = false;
+            let message = format!("this word has the character U+{:04X}, which is not shown", hidden as u32);
+            let help = "write it with letters, digits and signs: what looks alike must be alike";
             report(Severity::Error, Trouble::new(word.place, message, help));
         } else if word.text.ends_with('\\') {
             fine = false;

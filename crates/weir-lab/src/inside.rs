@@ -100,6 +100,7 @@ pub(crate) fn start(with: Value, registry: &Registry) -> Result<Running, String>
     let mut recorder = scenario.recorder(RunKind::Lab, start.inputs);
     // The report lists ports in the order of the scenario.
     let mut ports: Vec<Option<(usize, Built)>> = Vec::new();
+    let mut names_of_ports = Vec::new();
     for (index, port) in scenario.ports.iter().enumerate() {
         let (link, _) = scenario.link_between(&port.at, &port.to).ok_or("a port without a link")?;
         let (name, text) = start.configurations.get(index).ok_or("a port without a configuration")?;
@@ -107,8 +108,10 @@ pub(crate) fn start(with: Value, registry: &Registry) -> Result<Running, String>
             configure(name, text, port.interface.as_deref(), link_of(&scenario.links[link]), registry)?;
         let names: Vec<String> = built.plan.tree.leaves.iter().map(|l| l.name.clone()).collect();
         let number = recorder.port(scenario.port_report(index, &built.discipline, &names));
+        names_of_ports.push(names);
         ports.push(Some((number, built)));
     }
+    scenario.fits(&names_of_ports).map_err(|all| all.to_string())?;
     let classes = ports.iter().flatten().map(|(_, built)| built.plan.tree.leaves.len() as u64);
     if let Some((what, mend)) = scenario.too_large(classes.sum()) {
         return Err(format!("{what}; {mend}"));

@@ -20,7 +20,7 @@ pub mod run;
 mod traffic;
 
 pub use node::Program;
-pub use run::{Error, Options, run};
+pub use run::{Error, Options, layout_here, run};
 
 use serde_json::Value;
 use weir_core::sched::Registry;

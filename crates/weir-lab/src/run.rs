@@ -66,14 +66,13 @@ const BUSY: f64 = 0.8;
 /// this process is killed. The calling thread must not end before.
 pub fn run(scenario: &Scenario, options: &Options<'_>) -> Result<Report, Error> {
     possible_here()?;
-    let layout = lab_layout(scenario).map_err(|e| Error::Impossible(e.to_string()))?;
-    check_kernel(scenario).map_err(Error::Impossible)?;
+    let layout = layout_here(scenario).map_err(Error::Impossible)?;
     let configurations = configurations(scenario)?;
     let texts: Vec<String> = configurations.iter().map(|c| c.1.clone()).collect();
     let inputs = scenario.inputs_hash(&texts);
     let seed = options.seed.unwrap_or(scenario.seed);
     let (hosts_cpu, cpu) = processors();
-    let bed_plan = bed_plan(scenario, &layout, hosts_cpu).map_err(Error::Impossible)?;
+    let bed_plan = bed_plan(scenario, &layout, hosts_cpu);
     let this = || Program::this().map_err(|e| Error::Broke(format!("this executable: {e}")));
     let program = options.program.clone().map_or_else(this, Ok)?;
     let mut bed = Bed::build(&bed_plan, &program)?;
@@ -156,6 +155,17 @@ fn wait_out(when: When, options: &Options<'_>) {
     }
 }
 
+/// How the lab runs a scenario with this machine's kernel, or why it cannot. That it needs root is
+/// another matter.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn layout_here(scenario: &Scenario) -> Result<LabLayout, String> {
+    let layout = lab_layout(scenario).map_err(|e| e.to_string())?;
+    check_kernel(scenario)?;
+    Ok(layout)
+}
+
 fn configurations(scenario: &Scenario) -> Result<Vec<(String, String)>, Error> {
     (0..scenario.ports.len())
         .map(|index| {
@@ -206,38 +216,25 @@ fn check_kernel(scenario: &Scenario) -> Result<(), String> {
 }
 
 /// Hosts by side. What a scenario sets per flow and the kernel per host must agree on each host.
-fn bed_plan(scenario: &Scenario, layout: &LabLayout, hosts_cpu: Option<usize>) -> Result<BedPlan, String> {
-    let host = |index: usize| -> Result<BedHost, String> {
+fn bed_plan(scenario: &Scenario, layout: &LabLayout, hosts_cpu: Option<usize>) -> BedPlan {
+    let host = |index: usize| -> BedHost {
         let name = &scenario.hosts[index].name;
-        let flag = |what: &str, of: fn(&Flow) -> bool| {
-            let mut values = scenario
-                .flows
-                .iter()
-                .filter(|f| f.kind == FlowKind::Tcp && (f.from == *name || f.to == *name))
-                .map(of);
-            let first = values.next();
-            match (first, values.all(|v| Some(v) == first)) {
-                (_, true) => Ok(first),
-                _ => Err(format!(
-                    "TCP flows with and without `{what}` share host `{name}`: the kernel sets that per host; \
-                     use two hosts"
-                )),
-            }
-        };
-        let ecn = if flag("ecn", |f| f.ecn)? == Some(true) { "1" } else { "0" };
-        let sack = if flag("sack", |f| f.sack)? == Some(false) { "0" } else { "1" };
+        // All TCP flows of a host agree: the layout has seen to that.
+        let tcp = |f: &&Flow| f.kind == FlowKind::Tcp && (f.from == *name || f.to == *name);
+        let first = scenario.flows.iter().find(tcp);
+        let ecn = if first.is_some_and(|f| f.ecn) { "1" } else { "0" };
+        let sack = if first.is_some_and(|f| !f.sack) { "0" } else { "1" };
         let settings = [("ipv4/tcp_ecn", ecn), ("ipv4/tcp_sack", sack)];
-        Ok(BedHost {
+        BedHost {
             name: name.clone(),
             address: scenario.address(index),
             address6: scenario.flows.iter().any(|f| f.ipv6).then(|| scenario.address6(index)),
             settings: settings.map(|(path, value)| (path.to_string(), value.to_string())).to_vec(),
-        })
+        }
     };
-    let side = |side: usize| -> Result<Vec<BedHost>, String> {
-        layout.sides[side].hosts.iter().map(|h| host(h.host)).collect()
-    };
-    Ok(BedPlan { left: side(0)?, right: side(1)?, mtu: layout.mtu_bytes as u32, offloads: false, hosts_cpu })
+    let side =
+        |side: usize| -> Vec<BedHost> { layout.sides[side].hosts.iter().map(|h| host(h.host)).collect() };
+    BedPlan { left: side(0), right: side(1), mtu: layout.mtu_bytes as u32, offloads: false, hosts_cpu }
 }
 
 /// What makes a live run doubtful.

@@ -59,16 +59,8 @@ pub(crate) fn plan(scenario: &Scenario, layout: &LabLayout, seed: u64, when: Whe
         shared.entry((to, flow.port, kind, flow.ipv6)).or_default().push((copy, flow));
     }
     for ((host, port, kind, ipv6), flows) in shared {
-        let (name, first) = (&flows[0].0.name, flows[0].1);
-        if let Some((other, _)) =
-            flows.iter().find(|(_, f)| f.dscp != first.dscp || f.delayed_ack != first.delayed_ack)
-        {
-            return Err(format!(
-                "flows `{name}` and `{}` go to one port of one host with different `dscp` or `delayed_ack`: \
-                 in the lab both belong to the port's receiver; give them different ports",
-                other.name
-            ));
-        }
+        // Its flows agree on `dscp` and `delayed_ack`: the layout has seen to that.
+        let first = flows[0].1;
         let limit = |flow: &Flow| match kind {
             ReceiverKind::Rr => Some(bytes(flow.response)),
             _ => flow.window.map(|w| w.as_bytes().min(1 << 30) as u32),

@@ -1,20 +1,24 @@
 //! The files of a run: `report.json`, `samples.csv`, `flows.csv`.
 
+use crate::disk;
 use crate::recorder::MAX_CELLS;
 use crate::report::{ClassReport, Report, VERSION};
 use std::fmt::Write as _;
 use std::io::{Error, ErrorKind, Result};
 use std::path::Path;
 
+/// The files that a run may write into its folder, plots apart.
+pub const FILES: [&str; 4] = ["report.json", "samples.csv", "flows.csv", "packets.csv"];
+
 impl Report {
     /// Writes `report.json`, `samples.csv` (classes over time) and, where flows were sampled,
     /// `flows.csv` into a folder, which is made if need be.
     pub fn write(&self, folder: &Path) -> Result<()> {
         std::fs::create_dir_all(folder)?;
-        std::fs::write(folder.join("report.json"), self.to_json())?;
-        std::fs::write(folder.join("samples.csv"), self.samples_csv())?;
+        disk::write(&folder.join("report.json"), self.to_json())?;
+        disk::write(&folder.join("samples.csv"), self.samples_csv())?;
         match self.flows_csv() {
-            Some(csv) => std::fs::write(folder.join("flows.csv"), csv),
+            Some(csv) => disk::write(&folder.join("flows.csv"), csv),
             None => Ok(()),
         }
     }

@@ -5,6 +5,7 @@
 //! and `plot` (SVG). Nothing here knows a scenario: whoever runs one says what flows and links there are.
 
 pub mod compare;
+pub mod disk;
 pub mod evaluate;
 pub mod expect;
 mod files;
@@ -20,6 +21,7 @@ pub mod report;
 pub use compare::{Comparison, compare};
 pub use evaluate::evaluate;
 pub use expect::{Expect, Windows};
+pub use files::FILES;
 pub use histogram::Histogram;
 pub use mean::mean;
 pub use measure::{Measure, Statistic, Unit};

@@ -91,7 +91,7 @@ pub fn write(folder: &Path, first: &Report, second: Option<&Report>) -> Result<V
                 format!("-{}", port.name.replace('>', "-"))
             };
             let path = folder.join(format!("{}{suffix}.svg", plot.name()));
-            std::fs::write(&path, draw(plot, &port.name, first, second)?)?;
+            crate::disk::write(&path, draw(plot, &port.name, first, second)?)?;
             written.push(path);
         }
     }

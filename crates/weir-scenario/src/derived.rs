@@ -3,6 +3,7 @@
 use crate::scenario::{Flow, Probe, ProbeWhat, Scenario, probe_interval};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use weir_report::Expect;
+use weir_report::disk::read_text;
 use weir_text::Time;
 
 /// Flows of a scenario, copies counted: each needs a source port from 20000 up.
@@ -15,6 +16,8 @@ const CLASS_SERIES: u64 = 10;
 /// Numbers of a distribution of queue delays up to a second, which a cell has where an expectation
 /// asks for percentiles of an interval.
 const DELAY_VALUES: u64 = 1_600;
+/// A configuration has at most this many bytes.
+const MAX_CONFIGURATION_BYTES: usize = 64 << 20;
 
 /// One copy of a flow: what a generator is made for and a report speaks of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,7 +139,7 @@ impl Scenario {
             return Ok((format!("port {}", port.name()), text.clone()));
         }
         let path = self.folder.join(port.conf.as_ref().ok_or_else(missing)?);
-        let text = std::fs::read_to_string(&path)?;
+        let text = read_text(&path, MAX_CONFIGURATION_BYTES)?;
         Ok((path.display().to_string(), text))
     }
 

@@ -1,8 +1,8 @@
 //! How the lab runs a scenario: one box, a transparent bridge with two egresses, and the hosts on its two sides.
 
-use crate::scenario::Scenario;
+use crate::scenario::{Flow, Scenario};
 use crate::topology::{NodeId, Topology};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use weir_report::FlowKind;
 use weir_text::{BitRate, Time};
@@ -193,6 +193,46 @@ fn traffic(scenario: &Scenario, layout: &LabLayout) -> Result<(), WhyNot> {
     }
     if layout.sides.iter().any(|side| side.hosts.is_empty()) {
         return why_not("all hosts are on one side of the box");
+    }
+    hosts_agree(scenario)?;
+    receivers_agree(scenario)
+}
+
+/// What the kernel sets per host must be the same for all TCP flows of a host.
+fn hosts_agree(scenario: &Scenario) -> Result<(), WhyNot> {
+    type Flag = fn(&Flow) -> bool;
+    let flags: [(&str, Flag); 2] = [("ecn", |flow| flow.ecn), ("sack", |flow| flow.sack)];
+    for (what, of) in flags {
+        let mut known: BTreeMap<&str, bool> = BTreeMap::new();
+        for flow in scenario.flows.iter().filter(|flow| flow.kind == FlowKind::Tcp) {
+            for host in [&flow.from, &flow.to] {
+                if *known.entry(host).or_insert(of(flow)) != of(flow) {
+                    return why_not(format!(
+                        "TCP flows with and without `{what}` share host `{host}`: the kernel sets that per host; \
+                         use two hosts"
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What belongs to a receiver must be the same for all flows to one port of one host.
+fn receivers_agree(scenario: &Scenario) -> Result<(), WhyNot> {
+    let mut known = BTreeMap::new();
+    for (index, flow) in scenario.flows.iter().enumerate() {
+        let receiver = (flow.to.as_str(), flow.port, flow.kind as u8, flow.ipv6);
+        let first = *known.entry(receiver).or_insert(index);
+        let of = |flow: &Flow| (flow.dscp, flow.delayed_ack);
+        if of(&scenario.flows[first]) != of(flow) {
+            return why_not(format!(
+                "flows `{}` and `{}` go to one port of one host with different `dscp` or `delayed_ack`: \
+                 in the lab both belong to the port's receiver; give them different ports",
+                scenario.flow_name(first),
+                scenario.flow_name(index)
+            ));
+        }
     }
     Ok(())
 }

@@ -8,6 +8,7 @@
 //! and range. Unknown keys are errors, and every error names its place and its remedy.
 
 mod derived;
+mod fits;
 pub mod lab;
 mod read;
 mod recording;

@@ -2,9 +2,11 @@
 
 use crate::scenario::Scenario;
 use crate::validate::{self, Problem};
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::Path;
 use toml::de::{DeTable, DeValue};
+use weir_report::disk::read_text;
 use weir_text::{Diagnostic, Diagnostics, Place, Severity, Source, Trouble, suggest};
 
 /// A scenario file is at most this long: nobody writes more by hand.
@@ -14,13 +16,15 @@ impl Scenario {
     /// Reads and validates a scenario file.
     pub fn read(path: &Path) -> Result<Scenario, Diagnostics> {
         let file = path.display().to_string();
-        let bytes = std::fs::read(path).map_err(|error| {
-            whole(&file, format!("cannot be read: {error}"), "name an existing scenario file")
-        })?;
-        let source = String::from_utf8(bytes).map_err(|_| {
-            whole(&file, "is not text in UTF-8".into(), "a scenario is TOML: save it as UTF-8")
+        let source = read_text(path, MAX_BYTES).map_err(|error| match error.kind() {
+            ErrorKind::InvalidData => {
+                whole(&file, "is not text in UTF-8".into(), "a scenario is TOML: save it as UTF-8")
+            }
+            ErrorKind::FileTooLarge => too_long(&file),
+            _ => whole(&file, format!("cannot be read: {error}"), "name an existing scenario file"),
         })?;
         let mut scenario = Scenario::from_toml(&file, &source)?;
+        scenario.file = path.to_path_buf();
         scenario.folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
         if scenario.name.is_empty() {
             scenario.name =
@@ -32,7 +36,7 @@ impl Scenario {
     /// Reads and validates a scenario from text; `file` is what errors call it.
     pub fn from_toml(file: &str, source: &str) -> Result<Scenario, Diagnostics> {
         if source.len() > MAX_BYTES {
-            return Err(whole(file, format!("is longer than {MAX_BYTES} bytes"), "is this a scenario?"));
+            return Err(too_long(file));
         }
         let scenario: Scenario =
             toml::from_str(source).map_err(|error| Diagnostics(vec![located(file, source, &error)]))?;
@@ -40,22 +44,56 @@ impl Scenario {
         if problems.is_empty() {
             return Ok(scenario);
         }
-        // Only now that something is wrong is the text read again, for places.
-        let document =
-            DeTable::parse(source).map_err(|error| Diagnostics(vec![located(file, source, &error)]))?;
-        let lines = Source::new(file, source);
-        let place = |problem: &Problem| Place::of_span(source, span(document.get_ref(), source, problem));
-        let diagnostics = problems
-            .into_iter()
-            .map(|problem| Trouble::new(place(&problem), problem.message, problem.help))
-            .map(|trouble| lines.diagnostic(Severity::Error, trouble));
-        Err(Diagnostics(diagnostics.collect()))
+        Err(placed(file, source, problems))
     }
 
     /// The scenario as TOML: reads back as the same scenario.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("every field of a scenario has a form in TOML")
     }
+}
+
+/// Problems with the places of what they are about: only now that something is wrong is the text read
+/// again.
+fn placed(file: &str, source: &str, problems: Vec<Problem>) -> Diagnostics {
+    let document = match DeTable::parse(source) {
+        Ok(document) => document,
+        Err(error) => return Diagnostics(vec![located(file, source, &error)]),
+    };
+    let lines = Source::new(file, source);
+    let place = |problem: &Problem| Place::of_span(source, span(document.get_ref(), source, problem));
+    let diagnostics = problems
+        .into_iter()
+        .map(|problem| Trouble::new(place(&problem), problem.message, problem.help))
+        .map(|trouble| lines.diagnostic(Severity::Error, trouble));
+    Diagnostics(diagnostics.collect())
+}
+
+/// Problems of a scenario that was read before: placed if its file still says what it said.
+pub(crate) fn of_problems(scenario: &Scenario, problems: Vec<Problem>) -> Diagnostics {
+    let file = scenario.file.display().to_string();
+    let source = read_text(&scenario.file, MAX_BYTES).ok();
+    match source.filter(|source| toml::from_str::<Scenario>(source).is_ok()) {
+        Some(source) => placed(&file, &source, problems),
+        None => {
+            let name = if file.is_empty() { &scenario.name } else { &file };
+            let all = problems.into_iter().flat_map(|p| whole(name, p.message, &p.help).0);
+            Diagnostics(all.collect())
+        }
+    }
+}
+
+/// The remedy for a name that is none of `known`: the nearest of them, or some.
+pub(crate) fn nearest(name: &str, known: &[&str]) -> String {
+    match suggest(name, known.iter().copied()) {
+        Some(suggestion) => suggestion,
+        None if known.is_empty() => "add a [[port]], or leave the class out".to_string(),
+        None => format!("write one of: {}", known[..known.len().min(20)].join(", ")),
+    }
+}
+
+fn too_long(file: &str) -> Diagnostics {
+    whole(file, format!("is longer than {MAX_BYTES} bytes"), "is this a scenario?")
 }
 
 fn whole(file: &str, message: String, help: &str) -> Diagnostics {

@@ -44,6 +44,9 @@ pub struct Scenario {
     /// Where the scenario file lies: `conf` paths are relative to it. Not a key.
     #[serde(skip)]
     pub folder: PathBuf,
+    /// The file that it was read from, for messages; empty for text. Not a key.
+    #[serde(skip)]
+    pub file: PathBuf,
 }
 
 /// `[[host]]`: an end system.

@@ -39,6 +39,8 @@ struct Judge<'a> {
 /// More would make routing tables of gigabytes.
 const MAX_HOSTS: usize = 1000;
 const MAX_LINKS: usize = 2000;
+/// Of a damaged file this many problems are said.
+const MAX_PROBLEMS: usize = 100;
 
 /// All problems of a scenario; none means that it can run.
 pub(crate) fn problems(scenario: &Scenario) -> Vec<Problem> {
@@ -80,6 +82,10 @@ impl Judge<'_> {
     }
 
     fn say(&mut self, key: &'static str, message: impl Into<String>, help: impl Into<String>) {
+        // Of thousands nobody reads more.
+        if self.problems.len() >= MAX_PROBLEMS {
+            return;
+        }
         let (table, index) = (self.table, self.index);
         self.problems.push(Problem { table, index, key, message: message.into(), help: help.into() });
     }

@@ -144,7 +144,7 @@ fn ports(
             ring_max: 0,
         });
     };
-    let mut managed = Vec::new();
+    let (mut managed, mut classes) = (Vec::new(), Vec::new());
     for (index, port) in scenario.ports.iter().enumerate() {
         let Some((link, forward)) = scenario.link_between(&port.at, &port.to) else {
             return Err(Error::Input(format!(
@@ -158,10 +158,12 @@ fn ports(
         let built = build(index, core_link(written))?;
         let names: Vec<String> = built.plan.tree.leaves.iter().map(|leaf| leaf.name.clone()).collect();
         let report = recorder.port(scenario.port_report(index, &built.discipline, &names));
+        classes.push(names);
         let direction = Recorder::direction(link, forward);
         managed.push(direction);
         add(direction, written, built, Some(report));
     }
+    scenario.fits(&classes).map_err(|all| Error::Input(all.to_string()))?;
     for (index, link) in scenario.links.iter().enumerate() {
         for direction in [2 * index, 2 * index + 1] {
             if link.refill == scenario::Refill::Batch && !managed.contains(&direction) {

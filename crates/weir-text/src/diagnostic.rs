@@ -13,7 +13,8 @@ pub enum Severity {
     Warning,
 }
 
-/// One message about a place in a text. Displays as text with the line and a caret.
+/// One message about a place in a text. Displays as text with the line and a caret. No text in it has
+/// hidden characters but tabs: `Source::diagnostic` sees to it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Diagnostic {
     /// Error or warning.
@@ -56,11 +57,6 @@ impl Diagnostic {
     }
 }
 
-/// A line for a terminal: no control characters.
-fn tame(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
-
 /// Characters that a message keeps of a very long line on either side of the place.
 pub(crate) const MARGIN: usize = 60;
 /// Longer lines are shown in part, characters.
@@ -69,8 +65,8 @@ const WIDTH: usize = 200;
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let level = if self.is_error() { Level::ERROR } else { Level::WARNING };
-        let mut group = level.primary_title(tame(&self.message)).elements(None::<Message<'_>>);
-        let file = tame(&self.file);
+        let mut group = level.primary_title(self.message.as_str()).elements(None::<Message<'_>>);
+        let file = self.file.as_str();
         group = match (self.line, self.part) {
             (0, _) if file.is_empty() => group,
             (0, _) => group.element(Origin::path(file)),
@@ -81,10 +77,10 @@ impl fmt::Display for Diagnostic {
             }
         };
         if !self.help.is_empty() {
-            group = group.element(Level::HELP.message(tame(&self.help)));
+            group = group.element(Level::HELP.message(self.help.as_str()));
         }
         if let Some(instead) = self.instead.as_ref().filter(|line| line.chars().count() <= WIDTH) {
-            group = group.element(Level::NOTE.with_name("write").message(tame(instead.trim())));
+            group = group.element(Level::NOTE.with_name("write").message(instead.trim()));
         }
         let text = Renderer::plain().term_width(WIDTH).render(&[group]);
         // Where something is missing behind a line, the line ends in the space for its caret.

@@ -12,9 +12,11 @@ pub mod number;
 pub mod place;
 pub mod quantity;
 pub mod source;
+mod visible;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Trouble};
 pub use nearest::{nearest, suggest};
 pub use place::Place;
 pub use quantity::{Amount, BitRate, Dscp, Size, Time};
 pub use source::Source;
+pub use visible::{is_hidden, on_one_line, visible};

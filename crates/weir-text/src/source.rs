@@ -2,6 +2,7 @@
 
 use crate::diagnostic::{Diagnostic, MARGIN, Severity, Trouble};
 use crate::place::Place;
+use crate::visible::on_one_line;
 
 /// The longest line that a message keeps whole, in characters. Many messages about one long line must
 /// not take its length each.
@@ -41,7 +42,8 @@ impl Source {
         let index = (number as usize).wrapping_sub(1);
         self.lines.get(index).map_or("", |l| l.as_str())
     }
-    /// A trouble with its file, the text of its line, and the line to write instead.
+    /// A trouble with its file, the text of its line, and the line to write instead, all without
+    /// hidden characters.
     pub fn diagnostic(&self, severity: Severity, trouble: Trouble) -> Diagnostic {
         let Trouble { place, message, help, replacement } = trouble;
         let text = self.line(place.line);
@@ -50,12 +52,24 @@ impl Source {
             let before: String = text.chars().take(column).collect();
             let after: String = text.chars().skip(column + place.length as usize).collect();
             let after = if new.is_empty() { after.trim_start() } else { &after };
-            format!("{before}{new}{after}").into_boxed_str()
+            format!("{before}{new}{after}")
         });
         let part = text.chars().nth(MAX_KEPT).is_some();
         let start = column.saturating_sub(MARGIN);
-        let text = if part { text.chars().skip(start).take(2 * MARGIN).collect() } else { text.into() };
-        let (file, Place { line, column, length }) = (self.name.clone(), place);
-        Diagnostic { severity, file, line, column, length, message, help, text, part, instead }
+        let text: String =
+            if part { text.chars().skip(start).take(2 * MARGIN).collect() } else { text.into() };
+        let Place { line, column, length } = place;
+        Diagnostic {
+            severity,
+            file: on_one_line(&self.name),
+            line,
+            column,
+            length,
+            message: on_one_line(&message),
+            help: on_one_line(&help),
+            text: on_one_line(&text).into(),
+            part,
+            instead: instead.map(|line: String| on_one_line(&line).into()),
+        }
     }
 }

@@ -237,7 +237,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.message.is_empty() {
-                eprintln!("weir: {}", failure.message);
+                eprintln!("weir: {}", weir_text::visible(&failure.message));
             }
             ExitCode::from(failure.code)
         }

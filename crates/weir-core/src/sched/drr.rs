@@ -50,9 +50,10 @@ struct Drr {
     turn: bool,
 }
 
-fn build(node: &Node, _: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
+fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
     let quantum = quantum(&node.params)?.unwrap_or(1500);
-    let flows = Flows::new(&node.params, (256, 150_000, "full"), quantum)?;
+    let params = builder.flow_queues(&node.params, "nqueues", 256)?;
+    let flows = Flows::new(&params, (256, 150_000, "full"), quantum)?;
     Ok(Box::new(Drr { flows, turn: false }))
 }
 

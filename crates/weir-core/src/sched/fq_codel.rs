@@ -121,7 +121,8 @@ struct FqCodel {
 }
 
 fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
-    let count = node.params.count("flows").unwrap_or(1024);
+    let params = builder.flow_queues(&node.params, "flows", 1024)?;
+    let count = params.count("flows").unwrap_or(1024);
     if !(1..=65_536).contains(&count) {
         return Err(ParamError::new("", "flows", count, "1 to 65536"));
     }

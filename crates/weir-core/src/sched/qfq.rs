@@ -196,7 +196,8 @@ fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, 
     if !(64..=65_536).contains(&max_packet) {
         return Err(ParamError::new("", "maxpacket", max_packet, "64 to 65536 bytes"));
     }
-    let flows = Flows::new(&node.params, (1024, 262_144, "full"), 1)?;
+    let params = builder.flow_queues(&node.params, "nqueues", 1024)?;
+    let flows = Flows::new(&params, (1024, 262_144, "full"), 1)?;
     let share = Share::new(1, max_packet);
     let class = |_| Class { start: 0, share, wanted: share, next: NIL, busy: false };
     Ok(Box::new(Qfq {

@@ -2,7 +2,9 @@
 //! them is built from a configuration.
 
 use crate::aqm::{AqmEntry, QUEUE_PARAMS, QueueConfig, TailDrop, params::queue_limit};
-use crate::queue::{Alias, Child, Discipline, Leaf, Link, ParamError, ParamSpec, Params, Scope, params};
+use crate::queue::{
+    Alias, Child, Discipline, Leaf, Link, ParamError, ParamSpec, Params, Scope, Value, params,
+};
 use crate::units::Rate;
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -203,8 +205,27 @@ impl Registry {
     /// # Errors
     /// `ParamError` for an unknown or unbuilt discipline, or what a discipline refuses.
     pub fn build(&self, root: &Node, link: Link) -> Result<Tree, ParamError> {
-        let mut builder =
-            Builder { registry: self, link, leaves: Vec::new(), default_leaf: None, parents: Vec::new() };
+        self.assemble(root, link, false)
+    }
+    /// The leaves of the tree that `build` would make, or its refusal, without the memory for flow
+    /// queues.
+    ///
+    /// # Errors
+    /// Those of `build`.
+    pub fn check(&self, root: &Node, link: Link) -> Result<Vec<LeafInfo>, ParamError> {
+        self.assemble(root, link, true).map(|tree| tree.leaves)
+    }
+    fn assemble(&self, root: &Node, link: Link, only_check: bool) -> Result<Tree, ParamError> {
+        let mut builder = Builder {
+            registry: self,
+            link,
+            leaves: Vec::new(),
+            default_leaf: None,
+            parents: Vec::new(),
+            class: String::new(),
+            flow_queues: 0,
+            only_check,
+        };
         let discipline = builder.node(root, "all")?;
         if builder.leaves.is_empty() {
             return Err(ParamError::new("", &root.discipline, "no class", "at least one class"));
@@ -274,12 +295,44 @@ pub struct Builder<'a> {
     default_leaf: Option<u32>,
     /// Of the node that is being built: whether each class has classes below it.
     parents: Vec<bool>,
+    /// The class whose queue that node is; empty for the outermost.
+    class: String,
+    /// Flow queues so far.
+    flow_queues: u64,
+    /// The tree is not to run: one flow queue stands for all of a discipline.
+    only_check: bool,
 }
+
+/// Flow queues that all disciplines of a tree have together, at most: 64 bytes each.
+pub const MAX_FLOW_QUEUES: u64 = 1 << 22;
 
 impl Builder<'_> {
     /// The number that the next leaf will get.
     pub fn next_leaf(&self) -> u32 {
         self.leaves.len() as u32
+    }
+    /// The parameters to build with for a discipline that keeps a queue for each of `field` flows, or
+    /// for `default` where the parameters do not say.
+    ///
+    /// # Errors
+    /// More than [`MAX_FLOW_QUEUES`] in the whole tree.
+    pub fn flow_queues(
+        &mut self,
+        params: &Params,
+        field: &'static str,
+        default: u64,
+    ) -> Result<Params, ParamError> {
+        let count = params.count(field).unwrap_or(default);
+        self.flow_queues = self.flow_queues.saturating_add(count);
+        if self.flow_queues > MAX_FLOW_QUEUES {
+            let expected = format!(
+                "at most {MAX_FLOW_QUEUES} flow queues in all disciplines of an interface together, and with these there are {}: write a smaller `{field}` for each",
+                self.flow_queues
+            );
+            return Err(ParamError::new(&self.class, field, count, expected));
+        }
+        let made = if self.only_check { 1 } else { count };
+        Ok(params.clone().with(field, Value::Count(made)))
     }
     /// The queue of a class: its own discipline, or a leaf with the AQM that its parameters ask
     /// for. `rate` is what the class may expect, for AQMs that think in packet times;
@@ -372,9 +425,12 @@ impl Builder<'_> {
                 *parent = true;
             }
         }
-        let around = core::mem::replace(&mut self.parents, parents);
+        // The outermost discipline is nobody's queue.
+        let class = if name == "all" { String::new() } else { name.to_owned() };
+        let around =
+            (core::mem::replace(&mut self.parents, parents), core::mem::replace(&mut self.class, class));
         let built = build(node, self);
-        self.parents = around;
+        (self.parents, self.class) = around;
         built
     }
 }

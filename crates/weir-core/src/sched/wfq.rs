@@ -51,8 +51,9 @@ struct Wfq {
     flows: Flows,
 }
 
-fn build(node: &Node, _: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
-    let flows = Flows::new(&node.params, (256, 65_536, "dstaddr"), 100 * PER_WEIGHT)?;
+fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
+    let params = builder.flow_queues(&node.params, "nqueues", 256)?;
+    let flows = Flows::new(&params, (256, 65_536, "dstaddr"), 100 * PER_WEIGHT)?;
     Ok(Box::new(Wfq { flows }))
 }
 

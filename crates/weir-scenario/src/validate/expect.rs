@@ -88,7 +88,7 @@ impl Judge<'_> {
             let names = expect.flow.iter().map(|name| ("flow", name));
             let names = names.chain(expect.flows.iter().map(|name| ("flows", name)));
             for (key, name) in names.chain(expect.per.iter().map(|name| ("per", name))) {
-                if self.scenario.flows_called(name).is_empty() {
+                if !self.scenario.is_flow(name) {
                     let known: Vec<String> = (0..self.scenario.flows.len().min(20))
                         .map(|flow| self.scenario.flow_name(flow))
                         .collect();

@@ -3,8 +3,12 @@
 use super::{Done, Failure, print_json};
 use serde_json::json;
 use std::path::{Path, PathBuf};
+use weir_conf::Plan;
 use weir_core::sched::Registry;
 use weir_scenario::Scenario;
+
+/// The longest frame that a link is checked for.
+const MTU: u32 = 1514;
 
 /// One message, whatever it is about.
 struct Finding {
@@ -48,7 +52,7 @@ pub fn run(registry: &Registry, files: &[PathBuf], json: bool) -> Done {
     }
 }
 
-fn located(d: &weir_conf::Diagnostic) -> Finding {
+fn located(d: &weir_text::Diagnostic) -> Finding {
     Finding {
         error: d.is_error(),
         text: d.to_string(),
@@ -63,59 +67,50 @@ fn configuration(path: &Path, registry: &Registry) -> Result<(Vec<Finding>, Vec<
     Ok((judged.findings, judged.facts))
 }
 
-/// What is to be said of a configuration.
+/// What is to be said of a configuration, and the plan if it can be used.
 struct Judged {
     findings: Vec<Finding>,
     facts: Vec<String>,
-    /// Each interface that can be built, and how many classes hold packets there.
-    classes: Vec<(String, u64)>,
+    plan: Option<Plan>,
 }
 
 /// What is to be said of the text of a configuration.
 fn judge(name: &str, text: &str, registry: &Registry) -> Judged {
     let outcome = weir_conf::read(name, text, registry);
-    let mut classes = Vec::new();
     let mut all = outcome.diagnostics;
     let mut facts = Vec::new();
-    if let Some(plan) = outcome.plan {
-        all.extend(weir_conf::judge(&plan, registry));
+    if let Some(plan) = &outcome.plan {
+        all.extend(weir_conf::judge(plan, registry));
         for view in plan.views() {
-            match view.build(registry, view.link(1514)) {
-                Ok(built) => classes.push((view.name.to_string(), built.tree.leaves.len() as u64)),
-                Err(error) => all.push(error),
+            let link = view.link(MTU);
+            if let Err(error) = view.check(registry, link) {
+                all.push(error);
             }
-            facts.extend(
-                view.guarantees(registry, &view.link(1514))
-                    .iter()
-                    .map(|g| format!("{name}: interface {}: {g}", view.name)),
-            );
+            let guarantees = view.guarantees(registry, &link);
+            facts.extend(guarantees.iter().map(|g| format!("{name}: interface {}: {g}", view.name)));
         }
     }
     all.dedup();
-    Judged { findings: all.iter().map(located).collect(), facts, classes }
+    Judged { findings: all.iter().map(located).collect(), facts, plan: outcome.plan }
 }
 
 fn scenario(path: &Path, registry: &Registry) -> (Vec<Finding>, Vec<String>) {
     let scenario = match Scenario::read(path) {
         Ok(scenario) => scenario,
-        Err(all) => {
-            let findings = all.0.iter().map(|d| Finding {
-                error: true,
-                text: d.to_string(),
-                json: json!({"severity": "error", "line": d.line, "column": d.column, "message": d.message, "help": d.help}),
-            });
-            return (findings.collect(), Vec::new());
-        }
+        Err(all) => return (all.0.iter().map(located).collect(), Vec::new()),
     };
-    let (mut findings, mut facts, mut classes) = (Vec::new(), Vec::new(), 0);
+    let (mut findings, mut facts, mut classes) = (Vec::new(), Vec::new(), Vec::new());
     for (index, port) in scenario.ports.iter().enumerate() {
         match scenario.configuration(index) {
             Ok((name, text)) => {
                 let judged = judge(&name, &text, registry);
                 findings.extend(judged.findings);
                 facts.extend(judged.facts);
-                let named = |of: &&(String, u64)| port.interface.as_ref().is_none_or(|name| of.0 == *name);
-                classes += judged.classes.iter().find(named).map_or(1, |of| of.1);
+                let Some(plan) = judged.plan else { continue };
+                match leaves(&plan, port.interface.as_deref(), registry) {
+                    Ok(names) => classes.push(names),
+                    Err(error) => findings.push(located(&error)),
+                }
             }
             Err(e) => findings.push(Finding {
                 error: true,
@@ -124,16 +119,33 @@ fn scenario(path: &Path, registry: &Registry) -> (Vec<Finding>, Vec<String>) {
             }),
         }
     }
-    if let Some((what, mend)) = scenario.too_large(classes) {
+    let count = classes.iter().map(|names| names.len() as u64).sum();
+    if let Some((what, mend)) = scenario.too_large(count) {
         findings.push(Finding {
             error: true,
             text: format!("error: {what}\n  help: {mend}"),
             json: json!({"severity": "error", "message": what, "help": mend}),
         });
     }
-    match weir_scenario::lab_layout(&scenario) {
+    if classes.len() == scenario.ports.len()
+        && let Err(all) = scenario.fits(&classes)
+    {
+        findings.extend(all.0.iter().map(located));
+    }
+    match weir_lab::layout_here(&scenario) {
         Ok(_) => facts.push("the lab can run it".into()),
         Err(why) => facts.push(format!("the lab cannot run it: {why}")),
     }
     (findings, facts)
+}
+
+/// The classes of the port that the interface of a plan makes.
+fn leaves(
+    plan: &Plan,
+    interface: Option<&str>,
+    registry: &Registry,
+) -> Result<Vec<String>, weir_text::Diagnostic> {
+    let view = plan.interface(interface.unwrap_or(""))?;
+    let checked = view.check(registry, view.link(MTU))?;
+    Ok(checked.leaves.into_iter().map(|leaf| leaf.name).collect())
 }

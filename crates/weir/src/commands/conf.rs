@@ -12,6 +12,7 @@ use weir_core::queue::Link;
 use weir_core::sched::Registry;
 use weir_core::units::{Duration, Rate};
 use weir_io::trace::{self, Trace, TraceError};
+use weir_report::disk::{self, Output};
 use weir_sim::replay::{Content, Record, Recording, ReplayError};
 
 /// Packets that a replay may hold: the queue limits of the configuration count, not this.
@@ -130,14 +131,18 @@ pub fn replay(
         packet_events: true,
     };
     let mut port = Port::new(config, built.port_plan(config.link));
-    let output: Box<dyn Write> = match out {
-        Some(path) => Box::new(
-            std::fs::File::create(path).map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?,
-        ),
-        None if json => Box::new(io::sink()),
-        None => Box::new(io::stdout().lock()),
+    let mut file = match out {
+        Some(path) => {
+            disk::keeps_inputs(path, [conf, trace]).map_err(Failure::usage)?;
+            Some(Output::create(path).map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?)
+        }
+        None => None,
     };
-    let output = io::BufWriter::with_capacity(1 << 16, output);
+    let output: Box<dyn Write + '_> = match &mut file {
+        Some(file) => Box::new(file),
+        None if json => Box::new(io::sink()),
+        None => Box::new(io::BufWriter::with_capacity(1 << 16, io::stdout().lock())),
+    };
     let summary = weir_sim::replay::replay(&mut packets, &mut port, output).map_err(|e| match e {
         ReplayError::Output(e) if e.kind() == io::ErrorKind::BrokenPipe => {
             Failure { code: 0, message: String::new() }
@@ -150,6 +155,9 @@ pub fn replay(
             "weir: {} packets were recorded before the one above them; each was given its time",
             packets.0.set_right()
         );
+    }
+    if let Some(file) = file {
+        file.finish().map_err(|e| Failure::failed(format!("output: {e}")))?;
     }
     if let Some(broken) = port.is_broken() {
         return Err(Failure::failed(format!("{} broke: {}", broken.discipline, broken.what)));

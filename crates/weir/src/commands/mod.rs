@@ -9,6 +9,7 @@ pub mod live;
 pub mod run;
 
 use std::fmt::Display;
+use weir_report::disk;
 
 /// Why a command did not succeed: an exit code, and what to say.
 pub struct Failure {
@@ -35,7 +36,7 @@ impl Failure {
 
 /// The text of a person's file.
 pub fn text_of(path: &std::path::Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path).map_err(|e| match e.kind() {
+    disk::read_text(path, weir_conf::MAX_BYTES).map_err(|e| match e.kind() {
         std::io::ErrorKind::InvalidData => {
             Failure::usage(format!("{}: not text in UTF-8: a configuration is plain text", path.display()))
         }

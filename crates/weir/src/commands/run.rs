@@ -3,8 +3,9 @@
 use super::{Done, Failure, print_table, table};
 use std::cell::Cell;
 use std::io::{IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use weir_core::sched::Registry;
+use weir_report::disk::{self, Output};
 use weir_report::measure::{Unit, show};
 use weir_report::report::ConditionerReport;
 use weir_report::{Report, plot};
@@ -23,6 +24,20 @@ fn sim_failure(error: weir_sim::Error) -> Failure {
     }
 }
 
+/// The files that a run reads.
+fn inputs(path: &Path, scenario: &Scenario) -> Vec<PathBuf> {
+    let configurations = scenario.ports.iter().filter_map(|port| port.conf.as_ref());
+    std::iter::once(path.to_path_buf()).chain(configurations.map(|conf| scenario.folder.join(conf))).collect()
+}
+
+/// No file that a run writes into the folder may be one that it reads.
+fn keeps_inputs(out: &Path, inputs: &[PathBuf]) -> Done {
+    for name in weir_report::FILES {
+        disk::keeps_inputs(&out.join(name), inputs.iter().map(PathBuf::as_path)).map_err(Failure::usage)?;
+    }
+    Ok(())
+}
+
 /// `weir sim`.
 pub fn simulate(
     registry: &Registry,
@@ -33,13 +48,16 @@ pub fn simulate(
     json: bool,
 ) -> Done {
     let scenario = read(path)?;
+    if let Some(out) = out {
+        keeps_inputs(out, &inputs(path, &scenario))?;
+    }
     let mut file = match out {
         Some(out) if packets => {
             std::fs::create_dir_all(out).map_err(|e| Failure::failed(format!("{}: {e}", out.display())))?;
             let path = out.join("packets.csv");
-            let file = std::fs::File::create(&path)
-                .map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
-            Some(std::io::BufWriter::new(file))
+            let file =
+                Output::create(&path).map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
+            Some(file)
         }
         _ => None,
     };
@@ -55,6 +73,9 @@ pub fn simulate(
     )
     .map_err(sim_failure)?;
     bar.clear();
+    if let Some(file) = file {
+        file.finish().map_err(|e| Failure::failed(format!("packets.csv: {e}")))?;
+    }
     finish(&report, out, json)
 }
 
@@ -71,6 +92,9 @@ pub fn simulate_quietly(
 /// `weir lab`.
 pub fn lab(path: &Path, out: Option<&Path>, json: bool) -> Done {
     let scenario = read(path)?;
+    if let Some(out) = out {
+        keeps_inputs(out, &inputs(path, &scenario))?;
+    }
     let bar = Bar::new();
     let report = live(&scenario, Some(&|now, end| bar.show(now, end)))?;
     bar.clear();

@@ -4,7 +4,13 @@ use serde::Deserialize;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use weir_report::Expect;
+use weir_report::disk::read_text;
 use weir_report::report::Check;
+
+/// An experiment's file is at most this long.
+const MAX_BYTES: usize = 1 << 20;
+/// Runs of one scenario, at most: their reports are in memory together.
+const MAX_RUNS: u64 = 1_000;
 
 /// `experiments/ID.toml`.
 #[derive(Clone, Debug, Deserialize)]
@@ -126,8 +132,15 @@ impl Manifest {
     /// # Errors
     /// Where and what is wrong.
     pub fn read(path: &Path) -> Result<Manifest, String> {
-        let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
-        toml::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
+        let text = read_text(path, MAX_BYTES).map_err(|e| format!("{}: {e}", path.display()))?;
+        let manifest: Manifest = toml::from_str(&text)
+            .map_err(|e| format!("{}: {}", path.display(), weir_text::visible(&e.to_string())))?;
+        for (key, runs) in [("seeds", manifest.seeds), ("live_runs", manifest.live_runs)] {
+            if !(1..=MAX_RUNS).contains(&runs) {
+                return Err(format!("{}: `{key}` is {runs}: write 1 to {MAX_RUNS} runs", path.display()));
+            }
+        }
+        Ok(manifest)
     }
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
 mod book;
+mod bounds;
 mod json;
 mod live;
 mod pcap;

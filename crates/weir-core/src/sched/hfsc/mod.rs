@@ -125,9 +125,13 @@ struct Hfsc {
 fn build(node: &registry::Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
     let (mut classes, mut specs, mut ranges) = (Vec::new(), Vec::<Spec>::new(), Vec::new());
     let link = builder.link;
+    let mut has_children = alloc::vec![false; node.classes.len()];
+    for parent in node.classes.iter().filter_map(|c| c.parent) {
+        has_children[parent] = true;
+    }
     for (index, class) in node.classes.iter().enumerate() {
         let curves = Curves::of(&class.name, &class.params, Curves::default(), link.rate)?;
-        let inner = node.classes.iter().any(|c| c.parent == Some(index));
+        let inner = has_children[index];
         if inner && curves.link_share.is_none() {
             return Err(ParamError::new(
                 &class.name,
