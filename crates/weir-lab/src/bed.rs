@@ -10,8 +10,8 @@
 //! one side to the other goes through the box's two interfaces `left` and `right`, where the
 //! engine stands.
 
+use crate::error::Error;
 use crate::node::{Node, NodeError, Order, Program};
-use crate::run::Error;
 use serde_json::Value;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -70,6 +70,16 @@ pub fn possible_here() -> Result<(), Error> {
         return Err(Error::Impossible("the lab needs the command `ip`: apt-get install iproute2".into()));
     }
     Ok(())
+}
+
+/// Where hosts and box run: on one processor each if there are just two, so that generators do
+/// not steal the worker's.
+pub(crate) fn processors() -> (Option<usize>, Option<usize>) {
+    match std::thread::available_parallelism().map_or(1, std::num::NonZero::get) {
+        0 | 1 => (None, None),
+        2 => (Some(0), Some(1)),
+        n => (None, Some(n - 1)),
+    }
 }
 
 impl Bed {

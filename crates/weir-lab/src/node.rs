@@ -1,20 +1,21 @@
-//! One network namespace of the lab: a child process that holds it and works inside it.
+//! One network namespace of the lab, as its parent holds it: a child process that works inside it.
 //!
 //! The parent starts the program again with a hidden subcommand; the child moves itself into a new
-//! network namespace and then does what it is told, a JSON line at a time on standard input, each
-//! answered by one line on standard output. Nothing survives the parent: the kernel kills the child
-//! when the parent dies, and with the last process of a namespace go its interfaces, addresses and
-//! queues. So even `kill -9` leaves nothing behind.
+//! network namespace and then does what it is told (`child`), a JSON line at a time on standard
+//! input, each answered by one line on standard output. Nothing survives the parent: the kernel
+//! kills the child when the parent ends, and with the last process of a namespace go its interfaces,
+//! addresses and queues. So even `kill -9` leaves nothing behind.
 
-use crate::flow::{FlowReport, ReceiverSpec, Running, SenderSpec};
+use crate::flow::{ReceiverSpec, SenderSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use weir_core::sched::Registry;
+
+/// The hidden subcommand of a program whose lab starts that program again as its nodes.
+pub const NODE_COMMAND: &str = "lab-node";
 
 /// What a node can be told to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -62,7 +63,7 @@ pub struct Program {
 impl Program {
     /// This very executable, with the subcommand `lab-node`.
     pub fn this() -> io::Result<Self> {
-        Ok(Program { path: std::env::current_exe()?, arguments: vec![crate::NODE_COMMAND.into()] })
+        Ok(Program { path: std::env::current_exe()?, arguments: vec![NODE_COMMAND.into()] })
     }
 }
 
@@ -160,122 +161,5 @@ impl Drop for Node {
         drop(self.input.take());
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-/// What a node has running.
-pub(crate) struct State {
-    /// What ports are built from.
-    pub(crate) registry: Registry,
-    flows: VecDeque<Running>,
-    /// The data plane, where this node is the box.
-    pub(crate) inside: Option<crate::inside::Running>,
-    /// The same, for a bench.
-    pub(crate) bench: Option<weir_engine::up::Up>,
-}
-
-/// The hidden subcommand: `lab-node --name NAME --parent PID`.
-pub(crate) fn main(registry: &Registry, arguments: &[String]) -> Result<(), String> {
-    let value = |flag: &str| {
-        let at = arguments.iter().position(|a| a == flag)?;
-        arguments.get(at + 1)
-    };
-    let parent = value("--parent").and_then(|p| p.parse().ok());
-    let Some(parent) = parent else {
-        return Err("lab-node is started by `weir lab`; there is nothing to be done with it by hand".into());
-    };
-    let entered = weir_sys::die_with_parent(parent)
-        .and_then(|()| weir_sys::enter_new_network())
-        .and_then(|()| weir_sys::sleep_precisely())
-        .map(|()| weir_sys::come_first())
-        .and_then(|()| quiet());
-    let mut failed = entered.err().map(|e| format!("cannot make a network namespace: {e}"));
-    let mut state = State { registry: registry.clone(), flows: VecDeque::new(), inside: None, bench: None };
-    for line in io::stdin().lock().lines() {
-        let Ok(line) = line else { break };
-        let answer = match (failed.take(), serde_json::from_str::<Order>(&line)) {
-            (Some(error), _) => Err(error),
-            (None, Err(e)) => Err(format!("unreadable order: {e}")),
-            (None, Ok(order)) => obey(order, &mut state),
-        };
-        let Ok(mut text) = serde_json::to_string(&answer) else { break };
-        text.push('\n');
-        let mut out = io::stdout().lock();
-        if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// Settings of every namespace: no IPv6 chatter, no forwarding, nothing remembered of earlier
-/// connections, and buffers that do not become the bottleneck.
-fn quiet() -> io::Result<()> {
-    for (path, value) in [
-        ("ipv6/conf/all/disable_ipv6", "1"),
-        ("ipv6/conf/default/disable_ipv6", "1"),
-        ("ipv4/ip_forward", "0"),
-        ("ipv4/conf/all/rp_filter", "0"),
-        ("ipv4/conf/default/rp_filter", "0"),
-        ("ipv4/tcp_no_metrics_save", "1"),
-        ("ipv4/tcp_rmem", "4096 262144 16777216"),
-        ("ipv4/tcp_wmem", "4096 262144 16777216"),
-    ] {
-        let path = format!("/proc/sys/net/{path}");
-        // A kernel built without IPv6 has no such path, and no chatter either.
-        if std::path::Path::new(&path).exists() {
-            std::fs::write(&path, value).map_err(|e| io::Error::new(e.kind(), format!("{path}: {e}")))?;
-        }
-    }
-    ip("link set dev lo up\n").map_err(io::Error::other)
-}
-
-/// Runs lines of `ip` commands in this process's namespace.
-pub(crate) fn ip(lines: &str) -> Result<(), String> {
-    let missing = |e: io::Error| format!("ip (Debian package iproute2): {e}");
-    let mut child = Command::new("ip")
-        .args(["-batch", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(missing)?;
-    let written = child.stdin.take().map(|mut i| i.write_all(lines.as_bytes()));
-    let done = child.wait_with_output().map_err(missing)?;
-    match written {
-        Some(Ok(())) if done.status.success() => Ok(()),
-        _ => Err(format!("ip: {}; of the lines\n{lines}", String::from_utf8_lossy(&done.stderr).trim())),
-    }
-}
-
-fn obey(order: Order, state: &mut State) -> Result<Value, String> {
-    let plain = |e: io::Error| e.to_string();
-    match order {
-        Order::Hello => Ok(Value::from(std::process::id())),
-        Order::Set(settings) => {
-            for (path, value) in settings {
-                std::fs::write(format!("/proc/sys/net/{path}"), &value)
-                    .map_err(|e| format!("net/{path} = {value}: {e}"))?;
-            }
-            Ok(Value::Null)
-        }
-        Order::Ip(lines) => ip(&lines).map(|()| Value::Null),
-        Order::Offloads { interface, on } => {
-            weir_sys::set_offloads(&interface, on).map_err(plain).map(|()| Value::Null)
-        }
-        Order::Pin(cpu) => weir_sys::pin_to(cpu).map_err(plain).map(|()| Value::Null),
-        Order::Receive(spec) => {
-            state.flows.push_back(spec.start().map_err(plain)?);
-            Ok(Value::Null)
-        }
-        Order::Send(spec) => {
-            state.flows.push_back(spec.start());
-            Ok(Value::Null)
-        }
-        Order::Collect => {
-            let reports: Vec<FlowReport> = state.flows.drain(..).flat_map(Running::join).collect();
-            serde_json::to_value(reports).map_err(|e| e.to_string())
-        }
-        Order::Call { name, with } => crate::call(&name, with, state),
     }
 }

@@ -1,10 +1,11 @@
 //! A scenario, live: builds the testbed, starts the box, lets the traffic run, and reports.
 
-use crate::bed::{Bed, BedHost, BedPlan, SIDES, possible_here};
+use crate::bed::{Bed, BedHost, BedPlan, SIDES, possible_here, processors};
 use crate::capacity;
+use crate::error::Error;
 use crate::flow::FlowReport;
 use crate::inside::{Seen, Start};
-use crate::node::{NodeError, Order, Program};
+use crate::node::{Order, Program};
 use crate::traffic::{Plan, UDP_HEADER, When, ip_headers, plan};
 use std::time::Duration;
 use weir_engine::control::Snapshot;
@@ -14,34 +15,6 @@ use weir_scenario::lab::{LabLayout, lab_layout};
 use weir_scenario::scenario::{CongestionControl, Flow};
 use weir_sys::now;
 use weir_text::Time;
-
-/// Why there is no report.
-#[derive(Debug)]
-pub enum Error {
-    /// Namespaces and raw sockets need root.
-    NotRoot,
-    /// Not possible here: no such kernel feature, or nothing that the lab can run.
-    Impossible(String),
-    /// The configuration or the scenario is wrong.
-    Input(String),
-    /// Something broke on the way.
-    Broke(String),
-}
-
-impl std::fmt::Display for Error {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Error::NotRoot => f.write_str("the lab makes network namespaces: run it as root"),
-            Error::Impossible(what) | Error::Input(what) | Error::Broke(what) => f.write_str(what),
-        }
-    }
-}
-impl std::error::Error for Error {}
-impl From<NodeError> for Error {
-    fn from(e: NodeError) -> Self {
-        Error::Broke(e.to_string())
-    }
-}
 
 /// What a run is asked for besides its scenario.
 #[derive(Default)]
@@ -175,16 +148,6 @@ fn configurations(scenario: &Scenario) -> Result<Vec<(String, String)>, Error> {
             })
         })
         .collect()
-}
-
-/// Where hosts and box run: on one processor each if there are just two, so that generators do
-/// not steal the worker's.
-pub(crate) fn processors() -> (Option<usize>, Option<usize>) {
-    match std::thread::available_parallelism().map_or(1, std::num::NonZero::get) {
-        0 | 1 => (None, None),
-        2 => (Some(0), Some(1)),
-        n => (None, Some(n - 1)),
-    }
 }
 
 fn check_kernel(scenario: &Scenario) -> Result<(), String> {
