@@ -12,7 +12,7 @@ use weir_core::meter::{self, Conditioners};
 use weir_core::packet::Dscp;
 use weir_core::port::{PortPlan, WireConfig};
 use weir_core::queue::{Link, ParamError, Params, Value};
-use weir_core::sched::{Class, LeafInfo, Node, Registry, Tree};
+use weir_core::sched::{ClassConfig, LeafInfo, Node, Registry, Tree};
 use weir_core::units::Rate;
 use weir_text::{Diagnostic, Place, Severity, Trouble};
 
@@ -206,7 +206,7 @@ impl View<'_> {
                 if params.has("rio") {
                     self.defaults(&mut params, "rio");
                 }
-                Class {
+                ClassConfig {
                     name: class.name.clone(),
                     parent: shape.parents[c].and_then(|p| index_of.get(&p).copied()),
                     params,

@@ -15,11 +15,11 @@
 //! use weir_core::packet::{Family, FrameRef, Key};
 //! use weir_core::port::{Event, EventKind, Port, PortConfig, PortPlan, Refill, WireConfig};
 //! use weir_core::queue::{Link, Params, Value};
-//! use weir_core::sched::{Class, Node, Registry};
+//! use weir_core::sched::{ClassConfig, Node, Registry};
 //! use weir_core::units::{Instant, Rate};
 //!
 //! // Configuration: a tree of disciplines by their names in the registry, ...
-//! let class = |name: &str, params| Class { name: name.into(), params, ..Class::default() };
+//! let class = |name: &str, params| ClassConfig { name: name.into(), params, ..ClassConfig::default() };
 //! let priority = |level| Params::new().with("priority", Value::Count(level));
 //! let node = Node {
 //!     discipline: "priq".into(),

@@ -92,7 +92,7 @@ pub struct PortState {
     /// Packets that a swap gave to the default class because theirs was gone.
     pub reassigned_packets: u64,
     /// All classes together.
-    pub total: Books,
+    pub total: PacketCounts,
     /// The classes in the order of the configuration.
     pub classes: Vec<ClassState>,
     /// The conditioners in front of them, each followed by its meters. They have no account.
@@ -107,7 +107,7 @@ pub struct ClassState {
     pub name: String,
     /// Its account, if it is a place where packets wait.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    pub books: Option<Books>,
+    pub counts: Option<PacketCounts>,
     /// What the discipline itself keeps, by name; units as in `weir disciplines`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub values: BTreeMap<String, i64>,
@@ -115,7 +115,7 @@ pub struct ClassState {
 
 /// What came, left and was dropped.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct Books {
+pub struct PacketCounts {
     /// Packets that came.
     pub offered_packets: u64,
     /// Their bytes.
@@ -132,11 +132,11 @@ pub struct Books {
     pub dropped_packets: BTreeMap<String, u64>,
 }
 
-impl From<&Account> for Books {
-    fn from(account: &Account) -> Books {
+impl From<&Account> for PacketCounts {
+    fn from(account: &Account) -> PacketCounts {
         let dropped =
             DropReason::ALL.iter().map(|&r| (r.name().to_string(), account.dropped_packets[r as usize]));
-        Books {
+        PacketCounts {
             offered_packets: account.offered_packets,
             offered_bytes: account.offered_bytes,
             sent_packets: account.sent_packets,
@@ -168,11 +168,11 @@ pub fn port_state(port: &Port) -> PortState {
     port.visit_stats(&mut values);
     let mut classes = values.0;
     for (leaf, info) in (0..).zip(port.leaves()) {
-        let books = port.account(leaf).map(Books::from);
+        let counts = port.account(leaf).map(PacketCounts::from);
         // A leaf of which the discipline says nothing still has its account.
-        match classes.iter_mut().find(|c| c.name == info.name && c.books.is_none()) {
-            Some(class) => class.books = books,
-            None => classes.push(ClassState { name: info.name.clone(), books, values: BTreeMap::new() }),
+        match classes.iter_mut().find(|c| c.name == info.name && c.counts.is_none()) {
+            Some(class) => class.counts = counts,
+            None => classes.push(ClassState { name: info.name.clone(), counts, values: BTreeMap::new() }),
         }
     }
     let mut conditioners = Values::default();
@@ -190,7 +190,7 @@ pub fn port_state(port: &Port) -> PortState {
         refills: port.refills(),
         wake_ups: port.wake_ups(),
         reassigned_packets: port.reassigned(),
-        total: Books::from(&port.total()),
+        total: PacketCounts::from(&port.total()),
         classes,
         conditioners: conditioners.0,
     }

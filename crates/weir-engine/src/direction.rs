@@ -18,21 +18,21 @@ pub trait Observe: Send {
 
 /// What became of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum Whereabouts {
     /// Free, or waiting in an interface to be filled.
     Elsewhere,
     /// Received, or in the port.
     Port,
     /// On its way out: in the delay line or waiting to be sent.
-    Line,
+    DelayLine,
 }
 
 /// This side's own book about a frame.
 #[derive(Clone, Copy)]
-struct Book {
+struct FrameRecord {
     order: u64,
     l3_offset: u16,
-    place: Place,
+    place: Whereabouts,
     delay: Duration,
 }
 
@@ -62,11 +62,11 @@ impl Delay {
 /// Frames that have left the wire and are on their way to the far end: a queue for each delay that
 /// occurs, so that each is in order of time.
 #[derive(Default)]
-struct Line {
+struct DelayLine {
     queues: Vec<(Duration, VecDeque<(Instant, FrameRef)>)>,
 }
 
-impl Line {
+impl DelayLine {
     fn push(&mut self, left: Instant, delay: Duration, frame: FrameRef) {
         let known = self.queues.iter().position(|q| q.0 == delay);
         let index = known.unwrap_or_else(|| {
@@ -93,8 +93,8 @@ impl Line {
 struct Frames {
     index: usize,
     pool: Pool,
-    books: Vec<Book>,
-    line: Line,
+    records: Vec<FrameRecord>,
+    line: DelayLine,
     observer: Option<Box<dyn Observe>>,
     /// Frames whose ECN or DSCP was written on the way out.
     rewritten: u64,
@@ -110,23 +110,23 @@ impl Frames {
         match kind {
             EventKind::Taken => {}
             EventKind::Sent => {
-                let (tos, l3_offset) = (meta.tos_out(), self.books[frame.0 as usize].l3_offset);
+                let (tos, l3_offset) = (meta.tos_out(), self.records[frame.0 as usize].l3_offset);
                 if tos != meta.tos_in && set_tos(self.pool.head_mut(frame), usize::from(l3_offset), tos) {
                     self.rewritten += 1;
                 }
                 self.put_on_the_line(at, frame);
             }
             EventKind::Dropped(_) => {
-                self.books[frame.0 as usize].place = Place::Elsewhere;
+                self.records[frame.0 as usize].place = Whereabouts::Elsewhere;
                 self.pool.free(frame);
             }
         }
     }
     /// A frame whose last bit left at `left` is on its way to the far end.
     fn put_on_the_line(&mut self, left: Instant, frame: FrameRef) {
-        let book = &mut self.books[frame.0 as usize];
-        book.place = Place::Line;
-        self.line.push(left, book.delay, frame);
+        let record = &mut self.records[frame.0 as usize];
+        record.place = Whereabouts::DelayLine;
+        self.line.push(left, record.delay, frame);
     }
 }
 
@@ -150,14 +150,15 @@ const FULL_DEVICE: Duration = Duration::from_micros(50);
 impl Direction {
     /// A direction with its own frames. `delay` is the propagation delay behind the wire.
     pub fn new(index: usize, port: Option<Port>, size: PoolSize, delay: Delay) -> Self {
-        let book = Book { order: 0, l3_offset: 0, place: Place::Elsewhere, delay: Duration::ZERO };
+        let record =
+            FrameRecord { order: 0, l3_offset: 0, place: Whereabouts::Elsewhere, delay: Duration::ZERO };
         Direction {
             port,
             frames: Frames {
                 index,
                 pool: Pool::new(size),
-                books: vec![book; size.frames as usize],
-                line: Line::default(),
+                records: vec![record; size.frames as usize],
+                line: DelayLine::default(),
                 observer: None,
                 rewritten: 0,
             },
@@ -198,8 +199,12 @@ impl Direction {
         for &frame in &fresh {
             // All of the batch is in the books before any of it is handed on: what a panic
             // leaves behind is then found.
-            self.frames.books[frame.0 as usize] =
-                Book { order: self.order, l3_offset: 0, place: Place::Port, delay: self.delay.otherwise };
+            self.frames.records[frame.0 as usize] = FrameRecord {
+                order: self.order,
+                l3_offset: 0,
+                place: Whereabouts::Port,
+                delay: self.delay.otherwise,
+            };
             self.order += 1;
         }
         for &frame in &fresh {
@@ -217,10 +222,10 @@ impl Direction {
         };
         let mut read = dissect(frames.pool.head(frame));
         fragments.fill(&mut read);
-        let book = &mut frames.books[frame.0 as usize];
-        book.l3_offset = read.l3_offset as u16;
+        let record = &mut frames.records[frame.0 as usize];
+        record.l3_offset = read.l3_offset as u16;
         if !delay.parts.is_empty() {
-            book.delay = delay.of(&read.key);
+            record.delay = delay.of(&read.key);
         }
         let len = frames.pool.len_bytes(frame);
         let packet = port.condition(now, len, frame, &read.key);
@@ -250,7 +255,7 @@ impl Direction {
             }
             let done = to.send(&mut self.frames.pool, &self.outbox);
             for frame in self.outbox.drain(..done) {
-                self.frames.books[frame.0 as usize].place = Place::Elsewhere;
+                self.frames.records[frame.0 as usize].place = Whereabouts::Elsewhere;
                 self.frames.pool.free(frame);
             }
             if done == 0 {
@@ -281,10 +286,10 @@ impl Direction {
     pub fn forward_plainly(&mut self, now: Instant) {
         // Its destructor might stumble over the same broken state.
         std::mem::forget(self.port.take());
-        let books = self.frames.books.iter().enumerate();
-        let mut inside: Vec<(u64, FrameRef)> = books
-            .filter(|(_, book)| book.place == Place::Port)
-            .map(|(index, book)| (book.order, FrameRef(index as u32)))
+        let records = self.frames.records.iter().enumerate();
+        let mut inside: Vec<(u64, FrameRef)> = records
+            .filter(|(_, record)| record.place == Whereabouts::Port)
+            .map(|(index, record)| (record.order, FrameRef(index as u32)))
             .collect();
         inside.sort_unstable_by_key(|&(order, _)| order);
         for (_, frame) in inside {

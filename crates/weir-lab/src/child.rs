@@ -9,7 +9,7 @@ use std::io::{self, BufRead, Write};
 use weir_core::sched::Registry;
 
 /// What a node has running.
-struct State {
+struct NodeState {
     /// What ports are built from.
     registry: Registry,
     flows: VecDeque<Running>,
@@ -30,7 +30,8 @@ pub(crate) fn main(registry: &Registry, arguments: &[String]) -> Result<(), Stri
         return Err("lab-node is started by `weir lab`; there is nothing to be done with it by hand".into());
     };
     let mut failed = namespace::enter(parent).err().map(|e| format!("cannot make a network namespace: {e}"));
-    let mut state = State { registry: registry.clone(), flows: VecDeque::new(), inside: None, bench: None };
+    let mut state =
+        NodeState { registry: registry.clone(), flows: VecDeque::new(), inside: None, bench: None };
     for line in io::stdin().lock().lines() {
         let Ok(line) = line else { break };
         let answer = match (failed.take(), serde_json::from_str::<Order>(&line)) {
@@ -48,7 +49,7 @@ pub(crate) fn main(registry: &Registry, arguments: &[String]) -> Result<(), Stri
     Ok(())
 }
 
-fn obey(order: Order, state: &mut State) -> Result<Value, String> {
+fn obey(order: Order, state: &mut NodeState) -> Result<Value, String> {
     let plain = |e: io::Error| e.to_string();
     match order {
         Order::Hello => Ok(Value::from(std::process::id())),
@@ -81,7 +82,7 @@ fn obey(order: Order, state: &mut State) -> Result<Value, String> {
 }
 
 /// What a node does beyond plain traffic, by name.
-fn call(name: &str, with: Value, state: &mut State) -> Result<Value, String> {
+fn call(name: &str, with: Value, state: &mut NodeState) -> Result<Value, String> {
     match name {
         "start" => {
             state.inside = Some(inside::start(with, &state.registry)?);

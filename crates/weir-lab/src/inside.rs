@@ -53,12 +53,12 @@ pub(crate) struct Seen {
 /// A running box.
 pub(crate) struct Running {
     up: Up,
-    books: Arc<Mutex<Books>>,
+    recording: Arc<Mutex<BoxRecording>>,
     egresses: [Known; 2],
 }
 
 /// What the observers share. They run in one thread, so the lock is never contended.
-struct Books {
+struct BoxRecording {
     recorder: Recorder,
     misclassified: Vec<u64>,
     dropped: Vec<u64>,
@@ -66,7 +66,7 @@ struct Books {
     end: Instant,
 }
 
-impl Books {
+impl BoxRecording {
     /// A port dropped a packet with that source port.
     fn count_dropped(&mut self, source_port: u16) {
         if let Some(flow) = sender(source_port, self.dropped.len()) {
@@ -122,7 +122,7 @@ pub(crate) fn start(with: Value, registry: &Registry) -> Result<Running, String>
         let built = egress.port.and_then(|p| ports.get_mut(p).and_then(Option::take));
         sides.push(manage(scenario, &layout, egress, [side, other], built, start.seed + side as u64)?);
     }
-    let books = Arc::new(Mutex::new(Books {
+    let recording = Arc::new(Mutex::new(BoxRecording {
         recorder,
         misclassified: vec![0; scenario.flow_copies().len()],
         dropped: vec![0; scenario.flow_copies().len()],
@@ -133,7 +133,7 @@ pub(crate) fn start(with: Value, registry: &Registry) -> Result<Running, String>
         return Err("a box has two sides".into());
     };
     let observer = |known: &Known| -> Option<Box<dyn Observe>> {
-        Some(Box::new(Ear { known: known.clone(), books: books.clone() }))
+        Some(Box::new(EgressObserver { known: known.clone(), recording: recording.clone() }))
     };
     let setup = Setup {
         pool: PoolSize { frames: CAPACITY * 2, tails: 256 },
@@ -144,7 +144,7 @@ pub(crate) fn start(with: Value, registry: &Registry) -> Result<Running, String>
         right,
     };
     let up = up(setup).map_err(|e| e.to_string())?;
-    Ok(Running { up, books, egresses: [to_right, to_left] })
+    Ok(Running { up, recording, egresses: [to_right, to_left] })
 }
 
 /// The egress of one side: its port, its link below, its delay behind.
@@ -205,9 +205,9 @@ fn manage(
 }
 
 /// Writes down what happens at one egress.
-struct Ear {
+struct EgressObserver {
     known: Known,
-    books: Arc<Mutex<Books>>,
+    recording: Arc<Mutex<BoxRecording>>,
 }
 
 /// Source ports of flows begin here.
@@ -218,22 +218,22 @@ fn sender(source_port: u16, copies: usize) -> Option<usize> {
     source_port.checked_sub(FIRST_PORT).map(usize::from).filter(|&index| index < copies)
 }
 
-impl Ear {
-    /// Runs `write` with the books and the time since the start, if the run is on.
-    fn note(&self, at: Instant, write: impl FnOnce(&mut Books, u64)) {
-        let Ok(mut books) = self.books.lock() else { return };
-        if at >= books.t0 && at < books.end {
-            let since = at.since(books.t0).as_nanos();
-            write(&mut books, since);
+impl EgressObserver {
+    /// Runs `write` with the recording and the time since the start, if the run is on.
+    fn note(&self, at: Instant, write: impl FnOnce(&mut BoxRecording, u64)) {
+        let Ok(mut recording) = self.recording.lock() else { return };
+        if at >= recording.t0 && at < recording.end {
+            let since = at.since(recording.t0).as_nanos();
+            write(&mut recording, since);
         }
     }
 }
 
-impl Observe for Ear {
+impl Observe for EgressObserver {
     fn arrived(&mut self, _index: usize, now: Instant, key: &Key, leaf: u32, len: u32) {
         let Some(port) = self.known.port else { return };
-        self.note(now, |books, at| {
-            books.recorder.offered(port, leaf as usize, u64::from(len), at);
+        self.note(now, |recording, at| {
+            recording.recorder.offered(port, leaf as usize, u64::from(len), at);
             if key.family == Family::Other {
                 return;
             }
@@ -242,7 +242,7 @@ impl Observe for Ear {
             if let Some(flow) = sender(key.src_port, asserted.len())
                 && asserted[flow].is_some_and(|l| l != leaf)
             {
-                books.misclassified[flow] += 1;
+                recording.misclassified[flow] += 1;
             }
         });
     }
@@ -251,22 +251,22 @@ impl Observe for Ear {
         let (known, direction) = (self.known.port, self.known.direction);
         let Event { at, meta, kind } = *event;
         let (class, len) = (meta.leaf as usize, u64::from(meta.len));
-        self.note(at, |books, since| match (kind, known) {
+        self.note(at, |recording, since| match (kind, known) {
             (EventKind::Taken, Some(port)) => {
                 if meta.is_marked() {
-                    books.recorder.marked(port, class, since);
+                    recording.recorder.marked(port, class, since);
                 }
-                books.recorder.sent(port, class, len, at.since(meta.arrival).as_nanos(), since);
+                recording.recorder.sent(port, class, len, at.since(meta.arrival).as_nanos(), since);
             }
             (EventKind::Taken, None) => {}
-            (EventKind::Sent, _) => books.recorder.carried(direction, len, since),
+            (EventKind::Sent, _) => recording.recorder.carried(direction, len, since),
             (EventKind::Dropped(reason), Some(port)) => {
-                books.count_dropped(meta.src_port);
-                books.recorder.dropped(port, class, len, reason.name(), since);
+                recording.count_dropped(meta.src_port);
+                recording.recorder.dropped(port, class, len, reason.name(), since);
             }
             (EventKind::Dropped(_), None) => {
-                books.count_dropped(meta.src_port);
-                books.recorder.link(direction).dropped.add(len);
+                recording.count_dropped(meta.src_port);
+                recording.recorder.link(direction).dropped.add(len);
             }
         });
     }
@@ -276,24 +276,24 @@ impl Running {
     /// Ends the run.
     pub(crate) fn stop(self) -> Result<Value, String> {
         let snapshot = self.up.stop().map_err(|e| e.to_string())?;
-        let books = Arc::into_inner(self.books).ok_or("the worker still holds the books")?;
-        let mut books = books.into_inner().map_err(|_| "the worker panicked over its books")?;
+        let recording = Arc::into_inner(self.recording).ok_or("the worker still holds the recording")?;
+        let mut recording = recording.into_inner().map_err(|_| "the worker panicked over its recording")?;
         for (egress, known) in snapshot.egresses.iter().zip(&self.egresses) {
             let Some(state) = &egress.port else { continue };
-            books.recorder.link(known.direction).refills = state.refills;
+            recording.recorder.link(known.direction).refills = state.refills;
             let Some(port) = known.port else { continue };
             let report = |e: &ClassState| {
                 ConditionerReport::of(&e.name, e.values.iter().map(|(n, v)| (n.as_str(), *v)))
             };
-            books.recorder.conditioners(port, state.conditioners.iter().map(report).collect());
+            recording.recorder.conditioners(port, state.conditioners.iter().map(report).collect());
             for state in &state.classes {
                 let Some(class) = known.leaves.iter().position(|l| *l == state.name) else { continue };
                 for (name, value) in &state.values {
-                    books.recorder.statistic(port, class, name, *value as f64);
+                    recording.recorder.statistic(port, class, name, *value as f64);
                 }
             }
         }
-        let Books { recorder, misclassified, dropped, .. } = books;
+        let BoxRecording { recorder, misclassified, dropped, .. } = recording;
         let seen = Seen { report: recorder.finish(), snapshot, misclassified, dropped };
         serde_json::to_value(seen).map_err(|e| e.to_string())
     }

@@ -6,7 +6,7 @@ use weir_core::classify::{Classifier, Field, Filter};
 use weir_core::packet::{Family, List, PacketId};
 use weir_core::port::PortPlan;
 use weir_core::queue::{Cx, DropReason, Leaf, Link, Params, Value};
-use weir_core::sched::{Class, LeafInfo, Node, Registry, Tree};
+use weir_core::sched::{ClassConfig, LeafInfo, Node, Registry, Tree};
 use weir_core::units::Instant;
 use weir_report::Report;
 use weir_scenario::Scenario;
@@ -225,10 +225,10 @@ fn premium(ring: u32, refill: &str, queue: u64) -> Report {
     text +=
         "[[flow]]\nname = \"pr\"\nfrom = \"a\"\nto = \"b\"\nport = 5002\nwindow = 65536\nclass = \"pr\"\n";
     text += "[[flow]]\nname = \"be\"\nfrom = \"a\"\nto = \"b\"\ncount = 5\nclass = \"be\"\n";
-    let class = |name: &str, priority| Class {
+    let class = |name: &str, priority| ClassConfig {
         name: name.into(),
         params: Params::new().with("priority", Value::Count(priority)).with("qlimit", Value::Count(queue)),
-        ..Class::default()
+        ..ClassConfig::default()
     };
     let mut classes = vec![class("pr", 1), class("be", 0)];
     classes[1].params.set("default", Value::Flag);
@@ -286,7 +286,7 @@ fn a_wrong_class_is_told() {
         "[[flow]]\nfrom = \"s1\"\nto = \"d1\"\nkind = \"udp\"\nrate = \"100k\"\nsize = 100\nclass = \"pr\"\n";
     let class = |name: &str, priority| {
         let params = Params::new().with("priority", Value::Count(priority));
-        Class { name: name.into(), params, ..Class::default() }
+        ClassConfig { name: name.into(), params, ..ClassConfig::default() }
     };
     let mut classes = vec![class("pr", 1), class("be", 0)];
     classes[1].params.set("default", Value::Flag);

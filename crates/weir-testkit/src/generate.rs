@@ -7,7 +7,7 @@
 
 use weir_core::Random;
 use weir_core::queue::{Curve, Kind, Link, ParamError, ParamSpec, Params, Scope, TimeUnit, Value};
-use weir_core::sched::{Class, Classes, Entry, Node, Registry, Tree};
+use weir_core::sched::{ClassConfig, Classes, Entry, Node, Registry, Tree};
 use weir_core::units::{Duration, Fixed, Fraction, Rate};
 
 /// What the queues of the classes are.
@@ -92,7 +92,11 @@ impl<'a> Generator<'a> {
                         params.set(spec.name, self.value(spec, self.link.rate));
                     }
                 }
-                node.classes.push(Class { name: format!("c{index}"), params, ..Class::default() });
+                node.classes.push(ClassConfig {
+                    name: format!("c{index}"),
+                    params,
+                    ..ClassConfig::default()
+                });
             }
             match self.registry.build(&node, self.link) {
                 Ok(_) => return Ok(node),
@@ -240,7 +244,7 @@ impl<'a> Generator<'a> {
             }
             let inner = !parents.contains(&Some(index));
             let queue = if inner { self.queue(below, attempt) } else { None };
-            node.classes.push(Class { name, parent, params, queue });
+            node.classes.push(ClassConfig { name, parent, params, queue });
         }
         self.make_one_default(&entry, &mut node, &parents);
         node

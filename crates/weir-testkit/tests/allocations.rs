@@ -3,7 +3,7 @@
 //! Alone in its binary, whose allocator counts.
 
 use weir_core::Random;
-use weir_core::packet::{FrameRef, List, Meta, PacketId, State};
+use weir_core::packet::{FrameRef, List, Meta, PacketId, PacketState};
 use weir_core::queue::{Cx, Discipline, Link, Next};
 use weir_core::sched::Registry;
 use weir_core::units::{Duration, Instant, Rate};
@@ -41,7 +41,7 @@ impl Bed {
         let Some(id) = self.spare.pop_front(&mut self.cx.packets) else { return };
         let flow = self.random.below(24) as u32;
         let row = self.cx.packets.get_mut(&id);
-        (row.arrival, row.enqueued, row.state) = (self.cx.now, self.cx.now, State::Queued);
+        (row.arrival, row.enqueued, row.state) = (self.cx.now, self.cx.now, PacketState::Queued);
         row.len = 20 + self.random.below(1_495) as u32;
         row.leaf = self.random.below(self.leaves) as u32;
         row.flow = flow.wrapping_mul(0x9e37_79b9);

@@ -13,7 +13,7 @@ use weir_core::classify::Classifier;
 use weir_core::packet::{FrameRef, Meta};
 use weir_core::port::{Event, EventKind, Port, PortConfig, PortPlan, Refill, WireConfig};
 use weir_core::queue::{Link, Params, Value};
-use weir_core::sched::{Class, Node, Registry};
+use weir_core::sched::{ClassConfig, Node, Registry};
 use weir_core::units::{Fraction, Instant, Rate};
 use weir_testkit::model::{Forgives, Ns2Sent, ns2_two_agencies};
 
@@ -76,7 +76,7 @@ fn replay(name: &str, node: &Node) -> Vec<Departure> {
 
 /// A class as ns-2 had it: `level` is its priority there, lower first, and 8 for an inner class;
 /// bursts are 8 packets a level.
-fn class(name: &str, parent: Option<usize>, share: u64, level: u64) -> Class {
+fn class(name: &str, parent: Option<usize>, share: u64, level: u64) -> ClassConfig {
     let mut params = Params::new()
         .with("pbandwidth", Value::Fraction(Fraction::ratio(share, 100)))
         .with("priority", Value::Count(8 - level))
@@ -87,10 +87,10 @@ fn class(name: &str, parent: Option<usize>, share: u64, level: u64) -> Class {
     if parent.is_some() {
         params.set("borrow", Value::Flag);
     }
-    Class { name: name.into(), parent, params, queue: None }
+    ClassConfig { name: name.into(), parent, params, queue: None }
 }
 
-fn node(rule: &'static str, classes: Vec<Class>) -> Node {
+fn node(rule: &'static str, classes: Vec<ClassConfig>) -> Node {
     let params = Params::new()
         .with("link-sharing", Value::Word(rule))
         .with("gain", Value::Count(16))

@@ -3,7 +3,7 @@
 use weir_core::Random;
 use weir_core::packet::{FrameRef, Meta};
 use weir_core::queue::{Cx, Link, Params, Value};
-use weir_core::sched::{Class, Node, Registry, Tree};
+use weir_core::sched::{ClassConfig, Node, Registry, Tree};
 use weir_core::units::{Duration, Fixed, Fraction, Instant, Rate};
 use weir_testkit::model::{JobsClass, Ratio, jobs_harm, jobs_rates};
 use weir_testkit::values_of;
@@ -27,10 +27,10 @@ struct Bed {
 impl Bed {
     fn new(limit: u64, params: Vec<Params>) -> Self {
         let link = Link::new(Rate::from_bps(LINK_BPS), 0, 1_514);
-        let class = |(n, params): (usize, Params)| Class {
+        let class = |(n, params): (usize, Params)| ClassConfig {
             name: format!("c{n}"),
             params: params.with("priority", Value::Count(n as u64)),
-            ..Class::default()
+            ..ClassConfig::default()
         };
         let node = Node {
             discipline: "jobs".into(),

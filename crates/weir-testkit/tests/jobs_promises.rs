@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use weir_core::Random;
 use weir_core::packet::{FrameRef, Meta};
 use weir_core::queue::{Cx, Discipline, Link, Next, Params, Value};
-use weir_core::sched::{Class, Node, Registry};
+use weir_core::sched::{ClassConfig, Node, Registry};
 use weir_core::units::{Duration, Fraction, Instant, Rate};
 use weir_testkit::model::{PromisedClass, Ratio, least_shares, may_lose};
 use weir_testkit::values_of;
@@ -38,7 +38,7 @@ fn jobs() -> Node {
         if index == 3 {
             params.set("default", Value::Flag);
         }
-        Class { name: format!("c{index}"), parent: None, params, queue: None }
+        ClassConfig { name: format!("c{index}"), parent: None, params, queue: None }
     };
     Node {
         discipline: "jobs".into(),

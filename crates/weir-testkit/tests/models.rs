@@ -5,7 +5,7 @@ use weir_core::classify::Classifier;
 use weir_core::packet::{FrameRef, Meta};
 use weir_core::port::{Event, EventKind, Port, PortConfig, PortPlan, Refill, WireConfig};
 use weir_core::queue::{Curve, Cx, Link, Next, Params, Value};
-use weir_core::sched::{Class, Node, Registry};
+use weir_core::sched::{ClassConfig, Node, Registry};
 use weir_core::units::{Duration, Fraction, Instant, Rate};
 use weir_testkit::model::{
     DeficitRoundRobin, Gps, Job, PiecewiseCurve, RedAverage, Served, ShareClass, TokenBucket, deadlines,
@@ -303,7 +303,7 @@ fn cbq(classes: &[ShareClass], rule: &'static str) -> Node {
         if index + 1 == classes.len() {
             params.set("default", Value::Flag);
         }
-        Class { name: format!("c{index}"), parent: c.parent, params, queue: None }
+        ClassConfig { name: format!("c{index}"), parent: c.parent, params, queue: None }
     };
     Node {
         discipline: "cbq".into(),
@@ -411,7 +411,7 @@ fn lateness_ns(curves: &[PiecewiseCurve], owed: &[PiecewiseCurve], seed: u64, bp
         if index == 0 {
             params.set("default", Value::Flag);
         }
-        Class { name: format!("c{index}"), parent: None, params, queue: None }
+        ClassConfig { name: format!("c{index}"), parent: None, params, queue: None }
     };
     let node = Node {
         discipline: "hfsc".into(),

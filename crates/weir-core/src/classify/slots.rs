@@ -30,7 +30,7 @@ const EMPTY: Slot = Slot { head: NONE, hash: 0 };
 
 /// A place in the table: of a chain, or free.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct SlotRef {
     at: usize,
     /// The first entry of the chain.
     pub head: u32,
@@ -91,7 +91,7 @@ impl Slots {
     /// The chain of this hash, or the free place where it would go (its head is `NONE`). At most
     /// half of the places are taken, so there is one.
     #[inline(always)]
-    pub fn find(&self, hash: u32) -> Place {
+    pub fn find(&self, hash: u32) -> SlotRef {
         let mut group = hash as usize & self.last;
         loop {
             let tags = self.tags[group];
@@ -99,13 +99,13 @@ impl Slots {
             while hits != 0 {
                 let at = group * GROUP + hits.trailing_zeros() as usize / 8;
                 if self.slots[at].hash == hash && self.slots[at].head != NONE {
-                    return Place { at, head: self.slots[at].head };
+                    return SlotRef { at, head: self.slots[at].head };
                 }
                 hits &= hits - 1;
             }
             let free = equal_bytes(tags, 0);
             if free != 0 {
-                return Place { at: group * GROUP + free.trailing_zeros() as usize / 8, head: NONE };
+                return SlotRef { at: group * GROUP + free.trailing_zeros() as usize / 8, head: NONE };
             }
             group = (group + 1) & self.last;
         }
@@ -131,13 +131,13 @@ impl Slots {
     }
 
     /// An entry joined the chain at `place`, which begins with `head` now.
-    pub fn joined(&mut self, place: Place, hash: u32, head: u32) {
+    pub fn joined(&mut self, place: SlotRef, hash: u32, head: u32) {
         self.used += usize::from(place.head == NONE);
         self.put(place.at, Slot { head, hash }, self.lens[place.at] + 1);
     }
 
     /// An entry left the chain at `place`, which begins with `head` now, or is no more.
-    pub fn left(&mut self, place: Place, head: u32) {
+    pub fn left(&mut self, place: SlotRef, head: u32) {
         if head == NONE {
             self.close_gap(place.at);
         } else {

@@ -12,4 +12,4 @@ pub use dscp::{Dscp, set_tos};
 pub use ecn::Ecn;
 pub use key::{Family, Key};
 pub use list::List;
-pub use table::{Colour, FrameRef, Meta, NIL, PacketId, PacketTable, State};
+pub use table::{Colour, FrameRef, Meta, NIL, PacketId, PacketState, PacketTable};

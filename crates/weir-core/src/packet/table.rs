@@ -50,7 +50,7 @@ pub enum Colour {
 /// Where a packet is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 #[repr(u8)]
-pub enum State {
+pub enum PacketState {
     /// The row is free.
     #[default]
     Free,
@@ -106,7 +106,7 @@ pub struct Meta {
     /// Verdict of the meters.
     pub colour: Colour,
     /// Where the packet is.
-    pub state: State,
+    pub state: PacketState,
     /// Why it was dropped, as `DropReason as u8`, if `state` is `Dropped`.
     pub(crate) reason: u8,
 }
@@ -135,7 +135,7 @@ impl Meta {
             ecn: 0,
             tos_in: 0,
             colour: Colour::Green,
-            state: State::Held,
+            state: PacketState::Held,
             reason: 0,
         }
     }
@@ -189,7 +189,7 @@ impl PacketTable {
     /// Gives the row back.
     pub fn remove(&mut self, id: PacketId) {
         let row = &mut self.rows[id.0 as usize];
-        row.state = State::Free;
+        row.state = PacketState::Free;
         row.next = self.free;
         self.free = id.0;
         self.live -= 1;
@@ -222,8 +222,8 @@ impl PacketTable {
     pub(crate) fn reclaim_queued(&mut self) -> Vec<PacketId> {
         let mut found: Vec<PacketId> = Vec::with_capacity(self.live as usize);
         for (index, row) in self.rows.iter_mut().enumerate() {
-            if row.state == State::Queued {
-                row.state = State::Held;
+            if row.state == PacketState::Queued {
+                row.state = PacketState::Held;
                 (row.next, row.prev) = (NIL, NIL);
                 found.push(PacketId(index as u32));
             }
@@ -281,9 +281,12 @@ mod tests {
     #[test]
     fn reclaims_in_order_across_the_wrap() {
         let mut table = PacketTable::new(4);
-        for (order, state) in
-            [(1, State::Queued), (u32::MAX, State::Queued), (0, State::Ring), (u32::MAX - 1, State::Queued)]
-        {
+        for (order, state) in [
+            (1, PacketState::Queued),
+            (u32::MAX, PacketState::Queued),
+            (0, PacketState::Ring),
+            (u32::MAX - 1, PacketState::Queued),
+        ] {
             let id = table.insert(Meta::new(order, Instant::ZERO, FrameRef(0))).unwrap();
             (table.get_mut(&id).order, table.get_mut(&id).state) = (order, state);
         }

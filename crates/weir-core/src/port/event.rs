@@ -1,6 +1,6 @@
 //! What passes between a port and its host: packets in, events out.
 
-use crate::packet::{Meta, State};
+use crate::packet::{Meta, PacketState};
 use crate::queue::DropReason;
 use crate::units::Instant;
 
@@ -51,7 +51,7 @@ impl Conditioned {
     }
     /// True if a conditioner drops it: `Port::offer` then counts it and hands it back.
     pub fn is_policed(&self) -> bool {
-        self.0.state == State::Dropped
+        self.0.state == PacketState::Dropped
     }
 }
 
@@ -59,7 +59,7 @@ impl From<Meta> for Conditioned {
     /// A packet of which the host says itself what it is and where it belongs.
     #[inline]
     fn from(mut meta: Meta) -> Self {
-        meta.state = State::Held;
+        meta.state = PacketState::Held;
         Conditioned(meta)
     }
 }

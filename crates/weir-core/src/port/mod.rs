@@ -25,7 +25,7 @@ pub use wire::{Refill, WireConfig};
 
 use crate::classify::Classifier;
 use crate::meter::{Conditioners, Judgement};
-use crate::packet::{FrameRef, Key, Meta, PacketId, State};
+use crate::packet::{FrameRef, Key, Meta, PacketId, PacketState};
 use crate::queue::{
     Backlog, Broken, Cause, Child, Cx, DropReason, Head, Leaf, Link, Next, ParamError, Params, Verdict, Visit,
 };
@@ -193,7 +193,7 @@ impl Port {
             let Judgement { passes, dscp, colour } = conditioners.judge(now, len, key, &mut self.cx.random);
             (meta.dscp, meta.colour) = (dscp, colour);
             if !passes {
-                meta.state = State::Dropped;
+                meta.state = PacketState::Dropped;
             }
         }
         let marked = key.with_tos((meta.dscp << 2) | (key.tos & 3));
@@ -232,11 +232,11 @@ impl Port {
         self.run(now, false, host);
         let now = self.cx.now;
         let meta = &mut packet.0;
-        let policed = meta.state == State::Dropped;
+        let policed = meta.state == PacketState::Dropped;
         if meta.leaf as usize >= self.leaves.len() {
             meta.leaf = self.default_leaf;
         }
-        (meta.arrival, meta.enqueued, meta.state) = (now, now, State::Queued);
+        (meta.arrival, meta.enqueued, meta.state) = (now, now, PacketState::Queued);
         meta.order = self.order;
         self.order = self.order.wrapping_add(1);
         self.ledger.offered(meta.leaf, meta.len);
@@ -341,7 +341,7 @@ impl Port {
         self.cx.mend();
         self.cx.adopting = true;
         for id in queued {
-            self.cx.packets.get_mut(&id).state = State::Queued;
+            self.cx.packets.get_mut(&id).state = PacketState::Queued;
             self.tree.enqueue(&mut self.cx, id);
         }
         self.cx.adopting = false;
@@ -532,7 +532,7 @@ impl Port {
                 _ if self.cx.is_broken().is_some() => return self.settle(host),
                 Next::Packet(id) => {
                     let row = self.cx.packets.get_mut(&id);
-                    row.state = State::Ring;
+                    row.state = PacketState::Ring;
                     host(Event { at: now, meta: row, kind: EventKind::Taken });
                     match &mut self.wire {
                         Wire::Device(device) => device.load(&mut self.cx.packets, &self.cx.link, now, id),

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::queue::{Discipline, Kind, ParamSpec};
-use crate::sched::{Class, Node, Registry};
+use crate::sched::{ClassConfig, Node, Registry};
 use crate::units::Rate;
 use alloc::string::ToString;
 use std::vec;
@@ -319,10 +319,10 @@ fn the_regulator_shapes() {
 }
 
 fn two_classes(names: [&str; 2]) -> Tree {
-    let class = |name: &str, priority| Class {
+    let class = |name: &str, priority| ClassConfig {
         name: name.to_string(),
         params: Params::new().with("priority", crate::queue::Value::Count(priority)),
-        ..Class::default()
+        ..ClassConfig::default()
     };
     let node = Node {
         discipline: "two".to_string(),

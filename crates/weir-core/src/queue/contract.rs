@@ -5,7 +5,7 @@
 
 use super::{DropReason, ParamError, Params, Visit};
 use crate::Random;
-use crate::packet::{List, PacketId, PacketTable, State};
+use crate::packet::{List, PacketId, PacketState, PacketTable};
 use crate::units::{Fine, Instant, PerByte, Rate};
 
 /// What became of the packet offered. Others may have been dropped in the same call.
@@ -167,7 +167,7 @@ impl Cx {
     /// Ends a packet's life. The port counts it and hands the frame back to the host.
     pub fn drop(&mut self, id: PacketId, reason: DropReason) {
         let row = self.packets.get_mut(&id);
-        row.state = State::Dropped;
+        row.state = PacketState::Dropped;
         row.reason = reason as u8;
         self.dropped.push_back(&mut self.packets, id);
     }

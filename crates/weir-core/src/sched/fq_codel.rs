@@ -62,7 +62,7 @@ pub(super) const ENTRY: Entry = Entry {
 
 /// In which list of busy queues a queue stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum BusyList {
     Idle,
     New,
     Old,
@@ -73,7 +73,7 @@ struct Flow {
     law: Law,
     deficit: i32,
     next: u32,
-    place: Place,
+    place: BusyList,
 }
 
 /// A first-in, first-out list of queues, linked through `Flow::next`.
@@ -128,7 +128,7 @@ fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, 
     }
     let mut constants = Constants::new(builder.link.mtu);
     constants.ecn = true;
-    let flow = |_| Flow { list: List::new(), law: Law::default(), deficit: 0, next: NIL, place: Place::Idle };
+    let flow = |_| Flow { list: List::new(), law: Law::default(), deficit: 0, next: NIL, place: BusyList::Idle };
     let mut discipline = FqCodel {
         flows: (0..count).map(flow).collect(),
         new: Chain::EMPTY,
@@ -232,8 +232,8 @@ impl Discipline for FqCodel {
         if self.longest.is_awake() {
             self.longest.grown(index as u32, flow.list.bytes());
         }
-        if flow.place == Place::Idle {
-            (flow.place, flow.deficit) = (Place::New, self.quantum);
+        if flow.place == BusyList::Idle {
+            (flow.place, flow.deficit) = (BusyList::New, self.quantum);
             self.new_flows += 1;
             self.new.push(&mut self.flows, index as u32);
         }
@@ -263,7 +263,7 @@ impl Discipline for FqCodel {
             if flow.deficit <= 0 {
                 flow.deficit += self.quantum;
             }
-            flow.place = if stays { Place::Old } else { Place::Idle };
+            flow.place = if stays { BusyList::Old } else { BusyList::Idle };
             if stays {
                 self.old.push(&mut self.flows, index);
             }
@@ -281,7 +281,7 @@ impl Discipline for FqCodel {
             while let Some(id) = flow.list.pop_front(&mut cx.packets) {
                 cx.drop(id, reason);
             }
-            (flow.place, flow.law) = (Place::Idle, Law::default());
+            (flow.place, flow.law) = (BusyList::Idle, Law::default());
         }
         (self.new, self.old) = (Chain::EMPTY, Chain::EMPTY);
         (self.packets, self.bytes) = (0, 0);
@@ -306,7 +306,7 @@ impl Discipline for FqCodel {
         visit.value("backlog_bytes", "bytes", self.bytes as i64);
         visit.value("limit", "packets", i64::from(self.limit));
         visit.value("queues", "", self.flows.len() as i64);
-        visit.value("queues_busy", "", self.flows.iter().filter(|f| f.place != Place::Idle).count() as i64);
+        visit.value("queues_busy", "", self.flows.iter().filter(|f| f.place != BusyList::Idle).count() as i64);
         visit.value("new_flows", "", self.new_flows as i64);
         visit.value("dropped_by_codel", "packets", self.dropped as i64);
         visit.value("pushed_out", "packets", self.pushed_out as i64);
@@ -320,7 +320,7 @@ impl Discipline for FqCodel {
         let broken = |what| Err(Broken { discipline: "fqcodel", what });
         let mut sum = Backlog::default();
         for flow in &self.flows {
-            if !flow.list.is_sound(&cx.packets) || (!flow.list.is_empty() && flow.place == Place::Idle) {
+            if !flow.list.is_sound(&cx.packets) || (!flow.list.is_empty() && flow.place == BusyList::Idle) {
                 return broken("a queue is unsound, or has packets and is not busy");
             }
             sum = sum + Backlog { packets: u64::from(flow.list.packets()), bytes: flow.list.bytes() };
@@ -328,7 +328,7 @@ impl Discipline for FqCodel {
         if sum != self.backlog() {
             return broken("totals and queues disagree");
         }
-        for (chain, place) in [(&self.new, Place::New), (&self.old, Place::Old)] {
+        for (chain, place) in [(&self.new, BusyList::New), (&self.old, BusyList::Old)] {
             let (mut at, mut last) = (chain.head, NIL);
             let mut left = self.flows.iter().filter(|flow| flow.place == place).count();
             while at != NIL {

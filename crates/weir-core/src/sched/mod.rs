@@ -35,7 +35,9 @@ use crate::aqm::AqmEntry;
 pub use crate::queue::Alias;
 pub use cbq::Cbq;
 pub use fifo::Fifo;
-pub use registry::{Build, Builder, Class, Classes, Entry, LeafInfo, MAX_FLOW_QUEUES, Node, Registry, Tree};
+pub use registry::{
+    Build, Builder, ClassConfig, Classes, Entry, LeafInfo, MAX_FLOW_QUEUES, Node, Registry, Tree,
+};
 
 /// The example files of the book go into this folder as they are.
 #[cfg(test)]

@@ -90,7 +90,7 @@ impl Share {
     }
 }
 
-struct Class {
+struct QfqClass {
     /// Virtual start of the first packet; when idle, the finish of the last.
     start: u64,
     share: Share,
@@ -141,7 +141,7 @@ impl Group {
         self.front = self.front.wrapping_sub(by) % SLOTS;
     }
     /// Puts a flow into the slot of its start, which is moved back if that is past the last slot.
-    fn insert(&mut self, classes: &mut [Class], index: u32) {
+    fn insert(&mut self, classes: &mut [QfqClass], index: u32) {
         let class = &mut classes[index as usize];
         let mut slot = self.round(class.start).wrapping_sub(self.start) >> self.shift;
         let last = u64::from(SLOTS) - 2;
@@ -169,7 +169,7 @@ impl Group {
         Some(self.slots[self.front as usize].0)
     }
     /// Takes the first flow out.
-    fn remove_front(&mut self, classes: &[Class]) {
+    fn remove_front(&mut self, classes: &[QfqClass]) {
         let (head, tail) = &mut self.slots[self.front as usize];
         *head = classes[*head as usize].next;
         if *head == NIL {
@@ -181,7 +181,7 @@ impl Group {
 
 struct Qfq {
     flows: Flows,
-    classes: Vec<Class>,
+    classes: Vec<QfqClass>,
     groups: Vec<Group>,
     sets: [u32; 4],
     /// Virtual time, and how fast it runs: 2^30 / weights of the busy queues.
@@ -199,7 +199,7 @@ fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, 
     let params = builder.flow_queues(&node.params, "nqueues", 1024)?;
     let flows = Flows::new(&params, (1024, 262_144, "full"), 1)?;
     let share = Share::new(1, max_packet);
-    let class = |_| Class { start: 0, share, wanted: share, next: NIL, busy: false };
+    let class = |_| QfqClass { start: 0, share, wanted: share, next: NIL, busy: false };
     Ok(Box::new(Qfq {
         classes: (0..flows.len()).map(class).collect(),
         flows,

@@ -243,12 +243,12 @@ pub struct Node {
     /// Its parameters (`Scope::Discipline`).
     pub params: Params,
     /// Its classes, in the order of the file; parents before children.
-    pub classes: Vec<Class>,
+    pub classes: Vec<ClassConfig>,
 }
 
 /// A class in a configuration.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Class {
+pub struct ClassConfig {
     /// Its name, unique in the interface.
     pub name: String,
     /// Index of its parent in the same node's `classes`; `None` at the top.

@@ -17,7 +17,7 @@
 //! bench.check();
 //! ```
 
-use super::{Class, Node, Registry, Tree};
+use super::{ClassConfig, Node, Registry, Tree};
 use crate::packet::{FrameRef, Meta};
 use crate::queue::{Cx, Discipline, DropReason, Link, Next, Params, Value, Verdict, Visit};
 use crate::units::{Instant, Rate};
@@ -60,9 +60,9 @@ pub fn node(discipline: &str, params: &[(&'static str, Value)]) -> Node {
 }
 
 /// A class without a parent.
-pub fn class(name: &str, params: &[(&'static str, Value)]) -> Class {
+pub fn class(name: &str, params: &[(&'static str, Value)]) -> ClassConfig {
     let params = params.iter().fold(Params::new(), |p, (name, value)| p.with(name, value.clone()));
-    Class { name: name.into(), parent: None, params, queue: None }
+    ClassConfig { name: name.into(), parent: None, params, queue: None }
 }
 
 impl Bench {

@@ -38,7 +38,7 @@ impl Kind {
 
 /// The layer-2 header that packets of an interface begin with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Link {
+enum LinkLayer {
     Ethernet,
     /// None: the packet begins with IP.
     Raw,
@@ -48,7 +48,7 @@ enum Link {
 
 #[derive(Clone, Copy)]
 struct Interface {
-    link: Link,
+    link: LinkLayer,
     /// Units of its time stamps a second.
     units_per_second: u64,
 }
@@ -106,11 +106,11 @@ impl Capture {
         TraceError::Malformed { at: format!("byte {}", self.offset), what: what.into() }
     }
 
-    fn link(&self, number: u32) -> Result<Link, TraceError> {
+    fn link(&self, number: u32) -> Result<LinkLayer, TraceError> {
         match number {
-            1 => Ok(Link::Ethernet),
-            12 | 101 | 228 | 229 => Ok(Link::Raw),
-            113 => Ok(Link::Cooked),
+            1 => Ok(LinkLayer::Ethernet),
+            12 | 101 | 228 | 229 => Ok(LinkLayer::Raw),
+            113 => Ok(LinkLayer::Cooked),
             n => Err(self.wrong(format!(
                 "packets of link type {n}: only Ethernet (1), raw IP (101) and Linux cooked (113) are read; \
                  capture on one Ethernet interface, as in `tcpdump -i eth0 -w FILE`"
@@ -169,10 +169,10 @@ impl Capture {
     fn as_ethernet(&mut self, found: &Found) -> (u32, Content<'_>) {
         let data = &self.block[found.data.0..found.data.1];
         let (ether_type, skip) = match found.interface.link {
-            Link::Ethernet => return (found.len, Content::Frame(data)),
-            Link::Raw if data.first().is_some_and(|b| b >> 4 == 6) => ([0x86, 0xdd], 0),
-            Link::Raw => ([0x08, 0x00], 0),
-            Link::Cooked => {
+            LinkLayer::Ethernet => return (found.len, Content::Frame(data)),
+            LinkLayer::Raw if data.first().is_some_and(|b| b >> 4 == 6) => ([0x86, 0xdd], 0),
+            LinkLayer::Raw => ([0x08, 0x00], 0),
+            LinkLayer::Cooked => {
                 let ether_type = data.get(14..16).and_then(|b| b.try_into().ok()).unwrap_or([0; 2]);
                 (ether_type, 16)
             }

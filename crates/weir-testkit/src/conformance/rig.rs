@@ -6,7 +6,7 @@ use super::ops::{Arrival, FLOWS, Op};
 use super::spy;
 use super::waiting::Waiting;
 use std::collections::VecDeque;
-use weir_core::packet::{Colour, FrameRef, List, Meta, PacketId, State};
+use weir_core::packet::{Colour, FrameRef, List, Meta, PacketId, PacketState};
 use weir_core::queue::{
     Backlog, Broken, Cause, Child, Cx, Discipline, DropReason, Head, Link, Next, Params, Verdict, Visit,
 };
@@ -582,6 +582,6 @@ fn meta(arrival: &Arrival, now: Instant, serial: u32) -> Meta {
     meta.dscp = arrival.dscp;
     meta.colour = [Colour::Green, Colour::Yellow, Colour::Red][usize::from(arrival.dscp % 3)];
     meta.order = serial;
-    meta.state = State::Queued;
+    meta.state = PacketState::Queued;
     meta
 }

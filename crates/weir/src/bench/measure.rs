@@ -4,7 +4,7 @@ use super::scene::{LINK, Scene};
 use super::{Bench, Effort};
 use std::hint::black_box;
 use std::time::Instant as Clock;
-use weir_core::packet::{FrameRef, Meta, PacketId, State};
+use weir_core::packet::{FrameRef, Meta, PacketId, PacketState};
 use weir_core::queue::{Cx, Discipline, Link, Next};
 use weir_core::sched::Registry;
 use weir_core::units::{Duration, Instant};
@@ -49,7 +49,7 @@ impl Bed {
     #[inline]
     fn offer(&mut self, id: PacketId) {
         let row = self.cx.packets.get_mut(&id);
-        (row.arrival, row.enqueued, row.state) = (self.cx.now, self.cx.now, State::Queued);
+        (row.arrival, row.enqueued, row.state) = (self.cx.now, self.cx.now, PacketState::Queued);
         let _ = self.tree.enqueue(&mut self.cx, id);
         while let Some((id, _)) = self.cx.next_dropped() {
             self.spare.push(id);

@@ -1,7 +1,7 @@
 //! What each benchmark configures: the tree, and which packets wait in it.
 
 use weir_core::queue::{Params, Scope, Value};
-use weir_core::sched::{Class, Classes, Node, Registry};
+use weir_core::sched::{ClassConfig, Classes, Node, Registry};
 use weir_core::units::{Duration, Fixed, Fraction, Rate};
 
 /// A tree with packets.
@@ -84,7 +84,7 @@ pub fn own(registry: &Registry, name: &str) -> Option<Scene> {
         scene.node.classes[0].params = Params::new();
     }
     if entry.classes == Classes::RootedTree {
-        scene.node.classes.insert(0, Class { name: "root".into(), ..Class::default() });
+        scene.node.classes.insert(0, ClassConfig { name: "root".into(), ..ClassConfig::default() });
         scene.node.classes.iter_mut().skip(1).for_each(|class| class.parent = Some(0));
     }
     Some(scene)
@@ -127,7 +127,7 @@ fn flat(discipline: &str, classes: u32, list: impl Fn(u32) -> Vec<(&'static str,
         if i == 0 {
             params.set("default", Value::Flag);
         }
-        Class { name: format!("c{i}"), parent: None, params, queue: None }
+        ClassConfig { name: format!("c{i}"), parent: None, params, queue: None }
     };
     let classes = (0..classes).map(class).collect::<Vec<_>>();
     let backlog = BACKLOG.max(classes.len() as u32);
@@ -152,7 +152,11 @@ fn has_classes(discipline: &str) -> bool {
 /// Leaves below the root share 95 % equally, and all borrow.
 fn cbq(leaves: u32) -> Scene {
     let whole = Value::Fraction(Fraction::ONE);
-    let root = Class { name: "root".into(), params: params(&[("pbandwidth", whole)]), ..Class::default() };
+    let root = ClassConfig {
+        name: "root".into(),
+        params: params(&[("pbandwidth", whole)]),
+        ..ClassConfig::default()
+    };
     let share = Value::Fraction(Fraction::ratio(95, 100 * u64::from(leaves)));
     let mut classes = vec![root];
     for i in 0..leaves {
@@ -160,7 +164,7 @@ fn cbq(leaves: u32) -> Scene {
         if i == 0 {
             params.set("default", Value::Flag);
         }
-        classes.push(Class { name: format!("c{i}"), parent: Some(0), params, queue: None });
+        classes.push(ClassConfig { name: format!("c{i}"), parent: Some(0), params, queue: None });
     }
     Scene {
         node: Node { discipline: "cbq".into(), params: Params::new(), classes },

@@ -172,18 +172,18 @@ fn print_snapshot(snapshot: &Snapshot) {
         }
         let mut rows = table(&["CLASS", "OFFERED", "SENT", "BYTES", "DROPPED", "WAITING", "WHY"]);
         for class in &port.classes {
-            let Some(books) = &class.books else { continue };
+            let Some(counts) = &class.counts else { continue };
             let why: BTreeMap<&String, &u64> =
-                books.dropped_packets.iter().filter(|(_, n)| **n > 0).collect();
+                counts.dropped_packets.iter().filter(|(_, n)| **n > 0).collect();
             let why: Vec<String> = why.iter().map(|(reason, n)| format!("{reason} {n}")).collect();
-            let dropped: u64 = books.dropped_packets.values().sum();
+            let dropped: u64 = counts.dropped_packets.values().sum();
             rows.add_row(vec![
                 class.name.clone(),
-                books.offered_packets.to_string(),
-                books.sent_packets.to_string(),
-                books.sent_bytes.to_string(),
+                counts.offered_packets.to_string(),
+                counts.sent_packets.to_string(),
+                counts.sent_bytes.to_string(),
                 dropped.to_string(),
-                books.inside_packets.to_string(),
+                counts.inside_packets.to_string(),
                 why.join(", "),
             ]);
         }

@@ -187,7 +187,7 @@ pub(super) fn quanta(all: &[Settings], link: &Link) -> Vec<i64> {
 }
 
 /// A class at run time.
-pub(super) struct Class {
+pub(super) struct CbqClass {
     pub settings: Settings,
     pub estimator: Estimator,
     pub count: Count,
@@ -207,7 +207,7 @@ pub(super) struct Count {
     pub refused: u64,
 }
 
-impl Class {
+impl CbqClass {
     /// Shows its counters.
     pub fn visit_stats(&self, quantum: i64, visit: &mut dyn Visit) {
         let Count { packets, bytes, overs, borrows, delays, refused } = self.count;

@@ -10,7 +10,7 @@ use crate::classify::Classifier;
 use crate::port::{Event, EventKind, Port, PortConfig, PortPlan, Refill, WireConfig};
 use crate::queue::{Link, Value};
 use crate::random::Random;
-use crate::sched::{Class, Node, Registry};
+use crate::sched::{ClassConfig, Node, Registry};
 use crate::units::{Instant, Rate};
 use alloc::format;
 use alloc::string::String;
@@ -33,7 +33,7 @@ struct Scene {
     bps: u64,
     rule: &'static str,
     gain: u64,
-    classes: Vec<Class>,
+    classes: Vec<ClassConfig>,
     senders: Vec<Sender>,
     /// Packets that each sender keeps in its queue.
     depth: u32,

@@ -54,7 +54,7 @@ use crate::units::{Fine, Instant};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
-use class::{Class, Count, Settings, check_tree, quanta};
+use class::{CbqClass, Count, Settings, check_tree, quanta};
 use estimator::Estimator;
 use link_sharing::{LinkSharing, NONE, Pick, Position, Rule};
 use options::{Options, PARAMS};
@@ -100,7 +100,7 @@ fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, 
 /// Class-based queueing.
 pub struct Cbq {
     options: Options,
-    classes: Vec<Class>,
+    classes: Vec<CbqClass>,
     children: Vec<Child>,
     routes: Routes,
     sharing: LinkSharing,
@@ -137,9 +137,9 @@ impl Cbq {
         let make = |(index, s): (usize, Settings)| {
             let leaf = !parents.contains(&(index as u32));
             let shape = s.shape(options.gain_log2, options.minidle, leaf, &link);
-            Class { estimator: Estimator::new(&shape, &link), settings: s, count: Count::default() }
+            CbqClass { estimator: Estimator::new(&shape, &link), settings: s, count: Count::default() }
         };
-        let classes: Vec<Class> = settings.into_iter().enumerate().map(make).collect();
+        let classes: Vec<CbqClass> = settings.into_iter().enumerate().map(make).collect();
         Cbq {
             sharing: sharing(&options, &classes, &link),
             held: Wakes::new(classes.len()),
@@ -331,7 +331,7 @@ impl Cbq {
     }
 }
 
-fn sharing(options: &Options, classes: &[Class], link: &Link) -> LinkSharing {
+fn sharing(options: &Options, classes: &[CbqClass], link: &Link) -> LinkSharing {
     let settings: Vec<Settings> = classes.iter().map(|c| c.settings.clone()).collect();
     let positions: Vec<Position> = classes
         .iter()

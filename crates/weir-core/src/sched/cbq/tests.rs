@@ -7,7 +7,7 @@ use crate::classify::Classifier;
 use crate::packet::{FrameRef, Meta};
 use crate::port::{Event, EventKind, Port, PortConfig, PortPlan, Refill, WireConfig};
 use crate::queue::{Child, Cx, Discipline, DropReason, Leaf, Link, Next, Params, Routes, Value, Visit};
-use crate::sched::{Class, Node, Registry};
+use crate::sched::{ClassConfig, Node, Registry};
 use crate::units::{Duration, Fraction, Instant, Rate};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -15,16 +15,16 @@ use alloc::vec::Vec;
 const SECOND: u64 = 1_000_000_000;
 const RULES: [&str; 3] = ["formal", "top-level", "ancestor-only"];
 
-pub(super) fn class(name: &str, parent: Option<usize>, permille: u64, borrows: bool) -> Class {
+pub(super) fn class(name: &str, parent: Option<usize>, permille: u64, borrows: bool) -> ClassConfig {
     let share = Value::Fraction(Fraction::ratio(permille, 1_000));
     let mut params = Params::new().with("pbandwidth", share).with("qlimit", Value::Count(200));
     if borrows {
         params.set("borrow", Value::Flag);
     }
-    Class { name: name.into(), parent, params, queue: None }
+    ClassConfig { name: name.into(), parent, params, queue: None }
 }
 
-pub(super) fn with(mut class: Class, field: &'static str, n: u64) -> Class {
+pub(super) fn with(mut class: ClassConfig, field: &'static str, n: u64) -> ClassConfig {
     class.params.set(field, Value::Count(n));
     class
 }
@@ -33,12 +33,12 @@ pub(super) fn discipline(rule: &'static str, gain: u64) -> Params {
     Params::new().with("link-sharing", Value::Word(rule)).with("gain", Value::Count(gain))
 }
 
-fn port(link: Link, params: Params, classes: Vec<Class>) -> Port {
+fn port(link: Link, params: Params, classes: Vec<ClassConfig>) -> Port {
     ticking_port(link, params, classes, Duration::ZERO)
 }
 
 /// With a tick there are no packet events: only the timer wakes a class.
-fn ticking_port(link: Link, params: Params, classes: Vec<Class>, tick: Duration) -> Port {
+fn ticking_port(link: Link, params: Params, classes: Vec<ClassConfig>, tick: Duration) -> Port {
     let node = Node { discipline: "cbq".into(), params, classes };
     let tree = Registry::builtin().build(&node, link).unwrap();
     let wire = WireConfig::Link { ring: 1, refill: Refill::Packet };
@@ -140,7 +140,7 @@ fn link(mbps: u64) -> Link {
 }
 
 /// Root (leaf 0) and one class (leaf 1) of so many permille that may not borrow.
-fn regulated(permille: u64) -> Vec<Class> {
+fn regulated(permille: u64) -> Vec<ClassConfig> {
     vec![class("root", None, 1_000, false), class("c", Some(0), permille, false)]
 }
 
@@ -248,7 +248,7 @@ fn a21_reversed_the_weights_reverse_the_shares() {
 }
 
 /// The tree of the two agencies X 58 (19, 39) and Y 38 (29, 9): leaves 3, 4, 5, 6.
-fn agencies(priorities: [u64; 4]) -> Vec<Class> {
+fn agencies(priorities: [u64; 4]) -> Vec<ClassConfig> {
     let leaf = |n: usize, parent, permille| {
         with(class(["c0", "c1", "c3", "c4"][n], Some(parent), permille, true), "priority", priorities[n])
     };

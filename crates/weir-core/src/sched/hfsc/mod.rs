@@ -70,7 +70,7 @@ struct Owed {
 
 /// Where a class with a real-time curve stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Eligibility {
     /// Not in the trees.
     Out,
     /// Not yet eligible.
@@ -80,14 +80,14 @@ enum Place {
 }
 
 /// A class, as every packet needs it.
-struct Class {
+struct HfscClass {
     /// Its queue; none for a class with children.
     queue: Option<Child>,
     /// It has packets: it is in the trees.
     active: bool,
     /// Its queue is a discipline of its own, and has to be asked again.
     stirred: bool,
-    place: Place,
+    place: Eligibility,
     /// Bytes of the packet that its queue has shown.
     shown: Option<u32>,
     /// Its queue gives nothing before that time, as it said when it was asked last.
@@ -106,7 +106,7 @@ struct Spec {
 
 struct Hfsc {
     /// Class i is node i + 1 of `share`.
-    classes: Vec<Class>,
+    classes: Vec<HfscClass>,
     specs: Vec<Spec>,
     share: ShareTree,
     /// Leaf classes with real-time curves that are active: not yet eligible, by eligible time ...
@@ -151,11 +151,11 @@ fn build(node: &registry::Node, builder: &mut Builder<'_>) -> Result<Box<dyn Dis
         ranges.push(first..builder.next_leaf());
         let depth = class.parent.map_or(1, |parent| specs[parent].depth + 1);
         specs.push(Spec { name: class.name.clone(), curves, depth });
-        classes.push(Class {
+        classes.push(HfscClass {
             queue,
             active: false,
             stirred: false,
-            place: Place::Out,
+            place: Eligibility::Out,
             shown: None,
             ready_at: Instant::ZERO,
             owed: None,
@@ -279,26 +279,26 @@ impl Hfsc {
         }
         if from <= now && c.shown.is_some() {
             let deadline = owed.deadline;
-            self.set_place(class, Place::Ready, deadline);
+            self.set_place(class, Eligibility::Ready, deadline);
         } else {
-            self.set_place(class, Place::Waiting, from);
+            self.set_place(class, Eligibility::Waiting, from);
         }
     }
 
     /// Puts a class into one of the trees, or into none.
     #[inline]
-    fn set_place(&mut self, class: usize, to: Place, key: Instant) {
+    fn set_place(&mut self, class: usize, to: Eligibility, key: Instant) {
         let slot = class as u32;
         let from = core::mem::replace(&mut self.classes[class].place, to);
         match from {
-            Place::Waiting if to != Place::Waiting => self.waiting.remove(slot),
-            Place::Ready if to != Place::Ready => self.ready.remove(slot),
+            Eligibility::Waiting if to != Eligibility::Waiting => self.waiting.remove(slot),
+            Eligibility::Ready if to != Eligibility::Ready => self.ready.remove(slot),
             _ => {}
         }
         match to {
-            Place::Waiting => self.waiting.set(slot, key.as_nanos()),
-            Place::Ready => self.ready.set(slot, key.as_nanos()),
-            Place::Out => {}
+            Eligibility::Waiting => self.waiting.set(slot, key.as_nanos()),
+            Eligibility::Ready => self.ready.set(slot, key.as_nanos()),
+            Eligibility::Out => {}
         }
     }
 
@@ -323,7 +323,7 @@ impl Hfsc {
             self.share.nodes[class + 1].queue_fit = Instant::ZERO;
         }
         self.busy -= 1;
-        self.set_place(class, Place::Out, Instant::NEVER);
+        self.set_place(class, Eligibility::Out, Instant::NEVER);
     }
 
     fn head(&mut self, cx: &mut Cx, class: usize) -> Head {
@@ -374,7 +374,7 @@ impl Hfsc {
                     break;
                 }
             } else if only.is_none() && self.ready.min().is_none() {
-                self.set_place(class, Place::Out, Instant::NEVER);
+                self.set_place(class, Eligibility::Out, Instant::NEVER);
                 only = Some(class);
             } else {
                 self.make_ready(class);
@@ -390,7 +390,7 @@ impl Hfsc {
 
     fn make_ready(&mut self, class: usize) {
         let deadline = self.classes[class].owed.as_ref().map_or(Instant::NEVER, |owed| owed.deadline);
-        self.set_place(class, Place::Ready, deadline);
+        self.set_place(class, Eligibility::Ready, deadline);
     }
 
     /// Asks the queue of a class whose time has come and that has shown no packet. False if its
@@ -428,7 +428,7 @@ impl Hfsc {
     /// Why no class has a time at which it may go.
     #[cold]
     fn cause(&self) -> Cause {
-        let held = |class: &Class| class.active && class.ready_at == Instant::NEVER;
+        let held = |class: &HfscClass| class.active && class.ready_at == Instant::NEVER;
         if self.classes.iter().any(held) { Cause::Child } else { Cause::Rate }
     }
 
@@ -557,8 +557,8 @@ impl Discipline for Hfsc {
             }
             let waits = self.waiting.get(index as u32).is_some();
             let is_ready = self.ready.get(index as u32).is_some();
-            if (waits, is_ready) != (class.place == Place::Waiting, class.place == Place::Ready)
-                || (class.place != Place::Out) != (class.active && class.owed.is_some())
+            if (waits, is_ready) != (class.place == Eligibility::Waiting, class.place == Eligibility::Ready)
+                || (class.place != Eligibility::Out) != (class.active && class.owed.is_some())
             {
                 return broken("an active class with a real-time curve has no deadline");
             }

@@ -31,7 +31,7 @@ impl Rig {
     fn new(classes: &[(&str, Option<usize>, Params)]) -> Self {
         let classes = classes
             .iter()
-            .map(|(name, parent, params)| registry::Class {
+            .map(|(name, parent, params)| registry::ClassConfig {
                 name: name.to_string(),
                 parent: *parent,
                 params: params.clone().with("qlimit", Value::Count(10_000)),
@@ -374,11 +374,11 @@ fn who_joins_does_not_wait_for_a_class_that_real_time_serves() {
 
 #[test]
 fn a_packet_for_a_class_without_a_queue_is_dropped_and_reported() {
-    let class = Class {
+    let class = HfscClass {
         queue: None,
         active: false,
         stirred: false,
-        place: Place::Out,
+        place: Eligibility::Out,
         shown: None,
         ready_at: Instant::ZERO,
         owed: None,

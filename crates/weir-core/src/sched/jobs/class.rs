@@ -2,7 +2,7 @@
 
 use super::loss::Account;
 use super::rates::ONE;
-use super::weights::Link as InChain;
+use super::weights::Membership;
 use crate::queue::{Child, Link, ParamError, Params};
 use crate::units::{Fixed, Fraction};
 use alloc::string::String;
@@ -56,7 +56,7 @@ impl Terms {
 
 /// What changes with every packet: 48 bytes.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct State {
+pub(super) struct JobsState {
     /// Its bytes, with what the wire adds to each packet.
     pub wire_bytes: u64,
     pub packets: u64,
@@ -81,17 +81,17 @@ pub(super) struct Totals {
 }
 
 /// A class; its index is the rank of its priority.
-pub(super) struct Class {
+pub(super) struct JobsClass {
     pub name: String,
     pub priority: u64,
     pub terms: Terms,
-    pub in_delay_chain: InChain,
-    pub in_loss_chain: InChain,
+    pub in_delay_chain: Membership,
+    pub in_loss_chain: Membership,
     pub totals: Totals,
     pub queue: Child,
 }
 
-impl Class {
+impl JobsClass {
     /// The classes that make room together with this one, which has the bit `index`: its chain,
     /// or itself if it is promised nothing about loss; `None` if it has nothing but a bound.
     pub fn loss_group(&self, index: usize) -> Option<u16> {

@@ -1,7 +1,7 @@
 //! From a configuration to the discipline.
 
 use super::Jobs;
-use super::class::{Class, State, Terms, Totals};
+use super::class::{JobsClass, JobsState, Terms, Totals};
 use super::service::Service;
 use super::weights::{self, CLASSES};
 use crate::queue::ParamSpec as P;
@@ -141,7 +141,7 @@ pub(super) fn make(node: &Node, builder: &mut Builder<'_>) -> Result<Jobs, Param
         shifts: false,
     };
     let settings = none.with(&node.params)?;
-    let (mut classes, mut ranges) = (Vec::<Class>::new(), Vec::new());
+    let (mut classes, mut ranges) = (Vec::<JobsClass>::new(), Vec::new());
     for (index, class) in node.classes.iter().enumerate() {
         if class.parent.is_some() {
             return Err(ParamError::new(&class.name, "parent", "a class", "NULL: jobs has no tree"));
@@ -153,25 +153,25 @@ pub(super) fn make(node: &Node, builder: &mut Builder<'_>) -> Result<Jobs, Param
         let first = builder.next_leaf();
         let queue = builder.child(node, index, builder.link.rate, u32::MAX)?;
         ranges.push(first..builder.next_leaf());
-        classes.push(Class {
+        classes.push(JobsClass {
             name: class.name.clone(),
             priority,
             terms,
-            in_delay_chain: weights::Link::default(),
-            in_loss_chain: weights::Link::default(),
+            in_delay_chain: weights::Membership::default(),
+            in_loss_chain: weights::Membership::default(),
             totals: Totals::default(),
             queue,
         });
     }
     let mut order: Vec<u64> = classes.iter().map(|class| class.priority).collect();
     order.sort_unstable();
-    let rank = |class: &Class| order.iter().position(|p| *p == class.priority).unwrap_or(0);
+    let rank = |class: &JobsClass| order.iter().position(|p| *p == class.priority).unwrap_or(0);
     let class_of = classes.iter().map(rank).collect();
     classes.sort_by_key(|class| class.priority);
     let mut jobs = Jobs {
         settings,
         classes,
-        states: [State::default(); CLASSES],
+        states: [JobsState::default(); CLASSES],
         rates: [0; CLASSES],
         service: Service::NEW,
         backlogged: 0,
@@ -191,7 +191,7 @@ pub(super) fn make(node: &Node, builder: &mut Builder<'_>) -> Result<Jobs, Param
     Ok(jobs)
 }
 
-fn check_priority(classes: &[Class], name: &str, priority: u64) -> Result<(), ParamError> {
+fn check_priority(classes: &[JobsClass], name: &str, priority: u64) -> Result<(), ParamError> {
     if priority >= CLASSES as u64 {
         return Err(ParamError::new(name, "priority", priority, "0 to 15"));
     }

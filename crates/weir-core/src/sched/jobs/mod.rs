@@ -54,7 +54,7 @@ use crate::queue::{
 use crate::units::Instant;
 use alloc::format;
 use alloc::vec::Vec;
-use class::{Class, State};
+use class::{JobsClass, JobsState};
 use config::Settings;
 use loss::Account;
 use rates::{ONE, Step};
@@ -75,8 +75,8 @@ pub(super) const ENTRY: Entry = Entry {
 struct Jobs {
     settings: Settings,
     /// In the order of their priorities.
-    classes: Vec<Class>,
-    states: [State; CLASSES],
+    classes: Vec<JobsClass>,
+    states: [JobsState; CLASSES],
     /// Shares of the link; they add up to `ONE` over the classes of `rated`.
     rates: [u64; CLASSES],
     /// What they have had of it.

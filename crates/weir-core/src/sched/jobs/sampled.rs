@@ -8,7 +8,7 @@
 //! classes that is no longer the present one is forgotten. The first step after such a change
 //! is made at once, in place, for the rates before it are equal and nobody's wish.
 
-use super::class::{Class, State};
+use super::class::{JobsClass, JobsState};
 use super::rates::{self, ONE, Seen, Step, bits};
 use super::weights::{CLASSES, Weight};
 use super::{Jobs, config};
@@ -44,8 +44,8 @@ pub(super) struct Live<'a> {
     pub rated: u16,
     pub bounded: u16,
     pub chains: &'a [u16],
-    pub classes: &'a [Class],
-    pub states: &'a [State; CLASSES],
+    pub classes: &'a [JobsClass],
+    pub states: &'a [JobsState; CLASSES],
     pub by_shifts: bool,
     pub now_ns: u64,
     pub per_byte: u64,

@@ -7,7 +7,7 @@ use super::weights::{CLASSES, HEAVIEST, Weight};
 use crate::Random;
 use crate::queue::{DropReason, Params, Value};
 use crate::sched::testing::{Bench, class, node, stat};
-use crate::sched::{Class, Node};
+use crate::sched::{ClassConfig, Node};
 use crate::units::{Duration, Fixed, Fraction, Instant, Rate};
 use std::format;
 use std::vec;
@@ -752,7 +752,7 @@ fn a_discipline_as_a_class_loses_the_packet_that_arrives() {
 }
 
 fn node_of(discipline: &str) -> Node {
-    Node { discipline: discipline.into(), params: Params::new(), classes: Vec::<Class>::new() }
+    Node { discipline: discipline.into(), params: Params::new(), classes: Vec::<ClassConfig>::new() }
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub(super) const HEAVIEST: u64 = 1 << 62;
 
 /// Where a class stands in a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct Link {
+pub(super) struct Membership {
     /// The members of its chain, a bit each; 0 for a class that is in none.
     pub members: u16,
     /// 1 / g, in units of 2^-62; `HEAVIEST` for a class that is in no chain.
@@ -41,7 +41,7 @@ impl Weight {
     }
 }
 
-impl Link {
+impl Membership {
     /// Its weight; `by_shifts` where all factors are powers of two, and so the weight is one.
     #[inline]
     pub fn weight(self, by_shifts: bool) -> Weight {
@@ -85,8 +85,8 @@ impl Product {
 
 /// The chains of classes with these factors, in the order of their priorities. The factor of a
 /// chain's last class is not there, or has no class to speak of.
-pub(super) fn chains(factors: &[Option<Fixed>]) -> [Link; CLASSES] {
-    let mut links = [Link { members: 0, weight: HEAVIEST }; CLASSES];
+pub(super) fn chains(factors: &[Option<Fixed>]) -> [Membership; CLASSES] {
+    let mut links = [Membership { members: 0, weight: HEAVIEST }; CLASSES];
     let mut first = 0;
     while first < factors.len().min(CLASSES) {
         let mut products = [Product::ONE; CLASSES];
@@ -101,7 +101,7 @@ pub(super) fn chains(factors: &[Option<Fixed>]) -> [Link; CLASSES] {
         }
         if last > first {
             for member in first..=last {
-                links[member] = Link { members, weight: least.over(products[member]) };
+                links[member] = Membership { members, weight: least.over(products[member]) };
             }
         }
         first = last + 1;
