@@ -128,7 +128,8 @@ fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, 
     }
     let mut constants = Constants::new(builder.link.mtu);
     constants.ecn = true;
-    let flow = |_| Flow { list: List::new(), law: Law::default(), deficit: 0, next: NIL, place: BusyList::Idle };
+    let flow =
+        |_| Flow { list: List::new(), law: Law::default(), deficit: 0, next: NIL, place: BusyList::Idle };
     let mut discipline = FqCodel {
         flows: (0..count).map(flow).collect(),
         new: Chain::EMPTY,
@@ -306,7 +307,11 @@ impl Discipline for FqCodel {
         visit.value("backlog_bytes", "bytes", self.bytes as i64);
         visit.value("limit", "packets", i64::from(self.limit));
         visit.value("queues", "", self.flows.len() as i64);
-        visit.value("queues_busy", "", self.flows.iter().filter(|f| f.place != BusyList::Idle).count() as i64);
+        visit.value(
+            "queues_busy",
+            "",
+            self.flows.iter().filter(|f| f.place != BusyList::Idle).count() as i64,
+        );
         visit.value("new_flows", "", self.new_flows as i64);
         visit.value("dropped_by_codel", "packets", self.dropped as i64);
         visit.value("pushed_out", "packets", self.pushed_out as i64);
