@@ -1,7 +1,6 @@
 //! From plan to what a port runs: the tree of disciplines, the classifier, the regulator.
 
-use crate::cbq;
-use crate::hfsc::{self, Guarantee};
+use crate::hooks::{self, Lowered};
 use crate::plan::{Action, Filter, Interface, Options, RedDefaults};
 use crate::precedence;
 use crate::tree::Shape;
@@ -12,7 +11,7 @@ use weir_core::meter::{self, Conditioners};
 use weir_core::packet::Dscp;
 use weir_core::port::{PortPlan, WireConfig};
 use weir_core::queue::{Link, ParamError, Params, Value};
-use weir_core::sched::{ClassConfig, LeafInfo, Node, Registry, Tree};
+use weir_core::sched::{Guarantee, LeafInfo, Node, Registry, Tree};
 use weir_core::units::Rate;
 use weir_text::{Diagnostic, Place, Severity, Trouble};
 
@@ -76,7 +75,7 @@ pub struct Checked {
 pub struct BuiltFilter {
     /// As in the plan.
     pub filter: Filter,
-    /// True for one that a control class brings by itself.
+    /// True for one that a class brings by itself.
     pub automatic: bool,
 }
 
@@ -101,30 +100,6 @@ impl Regulator {
             _ => 128,
         };
         Regulator { rate, depth_bytes: depth_bytes.unwrap_or(packets * REGULATOR_PACKET) }
-    }
-}
-
-/// An interface with the control class that ALTQ makes by itself.
-pub(crate) struct Lowered {
-    pub interface: Interface,
-    /// The default class beside which a control class was made.
-    pub beside: Option<usize>,
-}
-
-impl Lowered {
-    pub fn of(interface: &Interface, registry: &Registry) -> Self {
-        let shape = Shape::of(interface, registry);
-        let beside = shape.instances.first().and_then(|outer| {
-            let default = cbq::needs_control(&shape, outer)?;
-            // Where there is no room for one, the plan is refused; see `cbq::errors`.
-            (interface.classes[default].parent.is_some()).then_some(default)
-        });
-        match (beside, shape.instances.first()) {
-            (Some(default), Some(outer)) => {
-                Lowered { interface: cbq::with_control(interface, outer, default), beside }
-            }
-            _ => Lowered { interface: interface.clone(), beside: None },
-        }
     }
 }
 
@@ -170,51 +145,38 @@ impl View<'_> {
         })
     }
 
-    /// What HFSC's real-time curves come to: each leaf class's longest delay for its burst.
+    /// What the interface's discipline promises its classes.
     pub fn guarantees(&self, registry: &Registry, link: &Link) -> Vec<Guarantee> {
-        hfsc::guarantees(&Shape::of(self.interface, registry), link)
+        let shape = Shape::of(self.interface, registry);
+        let Some(outer) = shape.instances.first() else { return Vec::new() };
+        let hook = outer.entry.guarantees;
+        hook.map(|hook| hook(&hooks::node(&shape, outer), link)).unwrap_or_default()
     }
 
-    /// The configuration of the tree, with the control class that is made by itself.
+    /// The configuration of the tree, with the classes that disciplines add by themselves.
     pub fn node(&self, registry: &Registry) -> Node {
-        let lowered = Lowered::of(self.interface, registry);
-        self.tree_of(&Shape::of(&lowered.interface, registry))
+        let shape = Shape::of(self.interface, registry);
+        self.tree_of(&shape, &Lowered::of(&shape))
     }
 
-    fn tree_of(&self, shape: &Shape<'_>) -> Node {
+    fn tree_of(&self, shape: &Shape<'_>, lowered: &Lowered) -> Node {
         match shape.instances.first() {
-            Some(_) => self.node_of(shape, 0),
+            Some(_) => self.node_of(shape, lowered, 0),
             // An interface for conditioners only has a plain queue.
             None => Node { discipline: "fifoq".to_string(), ..Node::default() },
         }
     }
 
-    fn node_of(&self, shape: &Shape<'_>, instance: usize) -> Node {
-        let of = &shape.instances[instance];
-        let mut params = of.options.map(Options::params).unwrap_or_default();
-        self.defaults(&mut params, of.entry.name);
-        let index_of: HashMap<usize, usize> = of.members.iter().enumerate().map(|(n, &c)| (c, n)).collect();
-        let classes = of
-            .members
-            .iter()
-            .map(|&c| {
-                let class = &shape.interface.classes[c];
-                let mut params = match of.entry.name {
-                    "hfsc" => hfsc::params(class, shape.interface.rate()),
-                    _ => class.options.params(),
-                };
-                if params.has("rio") {
-                    self.defaults(&mut params, "rio");
-                }
-                ClassConfig {
-                    name: class.name.clone(),
-                    parent: shape.parents[c].and_then(|p| index_of.get(&p).copied()),
-                    params,
-                    queue: shape.queue[c].map(|inner| self.node_of(shape, inner)),
-                }
-            })
-            .collect();
-        Node { discipline: of.entry.name.to_string(), params, classes }
+    fn node_of(&self, shape: &Shape<'_>, lowered: &Lowered, instance: usize) -> Node {
+        let mut node = lowered.nodes[instance].clone();
+        self.defaults(&mut node.params, &node.discipline);
+        for (class, &member) in node.classes.iter_mut().zip(&shape.instances[instance].members) {
+            class.queue = shape.queue[member].map(|inner| self.node_of(shape, lowered, inner));
+        }
+        for class in node.classes.iter_mut().filter(|class| class.params.has("rio")) {
+            self.defaults(&mut class.params, "rio");
+        }
+        node
     }
 
     /// The commands `red` and `rio`: what a RED or RIO does not say for itself. 0 says nothing.
@@ -248,15 +210,14 @@ impl View<'_> {
     /// # Errors
     /// A diagnostic for a discipline that cannot run yet, or for what a discipline refuses.
     pub fn build(&self, registry: &Registry, link: Link) -> Result<Built, Diagnostic> {
-        let lowered = Lowered::of(self.interface, registry);
-        let shape = Shape::of(&lowered.interface, registry);
+        let shape = Shape::of(self.interface, registry);
+        let lowered = Lowered::of(&shape);
         self.can_run(&shape, registry)?;
-        let root = self.tree_of(&shape);
-        let tree = registry.build(&root, link).map_err(|e| self.locate(&shape, &e))?;
-        let leaves = self.leaves_by_class(&shape, &tree.leaves)?;
-        let controls = precedence::controls(&shape, lowered.beside);
+        let root = self.tree_of(&shape, &lowered);
+        let tree = registry.build(&root, link).map_err(|e| self.locate(&shape, &lowered, &e))?;
+        let leaves = self.leaves_by_class(&shape, &lowered, &tree.leaves)?;
         let mut number = |class: &str| leaves.get(class).copied().unwrap_or(0);
-        let compiled = precedence::compile(&lowered.interface, &controls, false, &mut number);
+        let compiled = precedence::compile(self.interface, &lowered.filters, false, &mut number);
         Ok(Built {
             default_leaf: tree.default_leaf.unwrap_or(0),
             conditioners: self.entrance.map_or(Ok(None), |entrance| self.conditioners_of(entrance))?,
@@ -275,11 +236,13 @@ impl View<'_> {
     /// # Errors
     /// Those of `build`.
     pub fn check(&self, registry: &Registry, link: Link) -> Result<Checked, Diagnostic> {
-        let lowered = Lowered::of(self.interface, registry);
-        let shape = Shape::of(&lowered.interface, registry);
+        let shape = Shape::of(self.interface, registry);
+        let lowered = Lowered::of(&shape);
         self.can_run(&shape, registry)?;
-        let leaves = registry.check(&self.tree_of(&shape), link).map_err(|e| self.locate(&shape, &e))?;
-        self.leaves_by_class(&shape, &leaves)?;
+        let leaves = registry
+            .check(&self.tree_of(&shape, &lowered), link)
+            .map_err(|e| self.locate(&shape, &lowered, &e))?;
+        self.leaves_by_class(&shape, &lowered, &leaves)?;
         self.conditioners()?;
         Ok(Checked { leaves, warnings: self.warnings(link) })
     }
@@ -287,18 +250,19 @@ impl View<'_> {
     /// For each class that filters lead to, the leaf where its packets wait.
     fn leaves_by_class<'s>(
         &self,
-        shape: &Shape<'s>,
+        shape: &'s Shape<'_>,
+        lowered: &'s Lowered,
         leaves: &[LeafInfo],
     ) -> Result<HashMap<&'s str, u32>, Diagnostic> {
         let by_name: HashMap<&str, u32> = (0..).zip(leaves).map(|(n, l)| (l.name.as_str(), n)).collect();
         let conditioners = precedence::conditioner_names(shape.interface);
         let classes = shape.interface.classes.iter().enumerate();
-        let found: HashMap<&'s str, u32> = classes
-            .filter_map(|(index, class)| {
-                let at = &shape.interface.classes[shape.landing(index)];
-                Some((class.name.as_str(), *by_name.get(at.name.as_str())?))
-            })
-            .collect();
+        let of_file = classes
+            .map(|(index, class)| (class.name.as_str(), &shape.interface.classes[shape.landing(index)].name));
+        let of_disciplines = lowered.added(shape).map(|name| (name, name));
+        let all = of_file.map(|(class, at)| (class, at.as_str())).chain(of_disciplines);
+        let found: HashMap<&'s str, u32> =
+            all.filter_map(|(class, at)| Some((class, *by_name.get(at)?))).collect();
         let queueless =
             |f: &&Filter| !found.contains_key(f.class.as_str()) && !conditioners.contains(f.class.as_str());
         match shape.interface.filters.iter().find(queueless) {
@@ -336,7 +300,7 @@ impl View<'_> {
     }
 
     /// What a discipline refused, at the line and column that asked for it.
-    fn locate(&self, shape: &Shape<'_>, error: &ParamError) -> Diagnostic {
+    fn locate(&self, shape: &Shape<'_>, lowered: &Lowered, error: &ParamError) -> Diagnostic {
         let interface = shape.interface;
         let option = |options: &Options| options.get(&error.field).map(|g| g.place);
         let place = match shape.class(&error.class).map(|c| &interface.classes[c]) {
@@ -344,9 +308,13 @@ impl View<'_> {
                 .or_else(|| class.queue.as_ref().and_then(|q| option(&q.options)))
                 .unwrap_or(class.place),
             None => {
-                let own = interface.discipline.as_ref().and_then(|q| option(&q.options));
+                // A class that a discipline added stands beside one of the file.
+                let added = lowered.filters.iter().find(|f| f.class == error.class).map(|f| f.place);
+                let own = || interface.discipline.as_ref().and_then(|q| option(&q.options));
                 let queues = || interface.classes.iter().filter_map(|c| c.queue.as_ref());
-                own.or_else(|| queues().find_map(|q| option(&q.options)))
+                added
+                    .or_else(own)
+                    .or_else(|| queues().find_map(|q| option(&q.options)))
                     .or_else(|| queues().find(|q| q.name == error.found).map(|q| q.place))
                     .or_else(|| interface.discipline.as_ref().map(|q| q.place))
                     .unwrap_or(interface.place)

@@ -1,15 +1,13 @@
 //! What is lawful in a plan and yet may not be as its writer thinks: for `weir check`.
 
-use crate::build::Lowered;
+use crate::hooks;
 use crate::plan::{Attach, Given, Interface, Options, Plan};
 use crate::precedence;
 use crate::rules::{self, Report};
 use crate::tree::{Instance, Shape};
-use crate::{cbq, hfsc};
 use std::collections::{HashMap, HashSet};
 use weir_core::aqm::AqmEntry;
 use weir_core::sched::{Classes, Registry};
-use weir_core::units::Rate;
 use weir_text::{Diagnostic, Place};
 
 /// Everything that can be said against a plan, errors first: those that [`crate::read`] refuses
@@ -32,8 +30,7 @@ pub fn judge(plan: &Plan, registry: &Registry) -> Vec<Diagnostic> {
         idle_options(&mut report, &shape, registry);
         idle_tuning(&mut report, &shape, registry);
         ecn(&mut report, interface);
-        let lowered = Lowered::of(interface, registry);
-        precedence::warnings(&mut report, &lowered, registry);
+        precedence::warnings(&mut report, &shape);
         empty(&mut report, interface);
         attach(&mut report, interface);
         bridge(&mut report, &by_name, interface);
@@ -50,19 +47,13 @@ fn judge_discipline(
     targets: &HashSet<&str>,
     instance: &Instance<'_>,
 ) {
-    match instance.entry.name {
-        "cbq" => judge_cbq(report, shape, instance),
-        "hfsc" => judge_hfsc(report, shape, instance),
-        "jobs" => judge_jobs(report, shape, instance),
-        _ => {}
-    }
     if let Some(options) = instance.options {
         let limit = count(options, "qlimit").or(default_of(instance, "qlimit"));
         for name in ["thmax", "lo_thmax", "med_thmax", "hi_thmax"] {
             thresholds(report, options, name, limit);
         }
-        rio_order(report, instance, options);
     }
+    hooks::warnings(report, shape, instance);
     let Some(owner) = instance.owner.filter(|_| instance.entry.classes != Classes::None) else { return };
     let class = &shape.interface.classes[owner];
     let used = class.options.has("default") || targets.contains(class.name.as_str());
@@ -90,88 +81,6 @@ fn thresholds(report: &mut Report<'_>, options: &Options, name: &str, limit: Opt
     {
         let message = format!("`{name} {threshold}` is above the queue's {limit} packets");
         report.warn(given.place, message, "a threshold that is never reached; the queue is made longer");
-    }
-}
-
-fn rio_order(report: &mut Report<'_>, instance: &Instance<'_>, options: &Options) {
-    if instance.entry.name != "rio" {
-        return;
-    }
-    let value =
-        |name: &str| count(options, name).filter(|n| *n > 0).or(default_of(instance, name)).unwrap_or(0);
-    for (upper, lower) in [("lo", "med"), ("med", "hi")] {
-        let (min, max) = (format!("{upper}_thmin"), format!("{lower}_thmax"));
-        if value(&max) > value(&min) {
-            let place = options.get(&max).or(options.get(&min)).map_or(instance.place, |g| g.place);
-            let message = format!("`{max}` {} is above `{min}` {}", value(&max), value(&min));
-            let help = "RIO protects a lower precedence only if the higher is all dropped before it begins";
-            report.warn(place, message, help);
-        }
-    }
-}
-
-fn judge_cbq(report: &mut Report<'_>, shape: &Shape<'_>, instance: &Instance<'_>) {
-    let interface = shape.interface;
-    let link = interface.rate();
-    for &index in &instance.members {
-        let class = &interface.classes[index];
-        let share = cbq::share(class, link);
-        let place = ["exactbandwidth", "pbandwidth"]
-            .iter()
-            .find_map(|n| class.options.get(n))
-            .map_or(class.place, |g| g.place);
-        if share > link {
-            let message =
-                format!("class `{}` is promised {share} bit/s, and the link has {link}", class.name);
-            report.warn(place, message, "what is above the link is never there");
-        } else if share.is_zero() && !class.options.has("borrow") {
-            let message = format!("class `{}` has no bandwidth and may not borrow", class.name);
-            report.warn(class.place, message, "it never sends: give it `pbandwidth` or `borrow`");
-        }
-        if class.options.has("borrow") && class.parent.is_none() {
-            let place = class.options.get("borrow").map_or(class.place, |g| g.place);
-            report.warn(place, "the root class has no parent to borrow from", "take `borrow` away");
-        }
-    }
-}
-
-fn judge_hfsc(report: &mut Report<'_>, shape: &Shape<'_>, instance: &Instance<'_>) {
-    let interface = shape.interface;
-    for &index in &instance.members {
-        let class = &interface.classes[index];
-        let curves = hfsc::curves(class, interface.rate());
-        if curves.link_share.is_none() && curves.real_time.is_some() && !shape.below[index].is_empty() {
-            let message = format!("class `{}` has classes below it and no link-share curve", class.name);
-            report.warn(
-                class.place,
-                message,
-                "only link-share curves divide what a class has among its children",
-            );
-        }
-        if curves.link_share.is_none() && curves.real_time.is_none() {
-            let message = format!("class `{}` has an upper limit and nothing below it", class.name);
-            report.warn(class.place, message, "it never sends: give it a share, as in `pshare 10`");
-        }
-    }
-}
-
-fn judge_jobs(report: &mut Report<'_>, shape: &Shape<'_>, instance: &Instance<'_>) {
-    let interface = shape.interface;
-    let (mut sum, mut last) = (0u64, Place::default());
-    for &index in &instance.members {
-        let class = &interface.classes[index];
-        if let Some(rate) = class.options.params().rate("arc") {
-            sum = sum.saturating_add(rate.as_bps());
-            last = class.options.get("arc").map_or(class.place, |g| g.place);
-        }
-    }
-    if instance.owner.is_none() && sum > interface.rate().as_bps() {
-        let message = format!(
-            "the rates promised come to {} bit/s, and the link has {}",
-            Rate::from_bps(sum),
-            interface.rate()
-        );
-        report.warn(last, message, "they cannot all be kept: some give way when all are busy");
     }
 }
 

@@ -21,11 +21,10 @@
 #![forbid(unsafe_code)]
 
 mod build;
-mod cbq;
 mod class;
 mod conditioner;
 mod filter;
-mod hfsc;
+mod hooks;
 mod index;
 mod interface;
 mod judge;
@@ -38,13 +37,11 @@ mod precedence;
 mod print;
 mod read;
 mod rules;
-mod share;
 mod tree;
 mod view;
 mod words;
 
 pub use build::{Built, BuiltFilter, Checked, Regulator};
-pub use hfsc::Guarantee;
 pub use judge::judge;
 pub use limits::MAX_BYTES;
 pub use plan::Plan;

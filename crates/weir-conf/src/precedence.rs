@@ -1,7 +1,7 @@
 //! Which filter comes before which: filters that are never reached, and filters that overlap.
 
-use crate::build::{BuiltFilter, Lowered};
-use crate::cbq;
+use crate::build::BuiltFilter;
+use crate::hooks::Lowered;
 use crate::plan::{Filter, Interface};
 use crate::rules::Report;
 use crate::tree::Shape;
@@ -10,7 +10,6 @@ use weir_core::classify::explain::{Cause, differences_from_altq, unreachable};
 use weir_core::classify::overlap::intersections;
 use weir_core::classify::{self, Classifier, Field, FilterId};
 use weir_core::packet::Dscp;
-use weir_core::sched::Registry;
 use weir_text::Place;
 
 /// Filters as the classifier takes them, and which of the plan's each is.
@@ -24,11 +23,11 @@ pub(crate) fn conditioner_names(interface: &Interface) -> HashSet<&str> {
     interface.conditioners.iter().map(|c| c.name.as_str()).collect()
 }
 
-/// The filters of the classes (or of the conditioners) in the order of the file, those of
-/// control classes in line; `class` gives the number that the classifier hands back.
+/// The filters of the classes (or of the conditioners) in the order of the file, those that
+/// classes bring (`brought`) in line; `class` gives the number that the classifier hands back.
 pub(crate) fn compile(
     interface: &Interface,
-    controls: &[(usize, usize)],
+    brought: &[Filter],
     conditioners: bool,
     class: &mut dyn FnMut(&str) -> u32,
 ) -> Compiled {
@@ -40,11 +39,8 @@ pub(crate) fn compile(
         .map(|f| BuiltFilter { filter: f.clone(), automatic: false })
         .collect();
     if !conditioners {
-        for &(control, stands_after) in controls {
-            let own = cbq::control_filters(&interface.classes[control], stands_after);
-            filters.extend(own.map(|filter| BuiltFilter { filter, automatic: true }));
-        }
-        // A control class stands before the filters that follow its line.
+        filters.extend(brought.iter().map(|f| BuiltFilter { filter: f.clone(), automatic: true }));
+        // What a class brings stands before the filters that follow its line.
         filters.sort_by_key(|m| (m.filter.after_classes, !m.automatic));
     }
     let from_file = filters.iter().all(|m| m.filter.place.line > 0);
@@ -76,17 +72,6 @@ fn core(filter: &Filter, class: u32, order: u32) -> classify::Filter {
     made
 }
 
-/// Control classes of the outermost discipline, and how many classes of the file come before
-/// their filters: a control class that was made beside the default class `beside` stands with it.
-pub(crate) fn controls(shape: &Shape<'_>, beside: Option<usize>) -> Vec<(usize, usize)> {
-    let Some(outer) = shape.instances.first().filter(|i| i.owner.is_none() && i.entry.name == "cbq") else {
-        return Vec::new();
-    };
-    let classes = &shape.interface.classes;
-    let controls = outer.members.iter().copied().filter(|&c| cbq::is_control(&classes[c]));
-    controls.map(|c| (c, beside.unwrap_or(c) + 1)).collect()
-}
-
 /// What is said about `id`: a filter's place and its name for people.
 fn named(compiled: &Compiled, id: FilterId) -> (Place, String) {
     let merged = &compiled.filters[id.index()];
@@ -100,11 +85,12 @@ fn named(compiled: &Compiled, id: FilterId) -> (Place, String) {
     (merged.filter.place, name)
 }
 
-fn number(interface: &Interface) -> impl FnMut(&str) -> u32 + '_ {
+/// A number for each name that filters lead to.
+fn number<'a>(interface: &'a Interface, brought: &'a [Filter]) -> impl FnMut(&str) -> u32 + 'a {
+    let classes = interface.classes.iter().map(|c| &c.name);
+    let all = classes.chain(interface.conditioners.iter().map(|c| &c.name));
     let mut names: HashMap<&str, u32> = HashMap::new();
-    for name in
-        interface.classes.iter().map(|c| &c.name).chain(interface.conditioners.iter().map(|c| &c.name))
-    {
+    for name in all.chain(brought.iter().map(|f| &f.class)) {
         let next = names.len() as u32;
         names.entry(name).or_insert(next);
     }
@@ -112,12 +98,11 @@ fn number(interface: &Interface) -> impl FnMut(&str) -> u32 + '_ {
 }
 
 /// Filters that are never reached, as ALTQ refused them.
-pub(crate) fn errors(report: &mut Report<'_>, interface: &Interface, registry: &Registry) {
-    let lowered = Lowered::of(interface, registry);
-    let interface = &lowered.interface;
-    let controls = controls(&Shape::of(interface, registry), lowered.beside);
+pub(crate) fn errors(report: &mut Report<'_>, shape: &Shape<'_>) {
+    let interface = shape.interface;
+    let brought = Lowered::of(shape).filters;
     for conditioners in [false, true] {
-        let compiled = compile(interface, &controls, conditioners, &mut number(interface));
+        let compiled = compile(interface, &brought, conditioners, &mut number(interface, &brought));
         for found in unreachable(&compiled.classifier) {
             let Cause::Shadowed(by) = found.cause else { continue };
             if compiled.filters[found.filter.index()].automatic {
@@ -134,11 +119,11 @@ pub(crate) fn errors(report: &mut Report<'_>, interface: &Interface, registry: &
 
 /// Filters that no packet can match, filters that overlap, and filters that ALTQ would have
 /// asked in another order.
-pub(crate) fn warnings(report: &mut Report<'_>, lowered: &Lowered, registry: &Registry) {
-    let interface = &lowered.interface;
-    let controls = controls(&Shape::of(interface, registry), lowered.beside);
+pub(crate) fn warnings(report: &mut Report<'_>, shape: &Shape<'_>) {
+    let interface = shape.interface;
+    let brought = Lowered::of(shape).filters;
     for conditioners in [false, true] {
-        let compiled = compile(interface, &controls, conditioners, &mut number(interface));
+        let compiled = compile(interface, &brought, conditioners, &mut number(interface, &brought));
         for found in unreachable(&compiled.classifier) {
             let (place, name) = named(&compiled, found.filter);
             match found.cause {

@@ -1,11 +1,11 @@
 //! What a whole plan must satisfy: the checks that ALTQ made when it enabled an interface.
 
+use crate::hooks;
 use crate::limits;
-use crate::plan::{Interface, Options, Plan};
+use crate::plan::{Class, Interface, Options, Plan};
 use crate::precedence::conditioner_names;
 use crate::tree::{Instance, Shape};
-use crate::{cbq, hfsc};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use weir_core::queue::Value;
 use weir_core::sched::{Classes, Registry};
 use weir_text::{Diagnostic, Place, Severity, Source, Trouble};
@@ -38,7 +38,7 @@ pub(crate) fn errors(plan: &Plan, registry: &Registry, skip: &dyn Fn(&Interface)
             one(&mut report, &shape, instance);
         }
         filters(&mut report, &shape);
-        crate::precedence::errors(&mut report, interface, registry);
+        crate::precedence::errors(&mut report, &shape);
     }
     report.said
 }
@@ -75,13 +75,8 @@ fn one(report: &mut Report<'_>, shape: &Shape<'_>, instance: &Instance<'_>) {
         }
         roots(report, interface, instance);
         defaults(report, interface, instance);
-        priorities(report, interface, instance);
     }
-    match name {
-        "cbq" => cbq::errors(report, shape, instance),
-        "hfsc" => hfsc::errors(report, shape, instance),
-        _ => {}
-    }
+    hooks::errors(report, shape, instance);
     if let Some(options) = instance.options {
         weights(report, options);
         thresholds(report, options);
@@ -90,10 +85,16 @@ fn one(report: &mut Report<'_>, shape: &Shape<'_>, instance: &Instance<'_>) {
         let class = &interface.classes[index];
         weights(report, &class.options);
         thresholds(report, &class.options);
-        if let (Some(_), Some(rio)) = (class.options.get("red"), class.options.get("rio")) {
-            let message = format!("class `{}` has both red and rio", class.name);
-            report.error(rio.place, message, "a queue has one of them: take one away");
-        }
+        red_or_rio(report, class);
+    }
+}
+
+/// ALTQ's flags for a class's queue: one of them. What its language does not know, `Registry`
+/// refuses when it builds.
+fn red_or_rio(report: &mut Report<'_>, class: &Class) {
+    if let (Some(_), Some(rio)) = (class.options.get("red"), class.options.get("rio")) {
+        let message = format!("class `{}` has both red and rio", class.name);
+        report.error(rio.place, message, "a queue has one of them: take one away");
     }
 }
 
@@ -130,37 +131,6 @@ fn defaults(report: &mut Report<'_>, interface: &Interface, instance: &Instance<
             report.error(place, message, help);
         }
         _ => {}
-    }
-}
-
-/// Disciplines whose classes are told apart by their priority: one class each.
-fn priorities(report: &mut Report<'_>, interface: &Interface, instance: &Instance<'_>) {
-    let jobs = instance.entry.name == "jobs";
-    if !jobs && instance.entry.name != "priq" {
-        return;
-    }
-    let mut taken: BTreeMap<u64, &str> = BTreeMap::new();
-    for &index in &instance.members {
-        let class = &interface.classes[index];
-        let given = class.options.get("priority");
-        let priority = match given.map(|g| &g.value) {
-            Some(Value::Count(n)) => *n,
-            _ => 0,
-        };
-        if jobs && given.is_none() {
-            let free = (0..16).find(|p| !taken.contains_key(p)).unwrap_or(15);
-            let message = format!("class `{}` has no `priority`", class.name);
-            let help = format!("ALTQ takes whatever its memory holds then: write `priority {free}`");
-            report.error(class.place, message, help);
-            continue;
-        }
-        if let Some(other) = taken.get(&priority) {
-            let message = format!("class `{}` has priority {priority}, as class `{other}` has", class.name);
-            let place = given.map_or(class.place, |g| g.place);
-            report.error(place, message, format!("each {} class has its own", instance.entry.name));
-            continue;
-        }
-        taken.insert(priority, &class.name);
     }
 }
 

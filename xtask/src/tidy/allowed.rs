@@ -13,6 +13,17 @@ pub const CLOCKS: &[(&str, &str)] =
 /// Files that must speak of what others must not.
 pub const MACHINE_PATHS: &[(&str, &str)] = &[("xtask/src/tidy/text.rs", "the rule itself, and its samples")];
 
+/// Disciplines that the configuration may name: file, name, reason.
+pub const NAMED_DISCIPLINES: &[(&str, &str, &str)] = &[
+    ("crates/weir-conf/src/read.rs", "red", "a command of ALTQ's language: RED's defaults"),
+    ("crates/weir-conf/src/read.rs", "rio", "a command of ALTQ's language: RIO's defaults"),
+    ("crates/weir-conf/src/build.rs", "red", "to which the command `red` gives its values"),
+    ("crates/weir-conf/src/build.rs", "rio", "to which the command `rio` gives its values"),
+    ("crates/weir-conf/src/rules.rs", "red", "a flag of ALTQ's classes that `rio` excludes"),
+    ("crates/weir-conf/src/rules.rs", "rio", "a flag of ALTQ's classes that `red` excludes"),
+    ("crates/weir-conf/src/build.rs", "fifoq", "the queue of an interface whose line names none"),
+];
+
 /// True if `path` is in `list`.
 pub fn is_allowed(list: &[(&str, &str)], path: &str) -> bool {
     list.iter().any(|(allowed, _)| *allowed == path)

@@ -7,6 +7,7 @@ mod claims;
 mod code;
 mod core_rules;
 mod manifest;
+mod names;
 mod pages;
 mod prose;
 mod text;
@@ -59,6 +60,7 @@ const RULES: &[Rule] = &[
     claims::claims_are_proven,
     prose::sentences_are_short,
     prose::packets_are_dropped,
+    names::configuration_names_no_discipline,
     text::no_paths_of_a_machine,
 ];
 

@@ -2,6 +2,7 @@
 
 use super::contract::Aqm;
 use crate::queue::{Alias, Link, ParamError, ParamSpec, Params};
+use crate::sched::Check;
 use crate::units::Rate;
 use alloc::boxed::Box;
 
@@ -50,6 +51,8 @@ pub struct AqmEntry {
     pub is_discipline: bool,
     /// How to build it.
     pub build: fn(&QueueConfig<'_>) -> Built,
+    /// What it says against its configuration as a discipline; see `Entry::check`.
+    pub check: Option<Check>,
 }
 
 impl AqmEntry {
@@ -64,6 +67,7 @@ impl AqmEntry {
         usual_limit: 60,
         is_discipline: true,
         build: |queue| Err(ParamError::new(queue.class, "aqm", "an entry without `build`", "one with it")),
+        check: None,
     };
     /// The word of a class of that name.
     pub fn class_param(&self, name: &str) -> Option<&'static ParamSpec> {

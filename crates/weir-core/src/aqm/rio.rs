@@ -30,8 +30,11 @@ use crate::Random;
 use crate::packet::{List, Meta, PacketId};
 use crate::queue::ParamSpec as P;
 use crate::queue::{Cx, DropReason, Kind, Link, ParamError, ParamSpec, Params, Visit};
+use crate::sched::{Finding, Node, Setting, given};
 use crate::units::{Fraction, Rate};
 use alloc::boxed::Box;
+use alloc::format;
+use alloc::vec::Vec;
 
 const LEVELS: usize = 3;
 const NAMES: [[&str; 5]; LEVELS] = [
@@ -95,8 +98,25 @@ pub(super) const ENTRY: AqmEntry = AqmEntry {
     ],
     usual_limit: 60,
     build,
+    check: Some(check),
     ..AqmEntry::PLAIN
 };
+
+/// A lower precedence is protected only if the higher is all dropped before it begins.
+fn check(node: &Node, _: &Setting) -> Vec<Finding> {
+    let default_of = |name: &str| TUNING.iter().find(|p| p.name == name).and_then(|p| p.default.parse().ok());
+    let value =
+        |name: &str| node.params.count(name).filter(|n| *n > 0).or_else(|| default_of(name)).unwrap_or(0);
+    let mut found = Vec::new();
+    for (min, max) in [("lo_thmin", "med_thmax"), ("med_thmin", "hi_thmax")] {
+        if value(max) > value(min) {
+            let message = format!("`{max}` {} is above `{min}` {}", value(max), value(min));
+            let help = "RIO protects a lower precedence only if the higher is all dropped before it begins";
+            found.push(Finding::warning(None, given(&node.params, &[max, min]), message, help));
+        }
+    }
+    found
+}
 
 fn build(queue: &QueueConfig<'_>) -> Built {
     Ok(Box::new(Rio::new(queue)?))

@@ -279,6 +279,10 @@ impl Params {
             None => self.0.push((name, value)),
         }
     }
+    /// Takes a value away.
+    pub fn remove(&mut self, name: &str) {
+        self.0.retain(|(n, _)| *n != name);
+    }
     /// `set`, chained: for tests and programs.
     pub fn with(mut self, name: &'static str, value: Value) -> Self {
         self.set(name, value);

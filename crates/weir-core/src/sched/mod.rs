@@ -26,6 +26,7 @@ disciplines! {
 }
 
 mod flows;
+mod hooks;
 mod longest;
 mod registry;
 pub mod testing;
@@ -35,6 +36,8 @@ use crate::aqm::AqmEntry;
 pub use crate::queue::Alias;
 pub use cbq::Cbq;
 pub use fifo::Fifo;
+pub(crate) use hooks::given;
+pub use hooks::{BroughtFilter, Check, Finding, Guarantee, Guarantees, Lower, Setting};
 pub use registry::{
     Build, Builder, ClassConfig, Classes, Entry, LeafInfo, MAX_FLOW_QUEUES, Node, Registry, Tree,
 };
@@ -55,8 +58,8 @@ impl Registry {
     /// it becomes one too.
     pub fn register_aqm(&mut self, aqm: AqmEntry) {
         if aqm.is_discipline {
-            let AqmEntry { name, aliases, source, params, .. } = aqm;
-            self.register(Entry { name, aliases, source, params, ..fifo::ENTRY });
+            let AqmEntry { name, aliases, source, params, check, .. } = aqm;
+            self.register(Entry { name, aliases, source, params, check, ..fifo::ENTRY });
         }
         self.add_aqm(aqm);
     }

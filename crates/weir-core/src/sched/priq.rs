@@ -15,6 +15,7 @@
 //! 50), `default`, and an AQM (`red`, `rio`, `codel`, ...). At run time `priority` and all of the
 //! queue's parameters may change.
 
+use super::hooks::one_class_of_each_priority;
 use super::registry::{Builder, Classes, Entry, Node};
 use crate::aqm::QLIMIT_50;
 use crate::packet::PacketId;
@@ -42,6 +43,7 @@ pub(super) const ENTRY: Entry = Entry {
     class_queues: true,
     classes: Classes::Flat,
     build: Some(build),
+    check: Some(|node, _| one_class_of_each_priority(node, false)),
     ..Entry::PLAIN
 };
 

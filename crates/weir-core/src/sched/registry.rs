@@ -1,6 +1,7 @@
 //! What a discipline's file hands over, the registry of disciplines and AQMs, and how a tree of
 //! them is built from a configuration.
 
+use super::hooks::{Check, Guarantees, Lower};
 use crate::aqm::{AqmEntry, QUEUE_PARAMS, QueueConfig, TailDrop, params::queue_limit};
 use crate::queue::{
     Alias, Child, Discipline, Leaf, Link, ParamError, ParamSpec, Params, Scope, Value, params,
@@ -51,6 +52,13 @@ pub struct Entry {
     pub class_queues: bool,
     /// How to build it; `None` for a name that is known and not built yet.
     pub build: Option<Build>,
+    /// What it says against a configuration. `weir check`, and everything that reads a file, asks
+    /// it; `Registry::build` does not.
+    pub check: Option<Check>,
+    /// What it makes of its configuration before it is built: classes and filters of its own.
+    pub lower: Option<Lower>,
+    /// What it promises its classes, for `weir check` to print.
+    pub guarantees: Option<Guarantees>,
 }
 
 impl Entry {
@@ -64,6 +72,9 @@ impl Entry {
         work_conserving: true,
         class_queues: false,
         build: None,
+        check: None,
+        lower: None,
+        guarantees: None,
     };
     /// The manual page: the doc comment at the head of the source file.
     pub fn manual(&self) -> String {

@@ -34,6 +34,7 @@
 
 mod class;
 mod estimator;
+mod hooks;
 mod link_sharing;
 mod options;
 mod wakes;
@@ -69,6 +70,9 @@ pub(super) const ENTRY: Entry = Entry {
     classes: Classes::RootedTree,
     work_conserving: false,
     build: Some(build),
+    check: Some(hooks::check),
+    lower: Some(hooks::lower),
+    ..Entry::PLAIN
 };
 
 /// How far ahead of the clock the link may be believed busy, in packets of MTU: a device ring is

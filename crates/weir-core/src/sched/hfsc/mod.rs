@@ -24,6 +24,7 @@
 //! limits (`bandwidth_is_work_conserving`).
 
 mod curve;
+mod hooks;
 mod options;
 mod share;
 #[cfg(test)]
@@ -55,6 +56,9 @@ pub(super) const ENTRY: Entry = Entry {
     classes: Classes::Tree,
     work_conserving: false,
     build: Some(build),
+    check: Some(hooks::check),
+    lower: Some(hooks::lower),
+    guarantees: Some(hooks::guarantees),
     ..Entry::PLAIN
 };
 

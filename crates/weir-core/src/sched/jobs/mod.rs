@@ -37,6 +37,7 @@ mod config;
 mod drops;
 #[cfg(test)]
 mod elsewhere_tests;
+mod hooks;
 mod loss;
 mod rates;
 mod sampled;
@@ -69,6 +70,7 @@ pub(super) const ENTRY: Entry = Entry {
     params: &[config::PARAMS],
     classes: Classes::Flat,
     build: Some(config::build),
+    check: Some(hooks::check),
     ..Entry::PLAIN
 };
 

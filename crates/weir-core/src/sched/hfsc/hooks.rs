@@ -1,0 +1,365 @@
+//! What a configuration of HFSC must satisfy, and what its real-time curves promise.
+
+use super::options::{Curves, guarantee};
+use crate::queue::{Curve, Link, Params, Value};
+use crate::sched::hooks::{BroughtFilter, Finding, Guarantee, Setting, below, given, part_of};
+use crate::sched::registry::{ClassConfig, Node};
+use crate::units::{Duration, Instant, Rate, mul_div};
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// How much of the link real-time curves may take together, percent.
+const REAL_TIME_PERCENT: u64 = 80;
+/// Burst that `rate` and `delay` are about where the class names none.
+const BURST_BYTES: u64 = 1_500;
+const REAL_TIME: [&str; 5] = ["rt", "grate", "sc", "bandwidth", "rate"];
+const LINK_SHARE: [&str; 5] = ["ls", "pshare", "sc", "bandwidth", "rate"];
+const UPPER_LIMIT: [&str; 2] = ["ul", "ulimit"];
+
+fn linear(rate: Rate) -> Curve {
+    Curve { m1: rate, d: Duration::ZERO, m2: rate }
+}
+
+/// What one option makes of a class's real-time, link-share and upper-limit curves.
+fn curves_of(params: &Params, name: &str, value: &Value, link: Rate) -> [Option<Curve>; 3] {
+    if let ("rate", Value::Rate(rate)) = (name, value) {
+        let delay = params.time("delay").unwrap_or(Duration::ZERO);
+        let burst = params.bytes("burst").unwrap_or(BURST_BYTES);
+        return [Some(guarantee(*rate, delay, burst)), Some(linear(*rate)), None];
+    }
+    let curve = match (name, value) {
+        (_, Value::Curve(curve)) => *curve,
+        ("pshare", Value::Fraction(part)) => linear(part_of(*part, link)),
+        ("bandwidth" | "grate" | "ulimit", Value::Rate(rate)) => linear(*rate),
+        _ => return [None; 3],
+    };
+    match name {
+        "sc" | "bandwidth" => [Some(curve), Some(curve), None],
+        "rt" | "grate" => [Some(curve), None, None],
+        "ls" | "pshare" => [None, Some(curve), None],
+        "ul" | "ulimit" => [None, None, Some(curve)],
+        _ => [None; 3],
+    }
+}
+
+/// The curves that a class's options come to; the last option counts, curve by curve.
+fn curves(params: &Params, link: Rate) -> Curves {
+    let mut curves = Curves::default();
+    for (name, value) in params.iter() {
+        let [real_time, link_share, upper_limit] = curves_of(params, name, value, link);
+        curves.real_time = real_time.or(curves.real_time);
+        curves.link_share = link_share.or(curves.link_share);
+        curves.upper_limit = upper_limit.or(curves.upper_limit);
+    }
+    curves
+}
+
+/// Where two options of a class are about one curve, the order of the file decides: then the
+/// curves themselves are given.
+pub(super) fn lower(node: &mut Node, setting: &Setting) -> Vec<BroughtFilter> {
+    for class in &mut node.classes {
+        let mut sources = [0; 3];
+        for (name, value) in class.params.iter() {
+            for (count, curve) in sources.iter_mut().zip(curves_of(&class.params, name, value, setting.rate))
+            {
+                *count += usize::from(curve.is_some());
+            }
+        }
+        if sources.iter().any(|&n| n > 1) {
+            class.params = by_curves(&class.params, setting.rate);
+        }
+    }
+    Vec::new()
+}
+
+fn by_curves(params: &Params, link: Rate) -> Params {
+    let mut made = Params::new();
+    for (name, value) in params.iter() {
+        let about_curves = curves_of(params, name, value, link).iter().any(Option::is_some);
+        if !about_curves && !matches!(name, "delay" | "burst") {
+            made.set(name, value.clone());
+        }
+    }
+    let curves = curves(params, link);
+    for (name, curve) in [("rt", curves.real_time), ("ls", curves.link_share), ("ul", curves.upper_limit)] {
+        if let Some(curve) = curve {
+            made.set(name, Value::Curve(curve));
+        }
+    }
+    made
+}
+
+/// Bits that a curve serves in `ns`, times 10^9, exact.
+fn served(curve: &Curve, ns: u64) -> u128 {
+    let first = ns.min(curve.d.as_nanos());
+    u128::from(curve.m1.as_bps()) * u128::from(first) + u128::from(curve.m2.as_bps()) * u128::from(ns - first)
+}
+
+/// The first time at which the sum of `curves` is above `limit`; `Some(None)` if only in the
+/// long run. Both are straight between the corners, so the corners decide.
+fn first_above(curves: &[Curve], limit: &Curve) -> Option<Option<Duration>> {
+    let bps = |rate: Rate| u128::from(rate.as_bps());
+    // Each corner, and what the slope of the sum loses and gains there. The limit changes nothing.
+    let mut corners: Vec<(u64, u128, u128)> =
+        curves.iter().map(|c| (c.d.as_nanos(), bps(c.m1), bps(c.m2))).collect();
+    corners.push((limit.d.as_nanos(), 0, 0));
+    corners.sort_unstable();
+    // Shares come from percentages that round to 2^-32: one part in 10^8 more is not more.
+    let above = |sum: u128, limit: u128| sum > limit.saturating_add(limit / 100_000_000);
+    let mut slope: u128 = curves.iter().map(|c| bps(c.m1)).sum();
+    let (mut sum, mut before) = (0u128, 0);
+    for (ns, loses, gains) in corners {
+        sum = sum.saturating_add(slope.saturating_mul(u128::from(ns - before)));
+        if above(sum, served(limit, ns)) {
+            return Some(Some(Duration::from_nanos(ns)));
+        }
+        slope = slope - loses + gains;
+        before = ns;
+    }
+    // All corners are behind: the slope is the sum of the second rates.
+    above(slope, bps(limit.m2)).then_some(None)
+}
+
+fn when(at: Option<Duration>) -> String {
+    match at {
+        Some(at) => format!("within the first {at}"),
+        None => "in the long run".to_string(),
+    }
+}
+
+/// Curves that are none, and curves that do not fit.
+pub(super) fn check(node: &Node, setting: &Setting) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let all: Vec<Curves> = node.classes.iter().map(|c| curves(&c.params, setting.rate)).collect();
+    let below = below(node);
+    for (index, class) in node.classes.iter().enumerate() {
+        well_formed(index, class, &all[index], &mut found);
+        if !below[index].is_empty() && class.params.has("default") {
+            let message = format!("the default class `{}` has classes below it", class.name);
+            let help = "only a class without children has a queue: mark one of those as the default";
+            found.push(Finding::error(Some(index), "default", message, help));
+        }
+        upper_limit(index, class, &all[index], setting.rate, &mut found);
+    }
+    for parent in 0..node.classes.len() {
+        let own = &all[parent];
+        let limits = Limits {
+            name: format!("`{}`", node.classes[parent].name),
+            link_share: own.link_share.unwrap_or_default(),
+            real_time: own.real_time,
+            what: "its own real-time curve",
+            help: "guarantees below a class must fit into its own",
+        };
+        children_fit(node, &all, &below, &below[parent], &limits, &mut found);
+    }
+    // What an inner discipline gets depends on what its class gets: only the outermost is held
+    // against the link.
+    if setting.outermost {
+        let part = |percent| linear(Rate::from_bps(mul_div(setting.rate.as_bps(), percent, 100)));
+        let limits = Limits {
+            name: "the link".to_string(),
+            link_share: part(100),
+            real_time: Some(part(REAL_TIME_PERCENT)),
+            what: "80 % of the link",
+            help: "guarantees may take 80 % of the link; what only shares the rest is written with `pshare` or `[ls ...]`",
+        };
+        let tops: Vec<usize> =
+            (0..node.classes.len()).filter(|&class| node.classes[class].parent.is_none()).collect();
+        children_fit(node, &all, &below, &tops, &limits, &mut found);
+    }
+    doubtful(node, &all, &below, &mut found);
+    found
+}
+
+/// What the curves of classes side by side must fit into.
+struct Limits {
+    name: String,
+    link_share: Curve,
+    /// Without one nothing is asked: so each class is come by once, however deep it stands.
+    real_time: Option<Curve>,
+    what: &'static str,
+    help: &'static str,
+}
+
+fn children_fit(
+    node: &Node,
+    all: &[Curves],
+    below: &[Vec<usize>],
+    children: &[usize],
+    limits: &Limits,
+    found: &mut Vec<Finding>,
+) {
+    let Some(&last) = children.last() else { return };
+    let params = &node.classes[last].params;
+    let name = &limits.name;
+    let shares: Vec<Curve> = children.iter().filter_map(|&c| all[c].link_share).collect();
+    if let Some(at) = first_above(&shares, &limits.link_share) {
+        let message = format!("the link-share curves below {name} come to more than its own {}", when(at));
+        let help = "shares are parts of the parent's: make them smaller";
+        found.push(Finding::error(Some(last), given(params, &LINK_SHARE), message, help));
+    }
+    let Some(limit) = limits.real_time else { return };
+    let mut needs = Vec::new();
+    for &child in children {
+        real_time_below(all, below, child, &mut needs);
+    }
+    if let Some(at) = first_above(&needs, &limit) {
+        let message = format!(
+            "the real-time curves below {name} come to more than {} ({}) {}",
+            limits.what,
+            limit.m2,
+            when(at)
+        );
+        found.push(Finding::error(Some(last), given(params, &REAL_TIME), message, limits.help));
+    }
+}
+
+/// The real-time curves that class `index` answers for: its own, or those below it.
+fn real_time_below(all: &[Curves], below: &[Vec<usize>], index: usize, needs: &mut Vec<Curve>) {
+    // Walks without recursion: a chain of classes may be as long as the file.
+    let mut open = vec![index];
+    while let Some(index) = open.pop() {
+        match all[index].real_time {
+            Some(curve) => needs.push(curve),
+            None => open.extend(&below[index]),
+        }
+    }
+}
+
+fn well_formed(index: usize, class: &ClassConfig, curves: &Curves, found: &mut Vec<Finding>) {
+    let params = &class.params;
+    if curves.real_time.is_none() && curves.link_share.is_none() && curves.upper_limit.is_none() {
+        let message = format!("class `{}` has no service curve", class.name);
+        let help = "write `bandwidth 1M`, `pshare 10`, `grate 1M` or `[sc 10M 20ms 2M]`";
+        found.push(Finding::error(Some(index), "", message, help));
+    }
+    for (word, needed) in [("delay", "rate"), ("burst", "delay")] {
+        if params.has(word) && !params.has(needed) {
+            let message = format!("`{word}` without `{needed}`");
+            found.push(Finding::error(Some(index), word, message, "write `rate 2M delay 10ms burst 3000`"));
+            break;
+        }
+    }
+    for (name, value) in params.iter() {
+        let Value::Curve(curve) = value else { continue };
+        if curve.d.is_zero() {
+            continue;
+        }
+        if curve.m1 < curve.m2 && !curve.m1.is_zero() {
+            let message = format!("the convex curve `{name}` begins with {}", curve.m1);
+            let help = "a curve whose second rate is the higher must begin with rate 0";
+            found.push(Finding::error(Some(index), name, message, help));
+        } else if curve.m1 > curve.m2 && curve.m2.is_zero() {
+            let message = format!("the concave curve `{name}` ends with rate 0");
+            found.push(Finding::error(Some(index), name, message, "its second rate must be above 0"));
+        }
+    }
+}
+
+fn upper_limit(index: usize, class: &ClassConfig, curves: &Curves, link: Rate, found: &mut Vec<Finding>) {
+    let Some(limit) = curves.upper_limit else { return };
+    let field = given(&class.params, &UPPER_LIMIT);
+    if let Some(at) = first_above(&[limit], &linear(link)) {
+        let message =
+            format!("the upper limit of class `{}` is above the link's {link} {}", class.name, when(at));
+        let help = "a limit above the link limits nothing: take it away or lower it";
+        found.push(Finding::error(Some(index), field, message, help));
+    }
+    if let Some(at) = curves.real_time.and_then(|rt| first_above(&[rt], &limit)) {
+        let message =
+            format!("the real-time curve of class `{}` is above its upper limit {}", class.name, when(at));
+        let help = "what is guaranteed must be allowed: raise the limit or lower the guarantee";
+        found.push(Finding::error(Some(index), field, message, help));
+    }
+}
+
+/// What is lawful and of no use.
+fn doubtful(node: &Node, all: &[Curves], below: &[Vec<usize>], found: &mut Vec<Finding>) {
+    for (index, class) in node.classes.iter().enumerate() {
+        let curves = &all[index];
+        if curves.link_share.is_none() && curves.real_time.is_some() && !below[index].is_empty() {
+            let message = format!("class `{}` has classes below it and no link-share curve", class.name);
+            let help = "only link-share curves divide what a class has among its children";
+            found.push(Finding::warning(Some(index), "", message, help));
+        }
+        if curves.link_share.is_none() && curves.real_time.is_none() {
+            let message = format!("class `{}` has an upper limit and nothing below it", class.name);
+            let help = "it never sends: give it a share, as in `pshare 10`";
+            found.push(Finding::warning(Some(index), "", message, help));
+        }
+    }
+}
+
+/// The guarantees of every leaf class.
+///
+/// A class's packets are out by their deadlines, or one largest packet later, which was on the
+/// wire already (Stoica, Zhang and Ng, SIGCOMM 1997, theorem 1); the deadline of a burst's last
+/// byte is where the curve reaches the burst.
+pub(super) fn guarantees(node: &Node, link: &Link) -> Vec<Guarantee> {
+    let leaves = node.classes.iter().zip(below(node)).filter(|(_, below)| below.is_empty());
+    leaves
+        .filter_map(|(class, _)| {
+            let curve = curves(&class.params, link.rate).real_time?;
+            let burst_bytes = class.params.bytes("burst").unwrap_or(u64::from(link.mtu));
+            let on_wire = link.time_for(link.mtu).ceil().since(Instant::ZERO);
+            let delay = reaches(&curve, burst_bytes).map(|at| at + on_wire);
+            Some(Guarantee { class: class.name.clone(), curve, burst_bytes, delay })
+        })
+        .collect()
+}
+
+/// The first nanosecond by which `curve` has served `bytes`.
+fn reaches(curve: &Curve, bytes: u64) -> Option<Duration> {
+    let bits = u128::from(bytes) * 8_000_000_000;
+    let first = u128::from(curve.m1.as_bps()) * u128::from(curve.d.as_nanos());
+    let time = |bits: u128, rate: Rate| match rate.as_bps() {
+        0 => None,
+        bps => Some(bits.div_ceil(u128::from(bps))),
+    };
+    let ns = if bits <= first {
+        time(bits, curve.m1)?
+    } else {
+        u128::from(curve.d.as_nanos()) + time(bits - first, curve.m2)?
+    };
+    u64::try_from(ns).ok().map(Duration::from_nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn curves_reach_their_bursts_when_they_should() {
+        let (rate, delay) = (Rate::from_mbps(2), Duration::from_millis(10));
+        // 3,000 bytes within 10 ms need 2.4 Mbit/s: concave. 1,000 need less than 2: convex.
+        for burst in [3_000, 1_000, 2_500] {
+            let curve = guarantee(rate, delay, burst);
+            let at = reaches(&curve, burst).unwrap();
+            assert!(at <= delay, "{burst}: {at}");
+            assert!(at + Duration::from_nanos(10) >= delay, "{burst}: {at}");
+            let half = Curve { m1: Rate::from_bps(curve.m1.as_bps() / 2), d: delay, m2: Rate::from_mbps(1) };
+            assert!(reaches(&half, burst).unwrap() > delay, "reversed: half the curve is too late");
+        }
+        assert_eq!(reaches(&Curve { m1: rate, d: delay, m2: Rate::ZERO }, 1 << 20), None);
+    }
+
+    #[test]
+    fn sums_are_held_against_limits_at_every_corner() {
+        let c = |m1, ms, m2| Curve {
+            m1: Rate::from_mbps(m1),
+            d: Duration::from_millis(ms),
+            m2: Rate::from_mbps(m2),
+        };
+        assert_eq!(first_above(&[c(4, 0, 4), c(4, 0, 4)], &c(8, 0, 8)), None);
+        assert_eq!(first_above(&[c(4, 0, 4), c(5, 0, 5)], &c(8, 0, 8)), Some(None));
+        assert_eq!(first_above(&[c(9, 10, 1)], &c(8, 0, 8)), Some(Some(Duration::from_millis(10))));
+        // A convex and a concave one that add up to less than either's peak.
+        assert_eq!(first_above(&[c(8, 10, 2), c(0, 10, 6)], &c(8, 0, 8)), None);
+        assert_eq!(
+            first_above(&[c(8, 20, 2), c(0, 10, 6)], &c(8, 0, 8)),
+            Some(Some(Duration::from_millis(20)))
+        );
+    }
+}
