@@ -8,19 +8,21 @@
 //! Transactions on Information Theory 43(5), 1997.
 //! Cost: a look at the first packet of each class per packet.
 //! Guarantees: `a_deadline_is_kept_that_fifo_misses`; the laws, by the conformance suite.
-//! Parameters: class `deadline` (ms, 100), `default`, `qlimit` (packets, 50), and an AQM. At run
-//! time: all but `default`.
+//! Parameters: `routing` (ms): adds a class `routing` of that deadline, which takes OSPF; class
+//! `deadline` (ms, 100), `default`, `qlimit` (packets, 50), and an AQM. At run time: all but
+//! `default` and `routing`.
 
 use alloc::boxed::Box;
-use alloc::string::String;
+use alloc::format;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use weir_core::aqm::QLIMIT_50;
-use weir_core::packet::PacketId;
+use weir_core::packet::{Family, PacketId};
 use weir_core::queue::{
     Backlog, Broken, Child, Cx, Discipline, DropReason, Head, Kind, Next, ParamError, ParamSpec, Params,
-    Routes, Scope, TimeUnit, Verdict, Visit, Wait, params,
+    Routes, Scope, TimeUnit, Value, Verdict, Visit, Wait, params,
 };
-use weir_core::sched::{Builder, Classes, Entry, Node};
+use weir_core::sched::{BroughtFilter, Builder, ClassConfig, Classes, Entry, Finding, Node, Setting};
 use weir_core::units::{Duration, Instant};
 
 const MILLIS: Kind = Kind::Time { bare: TimeUnit::Millis };
@@ -31,6 +33,7 @@ pub const ENTRY: Entry = Entry {
     source: include_str!("edf.rs"),
     params: &[
         &[
+            ParamSpec::discipline("routing", MILLIS, "", "Adds a class for OSPF with this deadline, ms."),
             ParamSpec::class("deadline", MILLIS, "100", "Delay within which a packet should leave, ms."),
             ParamSpec::class("default", Kind::Flag, "", "Takes what no filter matches."),
         ],
@@ -39,8 +42,44 @@ pub const ENTRY: Entry = Entry {
     classes: Classes::Flat,
     class_queues: true,
     build: Some(build),
+    check: Some(check),
+    lower: Some(lower),
     ..Entry::PLAIN
 };
+
+/// The packet that may be on the wire when a more urgent one comes, bytes.
+const ON_WIRE: u64 = 1500;
+const OSPF: u8 = 89;
+
+/// A deadline must leave time for the packet that is on the wire already.
+fn check(node: &Node, setting: &Setting) -> Vec<Finding> {
+    let least_ns = setting.rate.time_for(ON_WIRE).ceil().as_nanos();
+    let mut found = Vec::new();
+    for (index, class) in node.classes.iter().enumerate() {
+        let Some(deadline) = class.params.time("deadline") else { continue };
+        if deadline.as_nanos() < least_ns {
+            let message = format!(
+                "deadline {deadline} of class `{}`: one packet takes {}",
+                class.name,
+                Duration::from_nanos(least_ns)
+            );
+            let mend = format!("write `deadline {}` or more", least_ns.div_ceil(1_000_000));
+            found.push(Finding::error(Some(index), "deadline", message, mend));
+        }
+    }
+    found
+}
+
+/// `routing 20`: a class for OSPF, whose filters stand in the line of the first class.
+fn lower(node: &mut Node, _: &Setting) -> Vec<BroughtFilter> {
+    const NAME: &str = "routing";
+    let named = node.classes.iter().any(|class| class.name == NAME);
+    let Some(deadline) = node.params.time("routing").filter(|_| !named) else { return Vec::new() };
+    let params = Params::new().with("deadline", Value::Time(deadline));
+    node.classes.push(ClassConfig { name: NAME.to_string(), params, ..ClassConfig::default() });
+    let filter = |family| BroughtFilter { class: NAME.to_string(), beside: 0, family, protocol: OSPF };
+    [Family::V4, Family::V6].map(filter).into()
+}
 
 struct Class {
     name: String,
