@@ -2,13 +2,14 @@
 # make test        everything that must hold, as CI runs it
 # make bench       nanoseconds per packet of every discipline, and the simulator's speed
 # make bench-live  the live bridge beside the kernel's own forwarding (root)
+# make fuzz        every way in under libFuzzer, a minute each (SECONDS_EACH=60)
 # make book        pages of disciplines from their sources, the book's figures, and its HTML in target/book
 
 SHELL := /bin/sh
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 WEIR := $(or $(CARGO_TARGET_DIR),target)/release/weir
 
-.PHONY: demo test bench bench-live book build setup
+.PHONY: demo test fuzz bench bench-live book build setup
 
 setup:
 	@scripts/setup.sh build
@@ -31,6 +32,10 @@ test:
 	cargo build --release --quiet --package weir
 	$(WEIR) experiment run --all --no-bench
 	@scripts/book.sh
+
+fuzz:
+	@scripts/setup.sh fuzz
+	@scripts/fuzz.sh
 
 bench: build
 	$(WEIR) bench

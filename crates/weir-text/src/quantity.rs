@@ -187,7 +187,11 @@ impl fmt::Display for Amount {
             Amount::Percent(p) => write!(f, "{}%", hundred_times(*p)),
             Amount::Points(p) => write!(f, "{}pt", hundred_times(*p)),
             Amount::Time(t) => t.fmt(f),
-            Amount::Rate(r) => r.fmt(f),
+            // A bare number would read as a number.
+            Amount::Rate(r) => match r.to_string() {
+                bare if bare.bytes().all(|b| b.is_ascii_digit()) => write!(f, "{bare}bit/s"),
+                with_unit => f.write_str(&with_unit),
+            },
         }
     }
 }

@@ -31,6 +31,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use weir_core::sched::Registry;
 
+pub use experiment::manifest::Manifest;
 pub use weir_sys::allocations::Counting;
 
 /// Alternate queueing for today's networks: one configuration, simulated and live.

@@ -133,11 +133,18 @@ impl Manifest {
     /// Where and what is wrong.
     pub fn read(path: &Path) -> Result<Manifest, String> {
         let text = read_text(path, MAX_BYTES).map_err(|e| format!("{}: {e}", path.display()))?;
-        let manifest: Manifest = toml::from_str(&text)
-            .map_err(|e| format!("{}: {}", path.display(), weir_text::visible(&e.to_string())))?;
+        Manifest::parse(&path.display().to_string(), &text)
+    }
+    /// Reads a manifest from text; `file` is what errors call it.
+    ///
+    /// # Errors
+    /// Where and what is wrong.
+    pub fn parse(file: &str, text: &str) -> Result<Manifest, String> {
+        let manifest: Manifest =
+            toml::from_str(text).map_err(|e| format!("{file}: {}", weir_text::visible(&e.to_string())))?;
         for (key, runs) in [("seeds", manifest.seeds), ("live_runs", manifest.live_runs)] {
             if !(1..=MAX_RUNS).contains(&runs) {
-                return Err(format!("{}: `{key}` is {runs}: write 1 to {MAX_RUNS} runs", path.display()));
+                return Err(format!("{file}: `{key}` is {runs}: write 1 to {MAX_RUNS} runs"));
             }
         }
         Ok(manifest)
