@@ -53,6 +53,7 @@ const RULES: &[Rule] = &[
     code::files_are_short,
     pages::disciplines_open_with_their_manual,
     pages::parameters_say_what_they_do,
+    pages::numbers_of_parameters_are_declared,
     pages::disciplines_have_a_page,
     pages::pages_are_up_to_date,
     pages::guarantees_name_tests_that_exist,

@@ -4,7 +4,7 @@ use super::code::rust;
 use super::{File, Violation};
 use crate::book::{self, built};
 use weir_core::queue::ParamSpec;
-use weir_core::sched::Registry;
+use weir_core::sched::{Entry, Registry};
 
 /// What the head of a discipline's file must have, in this order. Its parameters are declared
 /// once, as `ParamSpec`s, and printed from these.
@@ -28,6 +28,62 @@ fn silent(specs: impl Iterator<Item = &'static ParamSpec>, manual: &File) -> Vec
             Violation::new(manual, 1, what)
         })
         .collect()
+}
+
+/// What the head of a file says of ranges and defaults is what the declarations say.
+pub fn numbers_of_parameters_are_declared(files: &[File]) -> Vec<Violation> {
+    let registry = Registry::builtin();
+    let of = |(entry, manual): &(Entry, File)| {
+        let specs: Vec<&ParamSpec> = registry.params(entry).collect();
+        undeclared(&specs, manual)
+    };
+    built(files).iter().flat_map(of).collect()
+}
+
+/// The numbers in brackets under `Parameters` that no parameter named before them declares: not in its
+/// range, default or help. A word stands for those that end in it too, as `thmin` for `lo_thmin`.
+fn undeclared(specs: &[&ParamSpec], manual: &File) -> Vec<Violation> {
+    let Some(line) = manual.text.lines().position(|line| line.starts_with("Parameters")) else {
+        return Vec::new();
+    };
+    let text = manual.text.lines().skip(line).collect::<Vec<_>>().join(" ");
+    let mut found = Vec::new();
+    for part in text.split(')') {
+        let Some((before, inside)) = part.split_once('(') else { continue };
+        let names: Vec<&str> = before.split('`').skip(1).step_by(2).collect();
+        let meant = |spec: &&&ParamSpec| {
+            names.iter().any(|n| spec.name == *n || spec.name.ends_with(&format!("_{n}")))
+        };
+        let declared: Vec<String> = specs
+            .iter()
+            .filter(meant)
+            .flat_map(|spec| numbers(&format!("{} {} {}", spec.kind, spec.default, spec.help)))
+            .collect();
+        for number in numbers(inside).into_iter().filter(|n| !declared.contains(n)) {
+            let what = format!("`{}`: its declaration does not say {number}", names.join("`, `"));
+            found.push(Violation::new(manual, line + 1, what));
+        }
+    }
+    found
+}
+
+/// The numbers in a text, `64K` as 65536; digits that belong to a word, as in `AFx1`, are none.
+fn numbers(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '.')));
+    for word in words.flat_map(|word| word.split("..")).map(|word| word.trim_matches('.')) {
+        let digits = word.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(word.len());
+        let (number, suffix) = word.split_at(digits);
+        let unit = match suffix {
+            "K" => 1 << 10,
+            "M" => 1 << 20,
+            _ => 1,
+        };
+        if !number.is_empty() {
+            found.push(number.parse::<u64>().map_or(number.to_string(), |n| (n * unit).to_string()));
+        }
+    }
+    found
 }
 
 fn headings_of(manual: &File) -> Vec<Violation> {
@@ -147,6 +203,28 @@ mod tests {
         ];
         assert_eq!(silent(SPECS[..1].iter(), &file("x", GOOD)), []);
         assert_eq!(silent(SPECS.iter(), &file("x", GOOD)).len(), 1);
+    }
+
+    #[test]
+    fn numbers_of_parameters_are_those_of_the_declarations() {
+        const BYTES: Kind = Kind::Bytes { min: 64, max: 1 << 20 };
+        const SPECS: [ParamSpec; 2] = [
+            ParamSpec::discipline("lo_size", BYTES, "64K", "Bytes; in a class 10 % of it."),
+            ParamSpec::discipline("target", Kind::Fraction, "0.5", "Says what it does."),
+        ];
+        let specs: Vec<&ParamSpec> = SPECS.iter().collect();
+        let of = |text: &str| undeclared(&specs, &file("x", &format!("X: x.\nParameters: {text}\n"))).len();
+        for good in [
+            "`lo_size` (bytes, 64 to 1M, 65536; in a\nclass 10 %), `target` (0 to 1, 0.5).",
+            "of AFx1 `size` (64K). At run time 3.",
+        ] {
+            assert_eq!(of(good), 0, "{good}");
+        }
+        for bad in
+            ["`lo_size` (65)", "`size` (64M)", "`lo_size` and `target` (64, 0.6)", "(1)", "`other` (64)"]
+        {
+            assert_eq!(of(bad), 1, "{bad}");
+        }
     }
 
     #[test]

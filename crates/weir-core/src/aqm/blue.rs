@@ -22,34 +22,28 @@ use crate::queue::{Cx, DropReason, Kind, Link, ParamError, ParamSpec, Params, Ti
 use crate::units::{Duration, Instant};
 use alloc::boxed::Box;
 
+const LIMIT: ParamSpec = qlimit("60");
+const MAX_PMARK: ParamSpec =
+    P::discipline("maxpmark", count(1, 1_000_000), "4000", "What a marking probability of 1 is counted as.");
+const HOLD_TIME: ParamSpec = P::discipline(
+    "holdtime",
+    Kind::Time { bare: TimeUnit::Micros },
+    "1000",
+    "Least time between two changes of the probability, us.",
+);
+
 /// The line in the list of AQMs.
 pub(super) const ENTRY: AqmEntry = AqmEntry {
     name: "blue",
     source: include_str!("blue.rs"),
-    params: &[&[
-        qlimit("60"),
-        PACKET_SIZE,
-        P::discipline(
-            "maxpmark",
-            count(1, 1_000_000),
-            "4000",
-            "What a marking probability of 1 is counted as.",
-        ),
-        P::discipline(
-            "holdtime",
-            Kind::Time { bare: TimeUnit::Micros },
-            "1000",
-            "Least time between two changes of the probability, us.",
-        ),
-        ECN,
-    ]],
-    usual_limit: 60,
+    params: &[&[LIMIT, PACKET_SIZE, MAX_PMARK, HOLD_TIME, ECN]],
+    usual_limit: LIMIT.default_number() as u32,
     build,
     ..AqmEntry::PLAIN
 };
 
 fn build(queue: &QueueConfig<'_>) -> Built {
-    Ok(Box::new(Blue::new(queue.class, queue.params)?))
+    Ok(Box::new(Blue::new(queue.params)))
 }
 
 /// The state of one BLUE queue.
@@ -69,14 +63,11 @@ pub struct Blue {
 
 impl Blue {
     /// BLUE as `params` say.
-    ///
-    /// # Errors
-    /// `ParamError` for a value out of range.
-    fn new(class: &str, params: &Params) -> Result<Self, ParamError> {
+    fn new(params: &Params) -> Self {
         let mut blue = Blue {
             probability: 0,
-            scale: 4000,
-            hold: Duration::from_millis(1),
+            scale: MAX_PMARK.default_number(),
+            hold: Duration::from_nanos(HOLD_TIME.default_number()),
             changed: Instant::ZERO,
             idle_from: Instant::ZERO,
             ecn: false,
@@ -84,19 +75,15 @@ impl Blue {
             pushed: 0,
             marks: 0,
         };
-        blue.set(class, params)?;
-        Ok(blue)
+        blue.set(params);
+        blue
     }
-    fn set(&mut self, class: &str, params: &Params) -> Result<(), ParamError> {
+    fn set(&mut self, params: &Params) {
         let scale = params.count("maxpmark").unwrap_or(self.scale);
-        if !(1..=1_000_000).contains(&scale) {
-            return Err(ParamError::new(class, "maxpmark", scale, "1 to 1000000; 4000 is usual"));
-        }
         self.probability = crate::units::mul_div(self.probability, scale, self.scale);
         self.scale = scale;
         self.hold = params.time("holdtime").unwrap_or(self.hold);
         self.ecn |= params.has("ecn");
-        Ok(())
     }
     /// The queue was found empty: one step down for each `hold` since.
     fn idle(&mut self, now: Instant) {
@@ -157,8 +144,9 @@ impl Aqm for Blue {
     fn departures(&self) -> Departures {
         Departures::Last
     }
-    fn reconfigure(&mut self, class: &str, params: &Params, _: &Link) -> Result<(), ParamError> {
-        self.set(class, params)
+    fn reconfigure(&mut self, _: &str, params: &Params, _: &Link) -> Result<(), ParamError> {
+        self.set(params);
+        Ok(())
     }
     fn visit_stats(&self, visit: &mut dyn Visit) {
         visit.value("probability", "1/maxpmark", self.probability as i64);

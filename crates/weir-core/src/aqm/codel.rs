@@ -22,10 +22,12 @@ use super::entry::{AqmEntry, Built, QueueConfig};
 use super::params::{CLASS_ECN, ECN, MILLIS, in_class, qlimit};
 use crate::packet::{List, PacketId};
 use crate::queue::ParamSpec as P;
+use crate::queue::params::default_of;
 use crate::queue::{Alias, Cx, DropReason, Kind, Link, ParamError, ParamSpec, Params, Visit};
 use crate::units::{Duration, Instant};
 use alloc::boxed::Box;
 
+const LIMIT: ParamSpec = qlimit("1000");
 /// Words of CoDel on an interface and on a class.
 const TUNING: [ParamSpec; 2] = [
     P::discipline("target", MILLIS, "5ms", "Delay that the queue may keep, ms: 5 for codel, 15 for pie."),
@@ -37,13 +39,13 @@ pub(super) const ENTRY: AqmEntry = AqmEntry {
     name: "codel",
     aliases: &[Alias { name: "codelq", implies: None }],
     source: include_str!("codel.rs"),
-    params: &[&[qlimit("1000")], &TUNING, &[ECN]],
+    params: &[&[LIMIT], &TUNING, &[ECN]],
     class_params: &[
         &[P::class("codel", Kind::Flag, "", "CoDel: drops by how long packets have waited."), CLASS_ECN],
         &in_class(TUNING),
     ],
     // Room is wanted: it is not the length that CoDel looks at.
-    usual_limit: 1000,
+    usual_limit: LIMIT.default_number() as u32,
     build,
     ..AqmEntry::PLAIN
 };
@@ -71,13 +73,13 @@ pub(crate) struct Constants {
 }
 
 impl Constants {
-    /// 5 ms and 100 ms, as RFC 8289 has them.
-    pub(crate) fn new(mtu: u32) -> Self {
+    /// `target` and `interval` as `specs` have them by default.
+    pub(crate) const fn new(specs: &[ParamSpec], mtu: u32) -> Self {
         Constants {
-            target: Duration::from_millis(5),
-            interval: Duration::from_millis(100),
+            target: Duration::from_nanos(default_of(specs, "target")),
+            interval: Duration::from_nanos(default_of(specs, "interval")),
             ecn: false,
-            mtu: u64::from(mtu),
+            mtu: mtu as u64,
         }
     }
     /// These, but for what `params` say.
@@ -242,7 +244,7 @@ impl Codel {
     /// # Errors
     /// `ParamError` for times that make no sense together.
     fn new(class: &str, params: &Params, link: &Link) -> Result<Self, ParamError> {
-        let constants = Constants::new(link.mtu).with(class, params)?;
+        let constants = Constants::new(&TUNING, link.mtu).with(class, params)?;
         Ok(Codel { law: Law::default(), constants, dropped: 0, longest_wait: Duration::ZERO })
     }
 }
@@ -488,7 +490,7 @@ mod tests {
         for run in 0..20 {
             let seed = first.wrapping_add(run);
             let mut random = Random::new(seed);
-            let of = Constants { ecn: run % 2 == 0, ..Constants::new(1514) };
+            let of = Constants { ecn: run % 2 == 0, ..Constants::new(&TUNING, 1514) };
             let (mut ours, mut plain) = (Law::default(), Plain::default());
             let (mut queue, mut theirs) = (Waiting::new(), Waiting::new());
             let (mut now, mut dropped, mut marked) = (Instant::ZERO, 0, 0);

@@ -11,9 +11,12 @@ pub const fn count(min: u64, max: u64) -> Kind {
 /// A time in milliseconds where no unit is written.
 pub const MILLIS: Kind = Kind::Time { bare: TimeUnit::Millis };
 
+/// What a `qlimit` may be, packets.
+pub const QLIMIT: Kind = count(1, 1_000_000);
+
 /// `qlimit` of a discipline that is one queue, with its default.
 pub const fn qlimit(default: &'static str) -> ParamSpec {
-    P::discipline("qlimit", count(1, 1_000_000), default, "Queue length, packets.")
+    P::discipline("qlimit", QLIMIT, default, "Queue length, packets.")
 }
 /// `packetsize` of a discipline that is one queue.
 pub const PACKET_SIZE: ParamSpec = P::discipline(
@@ -30,8 +33,10 @@ pub const CLASS_ECN: ParamSpec =
     P::class("ecn", Kind::Flag, "", "Mark ECN-capable packets instead of dropping them; alone it means RED.");
 
 /// `qlimit` for classes whose queue holds 50 packets by default.
-pub const QLIMIT_50: &[ParamSpec] =
-    &[P::class("qlimit", count(1, 1_000_000), "50", "Queue length, packets.")];
+pub const QLIMIT_50: &[ParamSpec] = &[P::class("qlimit", QLIMIT, "50", "Queue length, packets.")];
+
+/// Packets that a queue without an AQM holds where nothing says otherwise.
+pub const USUAL_QLIMIT: u32 = TAIL_PARAMS[0].default_number() as u32;
 
 /// What the queue of every class takes besides `qlimit`, whatever AQM it has.
 pub const QUEUE_PARAMS: &[ParamSpec] = &[
@@ -70,11 +75,9 @@ pub const fn in_class<const N: usize>(mut specs: [ParamSpec; N]) -> [ParamSpec; 
 /// # Errors
 /// `ParamError` for a length out of range.
 pub fn queue_limit(class: &str, params: &Params) -> Result<Option<u32>, ParamError> {
-    match params.count("qlimit") {
-        Some(limit @ 1..=1_000_000) => Ok(Some(limit as u32)),
-        Some(limit) => Err(ParamError::new(class, "qlimit", limit, "1 to 1000000 packets")),
-        None => Ok(None),
-    }
+    let Some(limit) = params.count("qlimit") else { return Ok(None) };
+    QLIMIT_50[0].accept(class, &Value::Count(limit))?;
+    Ok(Some(limit as u32))
 }
 
 /// A weight is a power of two, so that averaging is a shift.
@@ -94,12 +97,12 @@ pub fn checked_weight(class: &str, field: &str, weight: u64) -> Result<u64, Para
     ))
 }
 
-/// p_max as `pmax` or as its inverse, whichever is there; 0 of either is the default, 1/10.
+/// p_max as `pmax` or as its inverse, whichever is there.
 ///
 /// # Errors
 /// `ParamError` if both are.
 pub fn probability(class: &str, params: &Params, names: [&str; 2]) -> Result<Option<Fraction>, ParamError> {
-    let inverse = params.count(names[0]).map(|n| Fraction::ratio(1, if n == 0 { 10 } else { n }));
+    let inverse = params.count(names[0]).map(|n| Fraction::ratio(1, n));
     match (inverse, params.fraction(names[1])) {
         (Some(_), Some(found)) => Err(ParamError::new(
             class,

@@ -34,28 +34,23 @@ use alloc::boxed::Box;
 const TARGET: ParamSpec =
     P::discipline("target", MILLIS, "15ms", "Delay that the queue may keep, ms: 5 for codel, 15 for pie.");
 
+const UPDATE: ParamSpec =
+    P::discipline("tupdate", MILLIS, "15ms", "Time between two adjustments of the probability, ms.");
+const MAX_BURST: ParamSpec =
+    P::discipline("max-burst", MILLIS, "150ms", "A burst so long passes untouched after a quiet time, ms.");
+const LIMIT: ParamSpec = qlimit("1000");
+
 /// The line in the list of AQMs.
 pub(super) const ENTRY: AqmEntry = AqmEntry {
     name: "pie",
     source: include_str!("pie.rs"),
-    params: &[&[
-        qlimit("1000"),
-        TARGET,
-        P::discipline("tupdate", MILLIS, "15ms", "Time between two adjustments of the probability, ms."),
-        P::discipline(
-            "max-burst",
-            MILLIS,
-            "150ms",
-            "A burst so long passes untouched after a quiet time, ms.",
-        ),
-        ECN,
-    ]],
+    params: &[&[LIMIT, TARGET, UPDATE, MAX_BURST, ECN]],
     class_params: &[
         &[P::class("pie", Kind::Flag, "", "PIE: drops so that the delay stays near a target."), CLASS_ECN],
         &in_class([TARGET]),
     ],
     // Room is wanted: it is not the length that PIE looks at.
-    usual_limit: 1000,
+    usual_limit: LIMIT.default_number() as u32,
     build,
     ..AqmEntry::PLAIN
 };
@@ -161,9 +156,9 @@ impl Pie {
     /// `ParamError` for a time out of range.
     fn new(class: &str, params: &Params, link: &Link) -> Result<Self, ParamError> {
         let constants = Constants {
-            target: Duration::from_millis(15),
-            update: Duration::from_millis(15),
-            max_burst: Duration::from_millis(150),
+            target: Duration::from_nanos(TARGET.default_number()),
+            update: Duration::from_nanos(UPDATE.default_number()),
+            max_burst: Duration::from_nanos(MAX_BURST.default_number()),
             ecn: false,
             spared: 2 * u64::from(link.mtu),
         }

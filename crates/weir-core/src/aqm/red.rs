@@ -19,8 +19,7 @@
 //! `idle_time_decays_the_average_as_the_reference`.
 //! Parameters: `qlimit` (packets, 60), `thmin`, `thmax` (packets, 5 and 15; in a class 10 % and
 //! 30 % of `qlimit`), `invpmax` (10) or `pmax` (0 to 1), `weight` (inverse of w_q, a power of
-//! two; 0 chooses 512, or 128 and 64 below 300 and 50 packets a second), `packetsize` (bytes,
-//! 1000; in a class the MTU), `ecn`, `gentle`, `wait`, `flowvalve` (see `flow_valve.rs`). All at run time.
+//! two; 0 chooses 512, 128 or 64 by the rate), `packetsize` (bytes, 1000; in a class the MTU), `ecn`, `gentle`, `wait`, `flowvalve` (see `flow_valve.rs`). All at run time.
 
 use super::average::{Average, LENGTH_BITS, LONGEST, Ramp, Zone, early};
 use super::contract::{Aqm, Decision, Departures};
@@ -32,11 +31,13 @@ use super::params::{
 use crate::Random;
 use crate::packet::{List, PacketId};
 use crate::queue::ParamSpec as P;
+use crate::queue::params::default_of;
 use crate::queue::{Cx, DropReason, Kind, Link, ParamError, ParamSpec, Params, Visit};
 use crate::units::{Fraction, Rate};
 use alloc::boxed::Box;
 
 const PACKETS: Kind = count(0, 1_000_000);
+const LIMIT: ParamSpec = qlimit("60");
 /// Words of RED on an interface and on a class.
 const TUNING: [ParamSpec; 7] = [
     P::discipline(
@@ -58,12 +59,15 @@ const TUNING: [ParamSpec; 7] = [
     P::discipline("wait", Kind::Flag, "", "At least 1/p arrivals between two early drops, as in ns-2."),
 ];
 
+/// Lower and upper threshold of a discipline that is one queue.
+const THRESHOLDS: (u64, u64) = (default_of(&TUNING, "thmin"), default_of(&TUNING, "thmax"));
+
 /// The line in the list of AQMs.
 pub(super) const ENTRY: AqmEntry = AqmEntry {
     name: "red",
     source: include_str!("red.rs"),
     params: &[
-        &[qlimit("60"), PACKET_SIZE],
+        &[LIMIT, PACKET_SIZE],
         &TUNING,
         &[ECN, P::discipline("flowvalve", Kind::Flag, "", "A penalty box for unresponsive flows.")],
     ],
@@ -77,7 +81,7 @@ pub(super) const ENTRY: AqmEntry = AqmEntry {
     ],
     // They alone mean RED, as they always did.
     asked_by: &["flowvalve", "ecn"],
-    usual_limit: 60,
+    usual_limit: LIMIT.default_number() as u32,
     build,
     ..AqmEntry::PLAIN
 };
@@ -99,7 +103,7 @@ struct Settings {
     wait: bool,
     ecn: bool,
     limit: u64,
-    /// Thresholds left out are shares of the limit, as in a class; else 5 and 15 packets.
+    /// Thresholds left out are shares of the limit, as in a class; else `THRESHOLDS`.
     in_class: bool,
 }
 
@@ -128,12 +132,12 @@ impl Red {
     /// `ParamError` for parameters that contradict each other.
     fn new(queue: &QueueConfig<'_>) -> Result<Self, ParamError> {
         let QueueConfig { class, params, rate, limit, link, in_class } = *queue;
-        let packet_bytes = if in_class { u64::from(link.mtu) } else { 1000 };
+        let packet_bytes = if in_class { u64::from(link.mtu) } else { PACKET_SIZE.default_number() };
         let base = Settings {
             thmin: None,
             thmax: None,
-            pmax: Fraction::ratio(1, 10),
-            weight: 0,
+            pmax: Fraction::ratio(1, default_of(&TUNING, "invpmax")),
+            weight: default_of(&TUNING, "weight"),
             packet_bytes,
             rate,
             gentle: false,
@@ -176,7 +180,12 @@ impl Settings {
         self.ecn |= params.has("ecn");
         for (name, packets) in [("thmin", self.thmin), ("thmax", self.thmax)] {
             if let Some(packets) = packets.filter(|&n| n > u64::from(LONGEST)) {
-                return Err(ParamError::new(class, name, packets, "at most 4194304 packets"));
+                return Err(ParamError::new(
+                    class,
+                    name,
+                    packets,
+                    alloc::format!("at most {LONGEST} packets"),
+                ));
             }
         }
         let (thmin, thmax) = self.thresholds();
@@ -187,7 +196,7 @@ impl Settings {
         Ok(self)
     }
     fn thresholds(&self) -> (u64, u64) {
-        let (min, max) = if self.in_class { (self.limit / 10, self.limit * 3 / 10) } else { (5, 15) };
+        let (min, max) = if self.in_class { (self.limit / 10, self.limit * 3 / 10) } else { THRESHOLDS };
         // Of a tiny limit both shares may be 0.
         let (min, max) = (self.thmin.unwrap_or(min), self.thmax.unwrap_or(max));
         (min, if self.thmax.is_none() && self.in_class { max.max(min + 1) } else { max })

@@ -22,13 +22,14 @@
 //! `pmax` (0 to 1), `weight` (a power of two); `weight` for all that have none; `unmarked` (`lo`,
 //! `med` or `hi`; `lo`); `wait` (as RED's); `ecn`. All of them at run time.
 
-use super::average::{Average, LENGTH_BITS, Ramp, Zone, early};
+use super::average::{Average, LENGTH_BITS, LONGEST, Ramp, Zone, early};
 use super::contract::{Aqm, Decision};
 use super::entry::{AqmEntry, Built, QueueConfig};
 use super::params::{CLASS_ECN, ECN, PACKET_SIZE, checked_weight, count, in_class, probability, qlimit};
 use crate::Random;
 use crate::packet::{List, Meta, PacketId};
 use crate::queue::ParamSpec as P;
+use crate::queue::params::{default_of, default_word};
 use crate::queue::{Cx, DropReason, Kind, Link, ParamError, ParamSpec, Params, Visit};
 use crate::sched::{Finding, Node, Setting, given};
 use crate::units::{Fraction, Rate};
@@ -61,6 +62,7 @@ const COMMON_WEIGHT: ParamSpec = P::discipline(
 );
 const WAIT: ParamSpec =
     P::discipline("wait", Kind::Flag, "", "At least 1/p arrivals between two early drops, as in ns-2.");
+const LIMIT: ParamSpec = qlimit("60");
 /// Words of RIO on an interface and on a class.
 const TUNING: [ParamSpec; 16] = [
     P::discipline("lo_thmin", PACKETS, "35", THMIN),
@@ -90,13 +92,13 @@ const TUNING: [ParamSpec; 16] = [
 pub(super) const ENTRY: AqmEntry = AqmEntry {
     name: "rio",
     source: include_str!("rio.rs"),
-    params: &[&[qlimit("60"), PACKET_SIZE, COMMON_WEIGHT], &TUNING, &[WAIT, ECN]],
+    params: &[&[LIMIT, PACKET_SIZE, COMMON_WEIGHT], &TUNING, &[WAIT, ECN]],
     class_params: &[
         &[P::class("rio", Kind::Flag, "", "RIO: RED by three drop precedences."), CLASS_ECN],
         &in_class(TUNING),
         &in_class([COMMON_WEIGHT, WAIT]),
     ],
-    usual_limit: 60,
+    usual_limit: LIMIT.default_number() as u32,
     build,
     check: Some(check),
     ..AqmEntry::PLAIN
@@ -104,9 +106,8 @@ pub(super) const ENTRY: AqmEntry = AqmEntry {
 
 /// A lower precedence is protected only if the higher is all dropped before it begins.
 fn check(node: &Node, _: &Setting) -> Vec<Finding> {
-    let default_of = |name: &str| TUNING.iter().find(|p| p.name == name).and_then(|p| p.default.parse().ok());
-    let value =
-        |name: &str| node.params.count(name).filter(|n| *n > 0).or_else(|| default_of(name)).unwrap_or(0);
+    let above_zero = |name: &str| node.params.count(name).filter(|n| *n > 0);
+    let value = |name: &str| above_zero(name).unwrap_or(default_of(&TUNING, name));
     let mut found = Vec::new();
     for (min, max) in [("lo_thmin", "med_thmax"), ("med_thmin", "hi_thmax")] {
         if value(max) > value(min) {
@@ -116,6 +117,10 @@ fn check(node: &Node, _: &Setting) -> Vec<Finding> {
         }
     }
     found
+}
+
+fn precedence_named(word: &str) -> usize {
+    PRECEDENCES.iter().position(|p| *p == word).unwrap_or(0)
 }
 
 fn build(queue: &QueueConfig<'_>) -> Built {
@@ -173,12 +178,17 @@ impl Rio {
     /// `ParamError` for parameters that contradict each other.
     fn new(queue: &QueueConfig<'_>) -> Result<Self, ParamError> {
         let QueueConfig { class, params, rate, link, in_class, .. } = *queue;
-        let level = |thmin, thmax| Settings { thmin, thmax, pmax: Fraction::ratio(1, 10), weight: 0 };
+        let level = |[thmin, thmax, invpmax, _, weight]: [&str; 5]| Settings {
+            thmin: default_of(&TUNING, thmin),
+            thmax: default_of(&TUNING, thmax),
+            pmax: Fraction::ratio(1, default_of(&TUNING, invpmax)),
+            weight: default_of(&TUNING, weight),
+        };
         let base = Common {
-            levels: [level(35, 45), level(20, 30), level(5, 15)],
-            packet_bytes: if in_class { u64::from(link.mtu) } else { 1000 },
+            levels: NAMES.map(level),
+            packet_bytes: if in_class { u64::from(link.mtu) } else { PACKET_SIZE.default_number() },
             rate,
-            unmarked: 0,
+            unmarked: precedence_named(default_word(&TUNING, "unmarked")),
             wait: false,
             ecn: false,
         };
@@ -263,15 +273,20 @@ impl Common {
                 let expected = alloc::format!("less than {thmax}, which is {} packets", level.thmax);
                 return Err(ParamError::new(class, thmin, level.thmin, expected));
             }
-            if level.thmax > 1 << 22 {
-                return Err(ParamError::new(class, thmax, level.thmax, "at most 4194304 packets"));
+            if level.thmax > u64::from(LONGEST) {
+                return Err(ParamError::new(
+                    class,
+                    thmax,
+                    level.thmax,
+                    alloc::format!("at most {LONGEST} packets"),
+                ));
             }
         }
         self.packet_bytes = params.bytes("packetsize").unwrap_or(self.packet_bytes);
         self.ecn |= params.has("ecn");
         self.wait |= params.has("wait");
         if let Some(word) = params.word("unmarked") {
-            self.unmarked = PRECEDENCES.iter().position(|p| *p == word).unwrap_or(0);
+            self.unmarked = precedence_named(word);
         }
         Ok(self)
     }

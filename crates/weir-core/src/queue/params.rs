@@ -157,6 +157,78 @@ impl ParamSpec {
         self.none = true;
         self
     }
+    /// The default as a number of its smallest unit: a count, bytes, nanoseconds, 2^-32 of a whole
+    /// (rounded down).
+    ///
+    /// # Panics
+    /// If the default is no number of the parameter's kind, as `MTU` is none. In a constant the
+    /// compiler says so.
+    pub const fn default_number(&self) -> u64 {
+        let text = self.default.as_bytes();
+        let (mut mantissa, mut scale, mut point, mut at) = (0u128, 1u128, false, 0);
+        while at < text.len() && (text[at].is_ascii_digit() || text[at] == b'.') {
+            if text[at] == b'.' {
+                assert!(!point, "a default with two points");
+                point = true;
+            } else {
+                mantissa = mantissa * 10 + (text[at] - b'0') as u128;
+                scale *= if point { 10 } else { 1 };
+            }
+            at += 1;
+        }
+        assert!(at > 0, "a default that is no number");
+        let (_, suffix) = text.split_at(at);
+        let unit: u128 = match (self.kind, suffix) {
+            (Kind::Count { .. } | Kind::Bytes { .. }, b"") => 1,
+            (Kind::Bytes { .. }, b"K") => 1 << 10,
+            (Kind::Bytes { .. }, b"M") => 1 << 20,
+            (Kind::Time { bare: TimeUnit::Micros }, b"") | (Kind::Time { .. }, b"us") => 1_000,
+            (Kind::Time { bare: TimeUnit::Millis }, b"") | (Kind::Time { .. }, b"ms") => 1_000_000,
+            (Kind::Time { .. }, b"s") => 1_000_000_000,
+            (Kind::Fraction, b"") => 1 << 32,
+            (Kind::Percent, b"") => {
+                scale *= 100;
+                1 << 32
+            }
+            _ => panic!("a default in no unit of its kind"),
+        };
+        (mantissa * unit / scale) as u64
+    }
+}
+
+const fn position(specs: &[ParamSpec], name: &str) -> usize {
+    let name = name.as_bytes();
+    let mut index = 0;
+    while index < specs.len() {
+        let other = specs[index].name.as_bytes();
+        let (mut same, mut at) = (other.len() == name.len(), 0);
+        while same && at < name.len() {
+            same = other[at] == name[at];
+            at += 1;
+        }
+        if same {
+            return index;
+        }
+        index += 1;
+    }
+    panic!("no parameter of that name")
+}
+
+/// `ParamSpec::default_number` of the parameter `name`: for the constants of a discipline, so that
+/// its defaults stand in the declarations alone.
+///
+/// # Panics
+/// If no parameter has that name, or its default is no number.
+pub const fn default_of(specs: &[ParamSpec], name: &str) -> u64 {
+    specs[position(specs, name)].default_number()
+}
+
+/// The default of the parameter `name`, which is one of a set of words.
+///
+/// # Panics
+/// If no parameter has that name.
+pub const fn default_word(specs: &[ParamSpec], name: &str) -> &'static str {
+    specs[position(specs, name)].default
 }
 
 /// Another name in altq.conf, and the flag that it implies, if any.
@@ -187,6 +259,23 @@ pub fn accept(
     params.iter().try_for_each(|(name, value)| match find(groups, scope, name) {
         Some(spec) => spec.accept(class, value),
         None => Err(unknown(class, name, groups, scope)),
+    })
+}
+
+/// The same for a class whose queue takes words of its own: what `groups` do not declare is left to
+/// the queue.
+///
+/// # Errors
+/// `ParamError` for the first that is of another kind or out of range.
+pub fn accept_declared(
+    groups: &[&'static [ParamSpec]],
+    scope: Scope,
+    class: &str,
+    params: &Params,
+) -> Result<(), ParamError> {
+    params.iter().try_for_each(|(name, value)| match find(groups, scope, name) {
+        Some(spec) => spec.accept(class, value),
+        None => Ok(()),
     })
 }
 
@@ -366,3 +455,55 @@ impl fmt::Display for ParamError {
     }
 }
 impl core::error::Error for ParamError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NUMBER: Kind = Kind::Count { min: 1, max: 9 };
+    const SIZE: Kind = Kind::Bytes { min: 1, max: 1 << 32 };
+    const MILLIS: Kind = Kind::Time { bare: TimeUnit::Millis };
+    const MICROS: Kind = Kind::Time { bare: TimeUnit::Micros };
+
+    const fn spec(kind: Kind, default: &'static str) -> ParamSpec {
+        ParamSpec::discipline("x", kind, default, "")
+    }
+
+    #[test]
+    fn a_default_counts_in_the_smallest_unit() {
+        for (kind, default, number) in [
+            (NUMBER, "7", 7),
+            (SIZE, "1500", 1500),
+            (SIZE, "64K", 65_536),
+            (SIZE, "2M", 2 << 20),
+            (MILLIS, "5", 5_000_000),
+            (MICROS, "1000", 1_000_000),
+            (MILLIS, "800us", 800_000),
+            (MICROS, "15ms", 15_000_000),
+            (MILLIS, "1.5s", 1_500_000_000),
+            (Kind::Fraction, "0.1", Fraction::ratio(1, 10).raw()),
+            (Kind::Percent, "10", Fraction::ratio(1, 10).raw()),
+            (Kind::Percent, "100", Fraction::ONE.raw()),
+        ] {
+            assert_eq!(spec(kind, default).default_number(), number, "{kind} {default}");
+        }
+        const OF: u64 = default_of(&[spec(NUMBER, "3"), ParamSpec::class("xy", NUMBER, "4", "")], "xy");
+        assert_eq!(OF, 4);
+    }
+
+    #[test]
+    #[should_panic(expected = "a default that is no number")]
+    fn a_word_is_no_number() {
+        spec(SIZE, "MTU").default_number();
+    }
+
+    #[test]
+    fn what_is_declared_is_held_to_its_range_and_the_rest_left() {
+        const GROUPS: &[&[ParamSpec]] = &[&[ParamSpec::class("x", NUMBER, "3", "")]];
+        let check = |name, n| {
+            let params = Params::new().with(name, Value::Count(n));
+            accept_declared(GROUPS, Scope::Class, "c", &params).is_ok()
+        };
+        assert_eq!((check("x", 9), check("x", 10), check("y", 10)), (true, false, true));
+    }
+}

@@ -28,18 +28,15 @@ use crate::queue::{
 };
 use alloc::boxed::Box;
 
-const QUANTUM_MAX: u64 = 1 << 20;
-const QUANTUM: ParamSpec = ParamSpec::discipline(
-    "quantum",
-    Kind::Bytes { min: 1, max: QUANTUM_MAX },
-    "1500",
-    "Bytes that a turn adds.",
-);
+const QUANTUM: ParamSpec =
+    ParamSpec::discipline("quantum", Kind::Bytes { min: 1, max: 1 << 20 }, "1500", "Bytes that a turn adds.");
+
+const FLOWS: [ParamSpec; 3] = flows::params("256", "150000", "full");
 
 pub(super) const ENTRY: Entry = Entry {
     name: "drr",
     source: include_str!("drr.rs"),
-    params: &[&flows::params("256", "150000", "full"), &[QUANTUM]],
+    params: &[&FLOWS, &[QUANTUM]],
     build: Some(build),
     ..Entry::PLAIN
 };
@@ -51,19 +48,10 @@ struct Drr {
 }
 
 fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
-    let quantum = quantum(&node.params)?.unwrap_or(1500);
-    let params = builder.flow_queues(&node.params, "nqueues", 256)?;
-    let flows = Flows::new(&params, (256, 150_000, "full"), quantum)?;
+    let quantum = node.params.bytes("quantum").unwrap_or(QUANTUM.default_number());
+    let params = builder.flow_queues(&node.params, &FLOWS, "nqueues")?;
+    let flows = Flows::new(&params, &FLOWS, quantum as u32);
     Ok(Box::new(Drr { flows, turn: false }))
-}
-
-fn quantum(params: &Params) -> Result<Option<u32>, ParamError> {
-    match params.bytes("quantum") {
-        Some(bytes) if !(1..=QUANTUM_MAX).contains(&bytes) => {
-            Err(ParamError::new("", "quantum", bytes, "1 byte to 1M; one MTU suits most"))
-        }
-        bytes => Ok(bytes.map(|b| b as u32)),
-    }
 }
 
 impl Drr {
@@ -136,10 +124,9 @@ impl Discipline for Drr {
             return Err(ParamError::new(class, "class", class, "no class: drr has none"));
         }
         params::accept(ENTRY.params, Scope::Discipline, "", params)?;
-        let quantum = quantum(params)?;
         self.flows.reconfigure(cx, params)?;
-        if let Some(quantum) = quantum {
-            self.flows.set_quantum(quantum);
+        if let Some(quantum) = params.bytes("quantum") {
+            self.flows.set_quantum(quantum as u32);
         }
         Ok(())
     }

@@ -24,8 +24,10 @@
 //! `classic-share` (percent, 10), `qlimit` (packets, 10000: both queues). All at run time.
 
 use super::registry::{Builder, Entry, Node};
+use crate::aqm::params::{QLIMIT, queue_limit};
 use crate::packet::{List, PacketId};
 use crate::queue::ParamSpec as P;
+use crate::queue::params::default_of;
 use crate::queue::{
     Alias, Backlog, Broken, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params, Scope,
     TimeUnit, Verdict, Visit, params,
@@ -56,12 +58,7 @@ const PARAMS: &[ParamSpec] = &[
     P::discipline("ramp-min", MICROS, "800us", "Delay at which the low-latency queue begins to mark, us."),
     P::discipline("ramp-range", MICROS, "400us", "Further delay over which its marks rise to all, us."),
     P::discipline("classic-share", Kind::Percent, "10", "Share that the classic queue is sure of, percent."),
-    P::discipline(
-        "qlimit",
-        Kind::Count { min: 1, max: 1_000_000 },
-        "10000",
-        "Packets that both queues hold together.",
-    ),
+    P::discipline("qlimit", QLIMIT, "10000", "Packets that both queues hold together."),
 ];
 
 pub(super) const ENTRY: Entry = Entry {
@@ -88,14 +85,14 @@ struct Constants {
 
 impl Constants {
     const DEFAULT: Constants = Constants {
-        target: Duration::from_millis(15),
-        update: Duration::from_millis(15),
-        rtt: Duration::from_millis(100),
-        coupling: 2,
-        ramp_min: Duration::from_micros(800),
-        ramp_range: Duration::from_micros(400),
-        classic_share: (1 << 16) / 10,
-        limit: 10_000,
+        target: Duration::from_nanos(default_of(PARAMS, "target")),
+        update: Duration::from_nanos(default_of(PARAMS, "tupdate")),
+        rtt: Duration::from_nanos(default_of(PARAMS, "rtt")),
+        coupling: default_of(PARAMS, "coupling") as i64,
+        ramp_min: Duration::from_nanos(default_of(PARAMS, "ramp-min")),
+        ramp_range: Duration::from_nanos(default_of(PARAMS, "ramp-range")),
+        classic_share: (default_of(PARAMS, "classic-share") >> 16) as i64,
+        limit: default_of(PARAMS, "qlimit") as u32,
     };
     fn with(mut self, params: &Params) -> Result<Self, ParamError> {
         for (name, time, least) in [
@@ -111,11 +108,7 @@ impl Constants {
                 return Err(ParamError::new("", name, *time, expected));
             }
         }
-        match params.count("coupling") {
-            Some(k @ 1..=16) => self.coupling = k as i64,
-            Some(k) => return Err(ParamError::new("", "coupling", k, "1 to 16; 2 suits Reno and CUBIC")),
-            None => {}
-        }
+        self.coupling = params.count("coupling").map_or(self.coupling, |k| k as i64);
         if let Some(share) = params.fraction("classic-share") {
             if share > Fraction::ratio(1, 2) {
                 let found = crate::queue::Value::Fraction(share);
@@ -123,7 +116,7 @@ impl Constants {
             }
             self.classic_share = (share.raw() >> 16) as i64;
         }
-        self.limit = crate::aqm::params::queue_limit("", params)?.unwrap_or(self.limit);
+        self.limit = queue_limit("", params)?.unwrap_or(self.limit);
         Ok(self)
     }
     /// p' after an update by the queue's delay. [RFC 9332 appendix A.1]

@@ -6,6 +6,7 @@
 
 use super::longest::Longest;
 use crate::packet::{List, NIL, PacketId};
+use crate::queue::params::{default_of, default_word};
 use crate::queue::{Backlog, Broken, Cx, DropReason, Kind, ParamError, ParamSpec, Params, Verdict, Visit};
 use alloc::vec::Vec;
 
@@ -93,19 +94,9 @@ pub(super) const fn params(nqueues: &'static str, qsize: &'static str, hash: &'s
 }
 
 impl Flows {
-    /// Queues as `params` say, each with that quantum.
-    ///
-    /// # Errors
-    /// `ParamError` for a value out of range.
-    pub fn new(
-        params: &Params,
-        (nqueues, qsize, hash): (u64, u64, &str),
-        quantum: u32,
-    ) -> Result<Self, ParamError> {
-        let count = params.count("nqueues").unwrap_or(nqueues);
-        if !(1..=65_536).contains(&count) {
-            return Err(ParamError::new("", "nqueues", count, "1 to 65536 queues"));
-        }
+    /// Queues as `params` say, by the declarations `specs` (made by `params`), each with that quantum.
+    pub fn new(params: &Params, specs: &[ParamSpec; 3], quantum: u32) -> Self {
+        let count = params.count("nqueues").unwrap_or(default_of(specs, "nqueues"));
         let flow = |_| Flow {
             list: List::new(),
             credit: 0,
@@ -116,17 +107,17 @@ impl Flows {
             sent: 0,
             dropped: 0,
         };
-        Ok(Flows {
+        Flows {
             flows: (0..count).map(flow).collect(),
             reciprocal: (u64::MAX / count).wrapping_add(1),
             tail: NIL,
             in_ring: 0,
             packets: 0,
             bytes: 0,
-            limit_bytes: checked_limit(params.bytes("qsize").unwrap_or(qsize))?,
+            limit_bytes: params.bytes("qsize").unwrap_or(default_of(specs, "qsize")),
             longest: Longest::new(count as usize),
-            key: Key::of(params.word("hash").unwrap_or(hash)),
-        })
+            key: Key::of(params.word("hash").unwrap_or(default_word(specs, "hash"))),
+        }
     }
     /// Changes `qsize`; the number of queues and the hash are fixed, for a flow that moved to
     /// another queue would overtake itself.
@@ -140,7 +131,7 @@ impl Flows {
             return Err(ParamError::new("", "hash", word, FIXED));
         }
         if let Some(bytes) = params.bytes("qsize") {
-            self.limit_bytes = checked_limit(bytes)?;
+            self.limit_bytes = bytes;
             self.shed(cx, usize::MAX);
         }
         Ok(())
@@ -364,11 +355,4 @@ impl Flows {
         }
         if at == self.tail { Ok(()) } else { broken("the ring does not close") }
     }
-}
-
-fn checked_limit(bytes: u64) -> Result<u64, ParamError> {
-    if (1_500..=1 << 32).contains(&bytes) {
-        return Ok(bytes);
-    }
-    Err(ParamError::new("", "qsize", bytes, "1500 bytes to 4G"))
 }

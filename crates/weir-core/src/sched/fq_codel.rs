@@ -23,8 +23,10 @@
 use super::longest::Longest;
 use super::registry::{Builder, Entry, Node};
 use crate::aqm::codel::{Constants, Fate, Law};
+use crate::aqm::params::{QLIMIT, queue_limit};
 use crate::packet::{List, NIL, PacketId};
 use crate::queue::ParamSpec as P;
+use crate::queue::params::default_of;
 use crate::queue::{
     Alias, Backlog, Broken, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params, Scope,
     TimeUnit, Verdict, Visit, params,
@@ -36,18 +38,19 @@ use alloc::vec::Vec;
 /// The ECN codepoint "congestion experienced".
 const CE: u8 = 3;
 const MILLIS: Kind = Kind::Time { bare: TimeUnit::Millis };
+const QUANTUM_MIN: u64 = 256;
 const QUANTUM_MAX: u64 = 1 << 20;
 const PARAMS: &[ParamSpec] = &[
     P::discipline("flows", Kind::Count { min: 1, max: 65_536 }, "1024", "Queues that flows are hashed to."),
-    P::discipline("quantum", Kind::Bytes { min: 256, max: QUANTUM_MAX }, "MTU", "Bytes that a turn adds."),
+    P::discipline(
+        "quantum",
+        Kind::Bytes { min: QUANTUM_MIN, max: QUANTUM_MAX },
+        "MTU",
+        "Bytes that a turn adds.",
+    ),
     P::discipline("target", MILLIS, "5ms", "Delay that each queue may keep, ms."),
     P::discipline("interval", MILLIS, "100ms", "How long CoDel waits for a good queue, ms: a long RTT."),
-    P::discipline(
-        "qlimit",
-        Kind::Count { min: 1, max: 1_000_000 },
-        "10240",
-        "Packets that all queues hold together.",
-    ),
+    P::discipline("qlimit", QLIMIT, "10240", "Packets that all queues hold together."),
     P::discipline("noecn", Kind::Flag, "", "Drop ECN-capable packets instead of marking them."),
 ];
 
@@ -121,13 +124,9 @@ struct FqCodel {
 }
 
 fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
-    let params = builder.flow_queues(&node.params, "flows", 1024)?;
-    let count = params.count("flows").unwrap_or(1024);
-    if !(1..=65_536).contains(&count) {
-        return Err(ParamError::new("", "flows", count, "1 to 65536"));
-    }
-    let mut constants = Constants::new(builder.link.mtu);
-    constants.ecn = true;
+    let params = builder.flow_queues(&node.params, PARAMS, "flows")?;
+    let count = params.count("flows").unwrap_or(default_of(PARAMS, "flows"));
+    let constants = Constants { ecn: true, ..Constants::new(PARAMS, builder.link.mtu) };
     let flow =
         |_| Flow { list: List::new(), law: Law::default(), deficit: 0, next: NIL, place: BusyList::Idle };
     let mut discipline = FqCodel {
@@ -136,8 +135,8 @@ fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, 
         old: Chain::EMPTY,
         packets: 0,
         bytes: 0,
-        limit: 10_240,
-        quantum: builder.link.mtu.clamp(256, QUANTUM_MAX as u32) as i32,
+        limit: default_of(PARAMS, "qlimit") as u32,
+        quantum: builder.link.mtu.clamp(QUANTUM_MIN as u32, QUANTUM_MAX as u32) as i32,
         constants,
         longest: Longest::new(count as usize),
         key: None,
@@ -155,14 +154,8 @@ impl FqCodel {
     fn set(&mut self, params: &Params) -> Result<(), ParamError> {
         let mut constants = self.constants.with("", params)?;
         constants.ecn &= !params.has("noecn");
-        let limit = crate::aqm::params::queue_limit("", params)?.unwrap_or(self.limit);
-        let quantum = match params.bytes("quantum") {
-            Some(bytes) if !(256..=QUANTUM_MAX).contains(&bytes) => {
-                return Err(ParamError::new("", "quantum", bytes, "256 bytes to 1M; one MTU suits most"));
-            }
-            Some(bytes) => bytes as i32,
-            None => self.quantum,
-        };
+        let limit = queue_limit("", params)?.unwrap_or(self.limit);
+        let quantum = params.bytes("quantum").map_or(self.quantum, |bytes| bytes as i32);
         (self.limit, self.constants, self.quantum) = (limit, constants, quantum);
         Ok(())
     }

@@ -18,8 +18,10 @@
 use super::hooks::one_class_of_each_priority;
 use super::registry::{Builder, Classes, Entry, Node};
 use crate::aqm::QLIMIT_50;
+use crate::aqm::params::USUAL_QLIMIT;
 use crate::packet::PacketId;
 use crate::queue::ParamSpec as P;
+use crate::queue::params::default_of;
 use crate::queue::{
     Backlog, Broken, Child, Cx, Deeper, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params,
     Routes, Scope, Verdict, Visit, Wait, params,
@@ -32,7 +34,12 @@ use alloc::vec::Vec;
 
 const LEVELS: usize = 16;
 const PARAMS: &[ParamSpec] = &[
-    P::class("priority", Kind::Count { min: 0, max: 15 }, "0", "Higher goes first; each class its own."),
+    P::class(
+        "priority",
+        Kind::Count { min: 0, max: LEVELS as u64 - 1 },
+        "0",
+        "Higher goes first; each class its own.",
+    ),
     P::class("default", Kind::Flag, "", "Takes what no filter matches."),
 ];
 
@@ -71,7 +78,7 @@ fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, 
         }
         let priority = free_priority(&classes, None, &class.name, &class.params)?.unwrap_or(0);
         let first = builder.next_leaf();
-        let queue = builder.child(node, index, builder.link.rate, 50)?;
+        let queue = builder.child(node, index, builder.link.rate, USUAL_QLIMIT)?;
         ranges.push(first..builder.next_leaf());
         classes.push(Level { name: class.name.clone(), priority, queue });
     }
@@ -80,7 +87,8 @@ fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, 
     Ok(Box::new(priq))
 }
 
-/// The priority that `params` give (0 for a new class without one), unless another class has it.
+/// The priority that `params` give (the default for a new class without one), unless another class
+/// has it.
 fn free_priority(
     classes: &[Level],
     own: Option<usize>,
@@ -90,11 +98,8 @@ fn free_priority(
     let priority = match (params.count("priority"), own) {
         (Some(n), _) => n,
         (None, Some(_)) => return Ok(None),
-        (None, None) => 0,
+        (None, None) => default_of(PARAMS, "priority"),
     };
-    if priority >= LEVELS as u64 {
-        return Err(ParamError::new(name, "priority", priority, "0 to 15"));
-    }
     let priority = priority as usize;
     let others = classes.iter().enumerate().filter(|&(index, _)| Some(index) != own);
     match others.map(|(_, class)| class).find(|class| class.priority == priority) {
@@ -102,7 +107,7 @@ fn free_priority(
             name,
             "priority",
             priority,
-            format!("one of 0 to 15 that is free: class {} has this one", other.name),
+            format!("one of 0 to {} that is free: class {} has this one", LEVELS - 1, other.name),
         )),
         None => Ok(Some(priority)),
     }
@@ -171,6 +176,7 @@ impl Discipline for Priq {
         }
         let result = match self.classes.iter().position(|level| level.name == class) {
             Some(index) => {
+                params::accept_declared(ENTRY.params, Scope::Class, class, params)?;
                 let priority = free_priority(&self.classes, Some(index), class, params)?;
                 let level = &mut self.classes[index];
                 let result = level.queue.reconfigure_queue(cx, class, params, ENTRY.params);

@@ -40,25 +40,26 @@ const GROUPS: usize = 25;
 /// Slots of group 0 are 2^22 long, those of group 24 2^46: 64 KB at weight 1.
 const MIN_SHIFT: u32 = 22;
 
-const PARAMS: &[ParamSpec] = &[
-    ParamSpec::discipline(
-        "maxpacket",
-        Kind::Bytes { min: 64, max: 65_536 },
-        "MTU",
-        "Largest packet that is charged exactly, bytes.",
-    ),
-    ParamSpec::class(
-        "weight",
-        Kind::Count { min: 1, max: MAX_WEIGHT },
-        "1",
-        "Share of the class `queue N`, settable at run time only.",
-    ),
-];
+const MAX_PACKET_MIN: u64 = 64;
+const MAX_PACKET_MAX: u64 = 65_536;
+const MAX_PACKET: ParamSpec = ParamSpec::discipline(
+    "maxpacket",
+    Kind::Bytes { min: MAX_PACKET_MIN, max: MAX_PACKET_MAX },
+    "MTU",
+    "Largest packet that is charged exactly, bytes.",
+);
+const WEIGHT: ParamSpec = ParamSpec::class(
+    "weight",
+    Kind::Count { min: 1, max: MAX_WEIGHT },
+    "1",
+    "Share of the class `queue N`, settable at run time only.",
+);
+const FLOWS: [ParamSpec; 3] = flows::params("1024", "256K", "full");
 
 pub(super) const ENTRY: Entry = Entry {
     name: "qfq",
     source: include_str!("qfq.rs"),
-    params: &[&flows::params("1024", "256K", "full"), PARAMS],
+    params: &[&FLOWS, &[MAX_PACKET, WEIGHT]],
     build: Some(build),
     ..Entry::PLAIN
 };
@@ -192,13 +193,12 @@ struct Qfq {
 }
 
 fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
-    let max_packet = node.params.bytes("maxpacket").unwrap_or(u64::from(builder.link.mtu).clamp(64, 65_536));
-    if !(64..=65_536).contains(&max_packet) {
-        return Err(ParamError::new("", "maxpacket", max_packet, "64 to 65536 bytes"));
-    }
-    let params = builder.flow_queues(&node.params, "nqueues", 1024)?;
-    let flows = Flows::new(&params, (1024, 262_144, "full"), 1)?;
-    let share = Share::new(1, max_packet);
+    let mtu = u64::from(builder.link.mtu).clamp(MAX_PACKET_MIN, MAX_PACKET_MAX);
+    let max_packet = node.params.bytes("maxpacket").unwrap_or(mtu);
+    let weight = WEIGHT.default_number() as u32;
+    let params = builder.flow_queues(&node.params, &FLOWS, "nqueues")?;
+    let flows = Flows::new(&params, &FLOWS, weight);
+    let share = Share::new(weight, max_packet);
     let class = |_| QfqClass { start: 0, share, wanted: share, next: NIL, busy: false };
     Ok(Box::new(Qfq {
         classes: (0..flows.len()).map(class).collect(),
@@ -414,7 +414,7 @@ impl Discipline for Qfq {
         let number =
             class.strip_prefix("queue ").and_then(|n| n.parse::<usize>().ok()).ok_or_else(unknown)?;
         match params.count("weight") {
-            Some(weight @ 1..=MAX_WEIGHT) => {
+            Some(weight) => {
                 let wanted = Share::new(weight as u32, self.max_packet);
                 if !self.flows.set_share(number, weight as u32, (1 << 16) / weight as u32) {
                     return Err(unknown());
@@ -422,7 +422,6 @@ impl Discipline for Qfq {
                 self.classes[number].wanted = wanted;
                 Ok(())
             }
-            Some(weight) => Err(ParamError::new(class, "weight", weight, "1 to 1024")),
             None => Err(ParamError::new(class, "weight", "nothing", "a weight: it is all that a queue has")),
         }
     }

@@ -2,7 +2,9 @@
 //! them is built from a configuration.
 
 use super::hooks::{Check, Guarantees, Lower};
-use crate::aqm::{AqmEntry, QUEUE_PARAMS, QueueConfig, TailDrop, params::queue_limit};
+use crate::aqm::params::{USUAL_QLIMIT, queue_limit};
+use crate::aqm::{AqmEntry, QUEUE_PARAMS, QueueConfig, TailDrop};
+use crate::queue::params::default_of;
 use crate::queue::{
     Alias, Child, Discipline, Leaf, Link, ParamError, ParamSpec, Params, Scope, Value, params,
 };
@@ -323,17 +325,17 @@ impl Builder<'_> {
         self.leaves.len() as u32
     }
     /// The parameters to build with for a discipline that keeps a queue for each of `field` flows, or
-    /// for `default` where the parameters do not say.
+    /// for the default in `specs` where the parameters do not say.
     ///
     /// # Errors
     /// More than [`MAX_FLOW_QUEUES`] in the whole tree.
     pub fn flow_queues(
         &mut self,
         params: &Params,
+        specs: &[ParamSpec],
         field: &'static str,
-        default: u64,
     ) -> Result<Params, ParamError> {
-        let count = params.count(field).unwrap_or(default);
+        let count = params.count(field).unwrap_or(default_of(specs, field));
         self.flow_queues = self.flow_queues.saturating_add(count);
         if self.flow_queues > MAX_FLOW_QUEUES {
             let expected = format!(
@@ -384,7 +386,7 @@ impl Builder<'_> {
             class: "",
             params: &node.params,
             rate: self.link.rate,
-            limit: 50,
+            limit: USUAL_QLIMIT,
             link: &self.link,
             in_class: false,
         };

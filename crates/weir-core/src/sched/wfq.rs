@@ -35,10 +35,12 @@ const WEIGHT: ParamSpec = ParamSpec::class(
     "Share of the class `queue N`, settable at run time only.",
 );
 
+const FLOWS: [ParamSpec; 3] = flows::params("256", "64K", "dstaddr");
+
 pub(super) const ENTRY: Entry = Entry {
     name: "wfq",
     source: include_str!("wfq.rs"),
-    params: &[&flows::params("256", "64K", "dstaddr"), &[WEIGHT]],
+    params: &[&FLOWS, &[WEIGHT]],
     build: Some(build),
     ..Entry::PLAIN
 };
@@ -46,14 +48,15 @@ pub(super) const ENTRY: Entry = Entry {
 /// Credit counts 1/25 bytes, so that ALTQ's quantum of 512 * weight / 100 bytes is whole.
 const PER_BYTE: i64 = 25;
 const PER_WEIGHT: u32 = 128;
+const USUAL_WEIGHT: u32 = WEIGHT.default_number() as u32;
 
 struct Wfq {
     flows: Flows,
 }
 
 fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
-    let params = builder.flow_queues(&node.params, "nqueues", 256)?;
-    let flows = Flows::new(&params, (256, 65_536, "dstaddr"), 100 * PER_WEIGHT)?;
+    let params = builder.flow_queues(&node.params, &FLOWS, "nqueues")?;
+    let flows = Flows::new(&params, &FLOWS, USUAL_WEIGHT * PER_WEIGHT);
     Ok(Box::new(Wfq { flows }))
 }
 
@@ -126,12 +129,11 @@ impl Discipline for Wfq {
         let unknown = || ParamError::new(class, "class", class, "`queue N`, N from 0, less than nqueues");
         let number = number.ok_or_else(unknown)?;
         match params.count("weight") {
-            Some(weight @ 1..=10_000) => {
+            Some(weight) => {
                 let weight = weight as u32;
-                let known = self.flows.set_share(number, weight * PER_WEIGHT, (100 << 16) / weight);
+                let known = self.flows.set_share(number, weight * PER_WEIGHT, (USUAL_WEIGHT << 16) / weight);
                 if known { Ok(()) } else { Err(unknown()) }
             }
-            Some(weight) => Err(ParamError::new(class, "weight", weight, "1 to 10000")),
             None => Err(ParamError::new(class, "weight", "nothing", "a weight: it is all that a queue has")),
         }
     }
@@ -236,7 +238,9 @@ mod tests {
         // Among n flows, one shares its queue with probability 1 - (1 - 1/N)^(n-1).
         let (queues, n, trials, seed) = (256u32, 20, 20_000, 5);
         let (mut random, mut collided) = (Random::new(seed), 0);
-        let flows = Flows::new(&Params::new(), (u64::from(queues), 65_536, "full"), 1).unwrap();
+        let params =
+            Params::new().with("nqueues", Value::Count(queues.into())).with("hash", Value::Word("full"));
+        let flows = Flows::new(&params, &FLOWS, 1);
         let mut cx = Cx::new(1, bench.cx.link, 1);
         for _ in 0..trials {
             let mut queue = || {

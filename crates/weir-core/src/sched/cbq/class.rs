@@ -2,17 +2,19 @@
 
 use super::estimator::{Estimator, Shape};
 use super::link_sharing::{LEVELS, NONE, levels};
-use crate::queue::{Link, ParamError, Params, Value, Visit};
+use super::options::PARAMS;
+use crate::queue::params::{self, default_of};
+use crate::queue::{Link, ParamError, Params, Scope, Value, Visit};
 use crate::units::{Duration, Fraction, Rate};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 /// Packets that a queue holds where nothing says otherwise; with RED, twice as many.
-const QLIMIT: u32 = 30;
+const QLIMIT: u32 = default_of(PARAMS, "qlimit") as u32;
 /// The shortest queue that `maxdelay` makes, packets.
 const LEAST_QLIMIT: u64 = 4;
-/// Where a packet of a class outlasts this, `maxburst` is 4 by default instead of 16.
+/// Where a packet of a class outlasts this, `maxburst` is 4 by default instead of what is declared.
 const SLOW_PACKET: Duration = Duration::from_millis(10);
 
 /// The parameters of one class.
@@ -32,13 +34,6 @@ pub(super) struct Settings {
     red: bool,
 }
 
-fn ranged(class: &str, field: &str, value: u64, min: u64, max: u64) -> Result<u32, ParamError> {
-    if (min..=max).contains(&value) {
-        return Ok(value as u32);
-    }
-    Err(ParamError::new(class, field, value, format!("{min} to {max}")))
-}
-
 impl Settings {
     /// Those of a class before anything is said.
     pub fn new(name: &str, parent: u32, link: &Link) -> Self {
@@ -48,13 +43,13 @@ impl Settings {
             parent,
             // The root is the link, unless it says otherwise.
             rate: if parent == NONE { link.rate } else { Rate::ZERO },
-            priority: 1,
+            priority: default_of(PARAMS, "priority") as u8,
             borrows: false,
             maxburst: None,
-            minburst: 2,
+            minburst: default_of(PARAMS, "minburst") as u32,
             packet_bytes: mtu,
             largest_bytes: mtu,
-            maxdelay: Duration::ZERO,
+            maxdelay: Duration::from_nanos(default_of(PARAMS, "maxdelay")),
             qlimit: None,
             red: false,
         }
@@ -63,21 +58,19 @@ impl Settings {
     /// With what `params` say; what they do not say stays.
     pub fn read(&self, params: &Params, link: &Link) -> Result<Self, ParamError> {
         let mut new = self.clone();
-        let class = self.name.as_str();
+        params::accept_declared(&[PARAMS], Scope::Class, &self.name, params)?;
         for (field, value) in params.iter() {
             match (field, value) {
                 ("pbandwidth", Value::Fraction(share)) => new.rate = part_of(*share, link.rate),
                 ("exactbandwidth", Value::Rate(rate)) => new.rate = *rate,
-                ("priority", Value::Count(n)) => new.priority = ranged(class, field, *n, 0, 7)? as u8,
+                ("priority", Value::Count(n)) => new.priority = *n as u8,
                 ("borrow", Value::Flag) => new.borrows = true,
-                ("maxburst", Value::Count(n)) => new.maxburst = Some(ranged(class, field, *n, 1, 10_000)?),
-                ("minburst", Value::Count(n)) => new.minburst = ranged(class, field, *n, 1, 10_000)?,
-                ("packetsize", Value::Bytes(n)) => new.packet_bytes = ranged(class, field, *n, 1, 65_535)?,
-                ("maxpacketsize", Value::Bytes(n)) => {
-                    new.largest_bytes = ranged(class, field, *n, 1, 65_535)?
-                }
+                ("maxburst", Value::Count(n)) => new.maxburst = Some(*n as u32),
+                ("minburst", Value::Count(n)) => new.minburst = *n as u32,
+                ("packetsize", Value::Bytes(n)) => new.packet_bytes = *n as u32,
+                ("maxpacketsize", Value::Bytes(n)) => new.largest_bytes = *n as u32,
                 ("maxdelay", Value::Time(t)) => new.maxdelay = *t,
-                ("qlimit", Value::Count(n)) => new.qlimit = Some(ranged(class, field, *n, 1, 1_000_000)?),
+                ("qlimit", Value::Count(n)) => new.qlimit = Some(*n as u32),
                 ("red" | "rio" | "ecn" | "flowvalve", _) => new.red = true,
                 _ => {}
             }
@@ -106,7 +99,7 @@ impl Settings {
     pub fn shape(&self, gain_log2: u32, minidle: bool, leaf: bool, link: &Link) -> Shape {
         let packet = self.rate.time_for(u64::from(self.packet_bytes) + u64::from(link.overhead));
         let own = packet.saturating_sub(link.time_for(self.packet_bytes));
-        let maxburst = if own > SLOW_PACKET.into() { 4 } else { 16 };
+        let maxburst = if own > SLOW_PACKET.into() { 4 } else { default_of(PARAMS, "maxburst") as u32 };
         let maxburst = self.maxburst.unwrap_or(maxburst.max(self.minburst));
         Shape {
             rate: self.rate,

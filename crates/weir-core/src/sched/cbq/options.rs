@@ -2,6 +2,7 @@
 
 use super::link_sharing::Rule;
 use crate::queue::ParamSpec as P;
+use crate::queue::params::default_of;
 use crate::queue::{Kind, ParamError, ParamSpec, Params, TimeUnit, Value};
 
 const ADMISSION: &[&str] = &["guaranteed", "predictive", "cntlload", "cntldelay", "none"];
@@ -83,7 +84,7 @@ impl Options {
     pub const DEFAULT: Options = Options {
         rule: Rule::TopLevel,
         efficient: false,
-        gain_log2: 5,
+        gain_log2: default_of(PARAMS, "gain").trailing_zeros(),
         minidle: true,
         callback: false,
         prr: false,
@@ -100,16 +101,9 @@ impl Options {
                 ("link-sharing", Value::Word("formal")) => self.rule = Rule::Formal,
                 ("link-sharing", Value::Word("ancestor-only")) => self.rule = Rule::AncestorOnly,
                 ("link-sharing", Value::Word(_)) => self.rule = Rule::TopLevel,
-                ("gain", Value::Count(n)) if n.is_power_of_two() && (2..=1024).contains(n) => {
-                    self.gain_log2 = n.trailing_zeros();
-                }
+                ("gain", Value::Count(n)) if n.is_power_of_two() => self.gain_log2 = n.trailing_zeros(),
                 ("gain", found) => {
-                    return Err(ParamError::new(
-                        "",
-                        "gain",
-                        found,
-                        "a power of two from 2 to 1024, as 16 or 32",
-                    ));
+                    return Err(ParamError::new("", "gain", found, "a power of two, as 16 or 32"));
                 }
                 _ => {}
             }

@@ -1,6 +1,7 @@
 //! What a configuration of HFSC must satisfy, and what its real-time curves promise.
 
-use super::options::{Curves, guarantee};
+use super::options::{Curves, PARAMS, guarantee};
+use crate::queue::params::default_of;
 use crate::queue::{Curve, Link, Params, Value};
 use crate::sched::hooks::{BroughtFilter, Finding, Guarantee, Setting, below, given, part_of};
 use crate::sched::registry::{ClassConfig, Node};
@@ -13,7 +14,7 @@ use alloc::vec::Vec;
 /// How much of the link real-time curves may take together, percent.
 const REAL_TIME_PERCENT: u64 = 80;
 /// Burst that `rate` and `delay` are about where the class names none.
-const BURST_BYTES: u64 = 1_500;
+const BURST_BYTES: u64 = default_of(PARAMS, "burst");
 const REAL_TIME: [&str; 5] = ["rt", "grate", "sc", "bandwidth", "rate"];
 const LINK_SHARE: [&str; 5] = ["ls", "pshare", "sc", "bandwidth", "rate"];
 const UPPER_LIMIT: [&str; 2] = ["ul", "ulimit"];

@@ -34,6 +34,7 @@ use super::registry;
 use super::registry::{Builder, Classes, Entry};
 use super::tournament::Tournament;
 use crate::aqm::QLIMIT_50;
+use crate::aqm::params::USUAL_QLIMIT;
 use crate::packet::PacketId;
 use crate::queue::{
     Backlog, Broken, Cause, Child, Curve, Cx, Deeper, Discipline, DropReason, Head, Next, ParamError, Params,
@@ -149,7 +150,7 @@ fn build(node: &registry::Node, builder: &mut Builder<'_>) -> Result<Box<dyn Dis
             None
         } else {
             let rate = curves.real_time.or(curves.link_share).map_or(link.rate, |c| c.m2);
-            Some(builder.child(node, index, rate, 50)?)
+            Some(builder.child(node, index, rate, USUAL_QLIMIT)?)
         };
         // Empty for a class without a queue, so that a route is a class.
         ranges.push(first..builder.next_leaf());

@@ -1,6 +1,7 @@
 //! What a configuration says of an HFSC class: its parameters, and the curves that they mean.
 
 use crate::queue::ParamSpec as P;
+use crate::queue::params::default_of;
 use crate::queue::{Curve, Kind, ParamError, ParamSpec, Params, TimeUnit};
 use crate::units::{Duration, Fraction, Rate};
 
@@ -88,7 +89,8 @@ impl Curves {
         match (params.rate("rate"), params.time("delay")) {
             (Some(rate), delay) => {
                 let delay = delay.unwrap_or(Duration::ZERO);
-                curves.real_time = Some(guarantee(rate, delay, params.bytes("burst").unwrap_or(1_500)));
+                let burst = params.bytes("burst").unwrap_or(default_of(PARAMS, "burst"));
+                curves.real_time = Some(guarantee(rate, delay, burst));
                 curves.link_share = Some(linear(rate));
             }
             (None, Some(delay)) => {

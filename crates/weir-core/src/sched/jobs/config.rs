@@ -4,24 +4,17 @@ use super::Jobs;
 use super::class::{JobsClass, JobsState, Terms, Totals};
 use super::service::Service;
 use super::weights::{self, CLASSES};
+use crate::aqm::params::{QLIMIT, count};
 use crate::queue::ParamSpec as P;
+use crate::queue::params::{default_of, default_word};
 use crate::queue::{Discipline, Kind, ParamError, ParamSpec, Params, Routes, TimeUnit};
 use crate::sched::registry::{Builder, Node};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
 
-const fn count(min: u64, max: u64) -> Kind {
-    Kind::Count { min, max }
-}
-
 pub(super) const PARAMS: &[ParamSpec] = &[
-    P::discipline(
-        "qlimit",
-        count(1, 1_000_000),
-        "200",
-        "Packets in the shared buffer, or in each separate one.",
-    ),
+    P::discipline("qlimit", QLIMIT, "200", "Packets in the shared buffer, or in each separate one."),
     P::discipline("separate", Kind::Flag, "", "A buffer for each class instead of one for all."),
     P::discipline(
         "relax",
@@ -55,7 +48,7 @@ pub(super) const PARAMS: &[ParamSpec] = &[
         "Factors rdc and rlc are powers of two: shifts stand for the multiplications by them.",
     ),
     P::discipline("drop-head", Kind::Flag, "", "Drop the oldest packet of the chosen class, not the newest."),
-    P::class("priority", count(0, 15), "0", "Index of the class; no order of service."),
+    P::class("priority", count(0, CLASSES as u64 - 1), "0", "Index of the class; no order of service."),
     P::class("default", Kind::Flag, "", "Takes what no filter matches."),
     P::class("adc", Kind::Time { bare: TimeUnit::Micros }, "-1", "Delay bound, us.").or_none(),
     P::class("alc", Kind::Fraction, "-1", "Loss bound, 0 to 1.").or_none(),
@@ -99,20 +92,24 @@ impl Settings {
         }
         Ok(())
     }
-    /// These settings with what `params` change.
-    ///
-    /// # Errors
-    /// A number out of range.
-    pub fn with(mut self, params: &Params) -> Result<Settings, ParamError> {
-        for (name, value) in [("qlimit", &mut self.limit), ("sample", &mut self.sample)] {
-            match params.count(name) {
-                Some(n) if !(1..=1_000_000).contains(&n) => {
-                    return Err(ParamError::new("", name, n, "1 to 1000000"));
-                }
-                Some(n) => *value = n,
-                None => {}
-            }
+    /// What the declarations have by default.
+    fn new() -> Settings {
+        Settings {
+            limit: default_of(PARAMS, "qlimit"),
+            separate: false,
+            loss_first: default_word(PARAMS, "relax") == "loss-first",
+            sample: default_of(PARAMS, "sample"),
+            interval_ns: default_of(PARAMS, "interval"),
+            exact: false,
+            drop_head: false,
+            count_packets: default_word(PARAMS, "counters") == "packets",
+            shifts: false,
         }
+    }
+    /// These settings with what `params` change.
+    pub fn with(mut self, params: &Params) -> Settings {
+        self.limit = params.count("qlimit").unwrap_or(self.limit);
+        self.sample = params.count("sample").unwrap_or(self.sample);
         self.separate |= params.has("separate");
         self.exact |= params.has("exact-drops");
         self.drop_head |= params.has("drop-head");
@@ -120,7 +117,7 @@ impl Settings {
         self.shifts |= params.has("shifts");
         self.count_packets = params.word("counters").map_or(self.count_packets, |word| word == "packets");
         self.interval_ns = params.time("interval").map_or(self.interval_ns, |time| time.as_nanos());
-        Ok(self)
+        self
     }
 }
 
@@ -129,24 +126,13 @@ pub(super) fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Di
 }
 
 pub(super) fn make(node: &Node, builder: &mut Builder<'_>) -> Result<Jobs, ParamError> {
-    let none = Settings {
-        limit: 200,
-        separate: false,
-        loss_first: false,
-        sample: 1,
-        interval_ns: 0,
-        exact: false,
-        drop_head: false,
-        count_packets: false,
-        shifts: false,
-    };
-    let settings = none.with(&node.params)?;
+    let settings = Settings::new().with(&node.params);
     let (mut classes, mut ranges) = (Vec::<JobsClass>::new(), Vec::new());
     for (index, class) in node.classes.iter().enumerate() {
         if class.parent.is_some() {
             return Err(ParamError::new(&class.name, "parent", "a class", "NULL: jobs has no tree"));
         }
-        let priority = class.params.count("priority").unwrap_or(0);
+        let priority = class.params.count("priority").unwrap_or(default_of(PARAMS, "priority"));
         check_priority(&classes, &class.name, priority)?;
         let terms = Terms::default().with(&class.name, &class.params, &builder.link)?;
         settings.check_factors(&class.name, &terms)?;
@@ -192,15 +178,12 @@ pub(super) fn make(node: &Node, builder: &mut Builder<'_>) -> Result<Jobs, Param
 }
 
 fn check_priority(classes: &[JobsClass], name: &str, priority: u64) -> Result<(), ParamError> {
-    if priority >= CLASSES as u64 {
-        return Err(ParamError::new(name, "priority", priority, "0 to 15"));
-    }
     match classes.iter().find(|class| class.priority == priority) {
         Some(other) => Err(ParamError::new(
             name,
             "priority",
             priority,
-            format!("one of 0 to 15 that is free: class {} has this one", other.name),
+            format!("one of 0 to {} that is free: class {} has this one", CLASSES - 1, other.name),
         )),
         None => Ok(()),
     }

@@ -340,7 +340,7 @@ impl Discipline for Jobs {
     fn reconfigure(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
         if class.is_empty() {
             params::accept(ENTRY.params, Scope::Discipline, "", params)?;
-            let settings = self.settings.with(params)?;
+            let settings = self.settings.with(params);
             self.classes.iter().try_for_each(|c| settings.check_factors(&c.name, &c.terms))?;
             if settings.count_packets != self.settings.count_packets {
                 // Another unit: counting begins anew.
