@@ -25,6 +25,7 @@ mod out;
 mod bench;
 mod commands;
 mod experiment;
+mod progress;
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;

@@ -1,6 +1,7 @@
 //! Commands about one interface of an altq.conf: `replay` and `explain`.
 
 use super::{Done, Failure, print_json, print_table, table};
+use crate::progress::reading;
 use serde_json::json;
 use std::io::{self, Write};
 use std::path::Path;
@@ -106,7 +107,9 @@ pub fn replay(
     let plan = read(conf, registry)?;
     let view = plan.interface(interface).map_err(Failure::usage)?;
     let in_trace = |e: &dyn std::fmt::Display| Failure::usage(format!("{}: {e}", trace.display()));
-    let mut packets = Recorded(Trace::open(trace).map_err(|e| in_trace(&e))?);
+    let file = std::fs::File::open(trace).map_err(|e| in_trace(&e))?;
+    let (file, progress) = reading(file, json || out.is_none());
+    let mut packets = Recorded(Trace::read(file).map_err(|e| in_trace(&e))?);
     let given = match &conditions.rate {
         Some(text) => Some(weir_text::BitRate::parse(text).map_err(Failure::usage)?.as_bps()),
         None => packets.0.rate().map(Rate::as_bps),
@@ -143,7 +146,9 @@ pub fn replay(
         None if json => Box::new(io::sink()),
         None => Box::new(io::BufWriter::with_capacity(1 << 16, io::stdout().lock())),
     };
-    let summary = weir_sim::replay::replay(&mut packets, &mut port, output).map_err(|e| match e {
+    let replayed = weir_sim::replay::replay(&mut packets, &mut port, output);
+    progress.clear();
+    let summary = replayed.map_err(|e| match e {
         ReplayError::Output(e) if e.kind() == io::ErrorKind::BrokenPipe => {
             Failure { code: 0, message: String::new() }
         }

@@ -2,6 +2,7 @@
 
 use super::{Done, Failure, print_json, print_table, table};
 use crate::experiment::{self, NotRun, Outcome, Runners, Verdict};
+use crate::progress::Progress;
 use serde_json::json;
 use std::path::PathBuf;
 use weir_core::sched::Registry;
@@ -75,14 +76,21 @@ pub fn run(registry: &Registry, ids: &[String], all: bool, live: bool, no_bench:
         bench: &|name| super::bench::nanoseconds(registry, name),
     };
     let mut outcomes = Vec::new();
+    let progress = Progress::new(chosen.len() as u64, json);
     for (id, manifest) in chosen {
-        eprintln!("weir: experiment {id} ...");
+        if progress.is_shown() {
+            progress.begin(id);
+        } else {
+            eprintln!("weir: experiment {id} ...");
+        }
         let outcome = experiment::run(&dir, id, manifest, live, &runners);
+        progress.step();
         if !json {
-            print(&outcome);
+            progress.beside(|| print(&outcome));
         }
         outcomes.push(outcome);
     }
+    progress.clear();
     if json {
         print_json(&json!({ "experiments": outcomes }))?;
     } else {

@@ -1,8 +1,8 @@
 //! `weir sim`, `weir lab`, `weir compare`: scenarios and their reports.
 
 use super::{Done, Failure, print_table, table};
-use std::cell::Cell;
-use std::io::{IsTerminal, Write};
+use crate::progress::Progress;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use weir_core::sched::Registry;
 use weir_report::disk::{self, Output};
@@ -61,7 +61,7 @@ pub fn simulate(
         }
         _ => None,
     };
-    let bar = Bar::new();
+    let bar = Progress::of_run(json);
     let report = weir_sim::run_registered(
         &scenario,
         weir_sim::Options {
@@ -95,7 +95,7 @@ pub fn lab(path: &Path, out: Option<&Path>, json: bool) -> Done {
     if let Some(out) = out {
         keeps_inputs(out, &inputs(path, &scenario))?;
     }
-    let bar = Bar::new();
+    let bar = Progress::of_run(json);
     let report = live(&scenario, Some(&|now, end| bar.show(now, end)))?;
     bar.clear();
     finish(&report, out, json)
@@ -232,29 +232,4 @@ pub(super) fn print_conditioners(conditioners: &[ConditionerReport]) {
         }
     }
     print_table(rows, 2);
-}
-
-/// A progress bar on standard error, if that is a terminal.
-struct Bar {
-    shown: Cell<Option<u64>>,
-    on: bool,
-}
-
-impl Bar {
-    fn new() -> Self {
-        Bar { shown: Cell::new(None), on: std::io::stderr().is_terminal() }
-    }
-    fn show(&self, now: Time, end: Time) {
-        let percent = now.as_nanos().saturating_mul(100) / end.as_nanos().max(1);
-        if self.on && self.shown.get() != Some(percent) {
-            self.shown.set(Some(percent));
-            let filled = "#".repeat((percent / 4) as usize);
-            eprint!("\r[{filled:<25}] {percent} %");
-        }
-    }
-    fn clear(&self) {
-        if self.on && self.shown.get().is_some() {
-            eprint!("\r{:40}\r", "");
-        }
-    }
 }
