@@ -11,11 +11,11 @@
 //! `offtime`, and lets the packets enter one by one; since the average forgets, that costs the
 //! class up to 1/gain of its share, and much more if its packets are smaller than `packetsize`.)
 //!
-//! Such a class may find the link busy when its waiting ends. That is not idleness: the average
-//! would forget most of it, and a class of 64-byte packets beside packets of 1,500 bytes would lose
-//! an eighth of its share. A leaf therefore runs in its own time, in which the link is free when
-//! the waiting ends. Its own time is real time again when it had no packets or the link was idle.
-//! Classes that may borrow are estimated as in ns-2.
+//! A leaf may find the link busy when its waiting ends. That is not idleness: the average would
+//! forget most of it, and a class of 64-byte packets beside packets of 1,500 bytes would lose an
+//! eighth of its share. A leaf that sends by right after waiting therefore runs in its own time, in
+//! which the link is free when the waiting ends. Its own time is real time again when it had no
+//! packets or the link was idle. (In ns-2 and ALTQ a class that borrows forgets such waiting too.)
 //!
 //! Times are in units of 2^-32 ns in 128 bits. Proof of range: an instant is below 2^(64+32),
 //! a cost below 2^(64+17) (`PerByte` times 65,535 + 2^16 bytes), the average lies between the
@@ -71,8 +71,8 @@ pub(super) struct Estimator {
     least: i128,
     wake: Instant,
     minburst: u32,
-    /// The class runs in its own time: a leaf that may not borrow.
-    exact: bool,
+    /// The class runs in its own time.
+    leaf: bool,
     burst: Burst,
 }
 
@@ -126,7 +126,7 @@ impl Estimator {
             least: 0,
             wake: Instant::ZERO,
             minburst: 1,
-            exact: shape.leaf && shape.waits,
+            leaf: shape.leaf,
             burst: NO_BURST,
         };
         new.shape(shape, link);
@@ -149,7 +149,7 @@ impl Estimator {
         self.least = if shape.minidle { -cost(shape.largest_bytes) } else { -MOST_CREDIT };
         self.minburst = if shape.waits { shape.minburst } else { 1 };
         self.burst.left = self.burst.left.min(self.minburst);
-        self.exact = shape.leaf && shape.waits;
+        self.leaf = shape.leaf;
         self.average = self.average.clamp(self.least, self.most);
         if shape.rate.is_zero() {
             self.wake = Instant::NEVER;
@@ -204,7 +204,7 @@ impl Estimator {
         let own = (burst.cost - burst.on_link).max(0);
         // At most 10: a shift by less than a word is one instruction.
         let gain_log2 = self.gain_log2 & 31;
-        let (average, wait) = if regulated && self.exact {
+        let (average, wait) = if regulated {
             // When the waiting ended the average was 0. What this burst costs is waited for next.
             (burst.idle >> gain_log2, own)
         } else {
@@ -235,7 +235,7 @@ impl Estimator {
     #[inline]
     fn begin(&self, start: i128, since: i128) -> i128 {
         // A class is not without packets while its last one is on the link.
-        let from = match self.exact {
+        let from = match self.leaf {
             true if since <= self.until + NANOSECOND => self.next,
             true => since,
             false => start,

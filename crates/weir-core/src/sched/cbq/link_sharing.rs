@@ -6,7 +6,8 @@
 //! ancestor's level is at most
 //!
 //! * *formal*: the lowest level at which any class is unsatisfied,
-//! * *top-level*: the Top-Level variable, which packets' arrivals and departures move,
+//! * *top-level*: the Top-Level variable, which packets' arrivals and departures move, and 1 while
+//!   a leaf is unsatisfied,
 //! * *ancestor-only*: any level.
 //!
 //! Backlog counts for a class only where the borrow flags lead from the backlogged class to it:
@@ -85,10 +86,10 @@ pub(super) struct LinkSharing {
     unsatisfied: [u32; LEVELS],
     /// The levels with any.
     levels: u64,
-    /// Unsatisfied leaves that may not borrow.
-    waited: u32,
     /// The Top-Level variable.
     top_level: u8,
+    /// The last choice went by right ahead of a class that Top-Level would have let go first.
+    ahead: bool,
     pub rule: Rule,
 }
 
@@ -103,6 +104,27 @@ pub(super) fn levels(parents: &[u32]) -> Vec<usize> {
         }
     }
     levels
+}
+
+/// Who lends to `class` if ancestors above the level `ceiling` do not: `NONE` if it need not borrow.
+#[inline(always)]
+fn lender(members: &[Member], class: u32, ceiling: u8) -> Option<u32> {
+    let member = &members[class as usize];
+    if member.under {
+        return Some(NONE);
+    }
+    let mut lender = member.lender;
+    while lender != NONE {
+        let above = &members[lender as usize];
+        if above.level > ceiling {
+            return None;
+        }
+        if above.under {
+            return Some(lender);
+        }
+        lender = above.lender;
+    }
+    None
 }
 
 impl LinkSharing {
@@ -140,8 +162,8 @@ impl LinkSharing {
                 .collect(),
             unsatisfied: [0; LEVELS],
             levels: 0,
-            waited: 0,
             top_level: u8::MAX,
+            ahead: false,
             rule,
         }
     }
@@ -167,11 +189,7 @@ impl LinkSharing {
     }
 
     #[inline]
-    fn count(&mut self, class: usize, more: bool) {
-        let Member { level, lender, .. } = self.members[class];
-        if level == 1 && lender == NONE {
-            self.waited = if more { self.waited + 1 } else { self.waited - 1 };
-        }
+    fn count(&mut self, level: u8, more: bool) {
         let level = usize::from(level);
         if more {
             self.unsatisfied[level] += 1;
@@ -192,9 +210,9 @@ impl LinkSharing {
             if member.demand == 1 {
                 member.since = now;
                 member.under = member.wake <= starts;
-                let (under, wake) = (member.under, member.wake);
+                let (under, level, wake) = (member.under, member.level, member.wake);
                 if under {
-                    self.count(at, true);
+                    self.count(level, true);
                 } else {
                     self.wakes.set(at, wake);
                 }
@@ -216,10 +234,10 @@ impl LinkSharing {
         loop {
             let member = &mut self.members[at];
             member.demand -= 1;
-            let (demand, under, lender) = (member.demand, member.under, member.lender);
+            let (demand, under, level, lender) = (member.demand, member.under, member.level, member.lender);
             if demand == 0 {
                 if under {
-                    self.count(at, false);
+                    self.count(level, false);
                 } else {
                     self.wakes.set(at, Instant::NEVER);
                 }
@@ -239,19 +257,19 @@ impl LinkSharing {
         if member.demand == 0 {
             return;
         }
-        let was = member.under;
+        let (was, level) = (member.under, member.level);
         member.under = wake <= now;
         match (was, member.under) {
             (true, true) => {}
             (false, false) => self.wakes.set(class, wake),
             (true, false) => {
                 self.wakes.set(class, wake);
-                self.count(class, false);
+                self.count(level, false);
                 self.stand(class);
             }
             (false, true) => {
                 self.wakes.set(class, Instant::NEVER);
-                self.count(class, true);
+                self.count(level, true);
                 self.stand(class);
             }
         }
@@ -263,7 +281,8 @@ impl LinkSharing {
         let mut moved = 0;
         while let Some(class) = self.wakes.take_due(now) {
             self.members[class].under = true;
-            self.count(class, true);
+            let level = self.members[class].level;
+            self.count(level, true);
             self.stand(class);
             moved += 1;
         }
@@ -308,10 +327,11 @@ impl LinkSharing {
     }
 
     /// Top-Level after `pick` has sent: if its queue is empty, or who lent is overlimit now,
-    /// there is no more reason to hold others back.
+    /// there is no more reason to hold others back. A class that went only because it has a right
+    /// to its share says nothing about them.
     #[inline]
     pub fn departed(&mut self, pick: Pick, now: Instant) {
-        if self.rule != Rule::TopLevel {
+        if self.rule != Rule::TopLevel || self.ahead {
             return;
         }
         let used = &self.members[(if pick.lender == NONE { pick.class } else { pick.lender }) as usize];
@@ -331,9 +351,15 @@ impl LinkSharing {
         let lowest = self.levels.trailing_zeros() as u8;
         match self.rule {
             Rule::Formal => self.pick_below(lowest),
-            // No arrival need tell of a class that has waited by itself.
-            Rule::TopLevel if self.waited > 0 => self.pick_below(1),
+            // A class that is underlimit and has packets goes before all borrowers, whether or not
+            // an arrival told of it.
+            Rule::TopLevel if lowest == 1 => {
+                let pick = self.pick_below(1)?;
+                self.ahead = self.borrower_above(self.members[pick.class as usize].priority);
+                Some(pick)
+            }
             Rule::TopLevel => {
+                self.ahead = false;
                 // Nobody at or below Top-Level may send: it rises to where somebody may.
                 self.top_level = self.top_level.max(lowest);
                 self.pick_below(self.top_level)
@@ -358,29 +384,26 @@ impl LinkSharing {
             let priority = priorities.ilog2();
             priorities &= !(1 << priority);
             let ring = &mut self.rings[priority as usize];
-            let may = |class: u32| {
-                let member = &members[class as usize];
-                if member.under {
-                    return Some(NONE);
-                }
-                let mut lender = member.lender;
-                while lender != NONE {
-                    let above = &members[lender as usize];
-                    if above.level > ceiling {
-                        return None;
-                    }
-                    if above.under {
-                        return Some(lender);
-                    }
-                    lender = above.lender;
-                }
-                None
-            };
-            if let Some((class, lender)) = ring.pick(borrowers, may) {
+            if let Some((class, lender)) = ring.pick(borrowers, |class| lender(members, class, ceiling)) {
                 return Some(Pick { class, lender });
             }
         }
         None
+    }
+
+    /// True if Top-Level lets a class of a priority above `priority` borrow.
+    #[inline]
+    fn borrower_above(&self, priority: u8) -> bool {
+        let mut priorities = self.queued & !(u8::MAX >> (7 - priority));
+        while priorities != 0 {
+            let above = priorities.ilog2();
+            priorities &= !(1 << above);
+            let may = |class: u32| lender(&self.members, class, self.top_level).is_some();
+            if self.rings[above as usize].has_borrower(may) {
+                return true;
+            }
+        }
+        false
     }
 
     /// When every class is overlimit: the next that has somebody to borrow from.

@@ -215,6 +215,18 @@ impl Ring {
         }
     }
 
+    /// True if a class that is overlimit with packets `may` borrow.
+    pub fn has_borrower(&self, may: impl Fn(u32) -> bool) -> bool {
+        let mut from = 0;
+        while let Some(place) = self.next(from, true) {
+            if self.has(OVER, place) && may(self.turns[place].class) {
+                return true;
+            }
+            from = place + 1;
+        }
+        false
+    }
+
     /// The class at `place` sent a packet of `bytes`.
     #[inline]
     pub fn sent(&mut self, place: usize, bytes: u32) {
