@@ -122,6 +122,27 @@ fn flat(audio: u64, video: u64, data: u64) -> Node {
     node("top-level", classes)
 }
 
+/// The trees of `ancestor-only.tcl`: the root has 90 % of the link.
+fn below_90() -> [Node; 2] {
+    let leaf = |name, parent, share, level| class(name, Some(parent), share, level);
+    let agencies = vec![
+        class("root", None, 90, 8),
+        class("A", Some(0), 65, 8),
+        class("B", Some(0), 25, 8),
+        leaf("videoA", 1, 25, 1),
+        leaf("dataA", 1, 40, 2),
+        leaf("videoB", 2, 10, 1),
+        leaf("dataB", 2, 15, 2),
+    ];
+    let flat = vec![
+        class("root", None, 90, 8),
+        leaf("audio", 0, 3, 1),
+        leaf("video", 0, 32, 1),
+        leaf("data", 0, 55, 2),
+    ];
+    [node("ancestor-only", agencies), node("ancestor-only", flat)]
+}
+
 fn shares(all: &[Departure], classes: usize, (from, to): (u64, u64)) -> Vec<f64> {
     let within = all.iter().filter(|d| (from * SECOND..to * SECOND).contains(&d.time));
     let mut shares = vec![0.0; classes];
@@ -151,9 +172,18 @@ const FLAT: [(u64, u64); 7] = [(1, 4), (5, 8), (9, 12), (13, 16), (17, 20), (21,
 
 #[test]
 fn floyd_formal() {
-    let off = differences("cbq-formal", &agencies("formal", 70, 30), 4, &AGENCIES);
-    // From 5 to 8 s ns-2's own quirk keeps agency B at 28.4 % of its 30: see below.
-    assert!(off.iter().enumerate().all(|(n, &off)| n == 1 || off < 0.01), "{off:?}");
+    let node = agencies("formal", 70, 30);
+    let off = differences("cbq-formal", &node, 4, &AGENCIES);
+    // From 5 to 8 s a quirk of ns-2 keeps agency B at 28.4 % of its 30: see below. From 29 to 32 s
+    // its estimators forget what is owed to video of B while that waits for long packets: 28.1 %.
+    // There the rule decides.
+    let bounds = [0.01, 0.02, 0.01, 0.01, 0.02, 0.01];
+    assert!(off.iter().zip(bounds).all(|(&off, bound)| off < bound), "{off:?}");
+    let ours = replay("cbq-formal", &node);
+    for (n, rule) in [(1, [0.3, 0.4, 0.0, 0.3]), (4, [0.3, 0.4, 0.3, 0.0])] {
+        let shares = shares(&ours, 4, AGENCIES[n]);
+        assert!(shares.iter().zip(rule).all(|(a, b)| (a - b).abs() < 0.005), "{shares:?} {rule:?}");
+    }
 }
 
 /// What the model of ns-2 sent.
@@ -219,6 +249,59 @@ fn floyd_top_level() {
 fn floyd_flat() {
     let off = differences("cbq-flat-wrr", &flat(3, 32, 65), 3, &FLAT);
     assert!(off.iter().all(|&off| off < 0.01), "{off:?}");
+}
+
+/// Within 2 % of the link of ns-2, but for five of 13 intervals. In the flat tree from 5 to 8 and from
+/// 21 to 24 s, ns-2 gives data 52.8 and 52.3 % of its 55. With two agencies it gives A 61.7 % of its
+/// 65 from 13 to 16 s, and data of A 38.9 % of its 40 from 29 to 32 s. What is lacking goes
+/// to packets that it sends uncharged when all are refused. From 37 to 40 s all 10 % that belong to
+/// nobody go that way to data of B; here they follow the weights.
+#[test]
+fn floyd_ancestor_only() {
+    let [agencies, flat] = below_90();
+    let off = differences("cbq-ancestor-only", &agencies, 4, &AGENCIES);
+    let bounds = [0.02, 0.02, 0.035, 0.02, 0.03, 0.08];
+    assert!(off.iter().zip(bounds).all(|(&off, bound)| off < bound), "{off:?}");
+    let off = differences("cbq-ancestor-only-flat", &flat, 3, &FLAT);
+    let bounds = [0.02, 0.025, 0.02, 0.02, 0.02, 0.03, 0.02];
+    assert!(off.iter().zip(bounds).all(|(&off, bound)| off < bound), "{off:?}");
+}
+
+/// Where ns-2 does not give what is promised, ours does.
+#[test]
+fn ancestor_only_gives_what_ns2_owes() {
+    let [agencies, flat] = below_90();
+    let both = |name, node, classes, interval| {
+        let (ours, theirs) = (replay(name, node), expected(name));
+        (shares(&ours, classes, interval), shares(&theirs, classes, interval))
+    };
+    let owed: [(_, _, _, _, &[usize], f64); 4] = [
+        ("cbq-ancestor-only", &agencies, 4, AGENCIES[2], &[0, 1], 0.65),
+        ("cbq-ancestor-only", &agencies, 4, AGENCIES[4], &[1], 0.4),
+        ("cbq-ancestor-only-flat", &flat, 3, FLAT[1], &[2], 0.55),
+        ("cbq-ancestor-only-flat", &flat, 3, FLAT[5], &[2], 0.55),
+    ];
+    for (name, node, classes, interval, which, share) in owed {
+        let (ours, theirs) = both(name, node, classes, interval);
+        let of = |shares: &[f64]| which.iter().map(|&class| shares[class]).sum::<f64>();
+        assert!(
+            of(&ours) > 0.99 * share && of(&theirs) < 0.98 * share,
+            "{name} {interval:?}: {ours:?} {theirs:?}"
+        );
+    }
+}
+
+/// With the shares of A and B exchanged, ns-2's ancestor-only must not come out.
+#[test]
+fn floyd_ancestor_only_reversed() {
+    let [mut agencies, _] = below_90();
+    let share = |n: usize| agencies.classes[n].params.get("pbandwidth").unwrap().clone();
+    let swapped: Vec<Value> = [2, 1, 5, 6, 3, 4].map(share).into();
+    for (class, share) in agencies.classes[1..].iter_mut().zip(swapped) {
+        class.params.set("pbandwidth", share);
+    }
+    let off = differences("cbq-ancestor-only", &agencies, 4, &AGENCIES);
+    assert!(off.iter().filter(|&&off| off > 0.1).count() >= 4, "{off:?}");
 }
 
 /// With the agencies' shares exchanged the tables must not come out.
