@@ -120,21 +120,29 @@ fn an_experiments_keys_are_on_their_page() {
 #[test]
 fn keys_in_the_code_are_in_the_bibliography() {
     let bibliography = std::fs::read_to_string(source("book/src/bibliography.md")).unwrap();
-    let all = weir(&["disciplines", "-j"]).ok().json();
-    let mut keys = 0;
-    for discipline in all["disciplines"].as_array().unwrap() {
-        let manual = weir(&["disciplines", discipline["name"].as_str().unwrap()]).ok().out;
-        for bracket in manual.split('[').skip(1) {
-            let key = bracket.split([' ', ']', ',']).next().unwrap();
-            let letters = key.trim_end_matches(|c: char| c.is_ascii_digit());
-            let is_key = letters.len() >= 3 && letters.bytes().all(|b| b.is_ascii_uppercase());
-            if is_key && (key.len() == letters.len() + 2 || key == "QOSBOX") {
-                keys += 1;
-                assert!(bibliography.contains(&format!("**{key}**")), "no [{key}]");
+    let mut keys = std::collections::BTreeSet::new();
+    let mut folders = vec![PathBuf::from(source("crates/weir-core/src"))];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let comments = text.lines().filter_map(|line| line.split_once("//").map(|(_, after)| after));
+            for bracket in comments.flat_map(|comment| comment.split('[').skip(1)) {
+                let key = bracket.split([' ', ']', ',']).next().unwrap();
+                let letters = key.trim_end_matches(|c: char| c.is_ascii_digit());
+                let is_key = letters.len() >= 3 && letters.bytes().all(|b| b.is_ascii_uppercase());
+                if is_key && (key.len() == letters.len() + 2 || key == "QOSBOX") {
+                    assert!(bibliography.contains(&format!("**{key}**")), "{}: no [{key}]", path.display());
+                    keys.insert(key.to_owned());
+                }
             }
         }
     }
-    assert!(keys >= 2, "{keys}");
+    assert!(keys.len() >= 5, "{keys:?}");
 }
 
 /// Configurations that the pages show can be copied.

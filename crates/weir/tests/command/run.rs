@@ -72,6 +72,73 @@ fn two_reports_side_by_side() {
     assert!(different.as_array().unwrap().iter().any(|r| r["a"] != r["b"]), "another seed is another run");
 }
 
+/// The configuration that README.md shows: with both classes overloaded, `voice` has its 20 % of the
+/// link whatever the size of its packets, and no more, because it may not borrow.
+#[test]
+fn the_readme_s_own_example_gives_voice_its_share() {
+    let readme = std::fs::read_to_string(source("README.md")).unwrap();
+    let conf = readme.split("```").find(|block| block.trim_start().starts_with("interface eth1")).unwrap();
+    let conf = conf.trim_start();
+    assert!(
+        conf.contains("bandwidth 20M") && conf.contains("voice root  priority 5 pbandwidth 20\n"),
+        "{conf}"
+    );
+    let folder = Folder::new();
+    for voice_bytes in [64, 300, 1_400] {
+        let toml = format!(
+            r#"
+duration = "6s"
+[[host]]
+name = "a"
+[[host]]
+name = "b"
+[[link]]
+a = "a"
+b = "box"
+rate = "1G"
+[[link]]
+a = "box"
+b = "b"
+rate = "20M"
+[[port]]
+at = "box"
+to = "b"
+text = """
+{conf}"""
+[[flow]]
+from = "a"
+to = "b"
+kind = "udp"
+rate = "30M"
+size = 1400
+class = "bulk"
+[[flow]]
+from = "a"
+to = "b"
+kind = "udp"
+rate = "8M"
+size = {voice_bytes}
+dscp = "EF"
+class = "voice"
+[[expect]]
+what = "share"
+class = "voice"
+from = "1s"
+to = "6s"
+min = "19.8%"
+max = "20.2%"
+[[expect]]
+what = "utilisation"
+from = "1s"
+to = "6s"
+min = "99.5%"
+"#
+        );
+        let run = weir(&["sim", &folder.write("readme.toml", toml)]);
+        assert_eq!(run.code, 0, "{voice_bytes} bytes: {run:?}");
+    }
+}
+
 #[test]
 fn explain_says_which_filter_and_why_not_the_others() {
     let folder = Folder::new();
