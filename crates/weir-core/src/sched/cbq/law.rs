@@ -152,7 +152,11 @@ fn scene(random: &mut Random) -> Scene {
             left -= more;
             let borrows = random.below(2) == 0;
             let mut leaf = class("leaf", Some(parent), 30 + more, borrows);
-            leaf = with(leaf, "priority", random.below(if rule == "ancestor-only" && agencies > 1 { 1 } else { 3 }));
+            leaf = with(
+                leaf,
+                "priority",
+                random.below(if rule == "ancestor-only" && agencies > 1 { 1 } else { 3 }),
+            );
             leaf = with(leaf, "qlimit", depth);
             leaf = with(leaf, "minburst", pick(random, &[1, 2, 2, 5]));
             let largest = pick(random, &[64, 300, 1_500, 1_500]);
