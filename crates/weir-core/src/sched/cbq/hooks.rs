@@ -165,7 +165,8 @@ fn doubtful(node: &Node, setting: &Setting, found: &mut Vec<Finding>) {
                 "the root class `{}` has {share} of {link} bit/s, and under ancestor-only nobody borrows the rest",
                 class.name
             );
-            let help = "the link idles meanwhile: give the root `pbandwidth 100`, or the interface `efficient`";
+            let help =
+                "the link idles meanwhile: give the root `pbandwidth 100`, or the interface `efficient`";
             found.push(Finding::warning(Some(index), word, message, help));
         }
         if share > link {

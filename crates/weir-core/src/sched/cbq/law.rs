@@ -88,7 +88,7 @@ fn ratios(scene: &Scene) -> Vec<f64> {
                 bytes[leaf as usize] += u64::from(len);
             }
             let n = scene.senders.iter().position(|s| s.leaf == leaf).unwrap();
-            if periods[n] == 0 || now.as_nanos() / periods[n] % 2 == 0 {
+            if periods[n] == 0 || (now.as_nanos() / periods[n]).is_multiple_of(2) {
                 let packet = sources[n].packet(now);
                 port.offer(now, packet, &mut |e: Event<'_>| {
                     if let EventKind::Sent = e.kind {
