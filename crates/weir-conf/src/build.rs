@@ -1,7 +1,8 @@
 //! From plan to what a port runs: the tree of disciplines, the classifier, the regulator.
 
 use crate::hooks::{self, Lowered};
-use crate::plan::{Action, Filter, Interface, Options, RedDefaults};
+use crate::limits;
+use crate::plan::{Action, Filter, Interface, Options, Plan, RedDefaults};
 use crate::precedence;
 use crate::tree::Shape;
 use crate::view::View;
@@ -11,7 +12,7 @@ use weir_core::meter::{self, Conditioners};
 use weir_core::packet::Dscp;
 use weir_core::port::{PortPlan, WireConfig};
 use weir_core::queue::{Link, ParamError, Params, Value};
-use weir_core::sched::{Guarantee, LeafInfo, Node, Registry, Tree};
+use weir_core::sched::{Guarantee, LeafInfo, Node, Outline, Registry, Tree};
 use weir_core::units::Rate;
 use weir_text::{Diagnostic, Place, Severity, Trouble};
 
@@ -66,6 +67,8 @@ impl Built {
 pub struct Checked {
     /// Where packets would wait.
     pub leaves: Vec<LeafInfo>,
+    /// Queues of flows in all its disciplines together.
+    pub flow_queues: u64,
     /// What may not be as its writer thinks.
     pub warnings: Vec<Diagnostic>,
 }
@@ -100,6 +103,30 @@ impl Regulator {
             _ => 128,
         };
         Regulator { rate, depth_bytes: depth_bytes.unwrap_or(packets * REGULATOR_PACKET) }
+    }
+}
+
+impl Plan {
+    /// What `View::check` says of each interface, in the order of the file, with links for frames of at
+    /// most `mtu` bytes. The interface with which the file asks for too many flow queues is refused.
+    pub fn check(&self, registry: &Registry, mtu: u32) -> Vec<Result<Checked, Diagnostic>> {
+        let mut flow_queues = 0u64;
+        let check = |view: View<'_>| {
+            let checked = view.check(registry, view.link(mtu))?;
+            let before = flow_queues;
+            flow_queues = flow_queues.saturating_add(checked.flow_queues);
+            if before <= limits::FLOW_QUEUES && flow_queues > limits::FLOW_QUEUES {
+                let message = format!(
+                    "with interface `{}` the file has {flow_queues} flow queues, more than {}",
+                    view.name,
+                    limits::FLOW_QUEUES
+                );
+                let help = "write smaller `flows` or `nqueues`, or divide the file by interfaces";
+                return Err(view.refuse(view.place, message, help));
+            }
+            Ok(checked)
+        };
+        self.views().map(check).collect()
     }
 }
 
@@ -239,12 +266,12 @@ impl View<'_> {
         let shape = Shape::of(self.interface, registry);
         let lowered = Lowered::of(&shape);
         self.can_run(&shape, registry)?;
-        let leaves = registry
+        let Outline { leaves, flow_queues } = registry
             .check(&self.tree_of(&shape, &lowered), link)
             .map_err(|e| self.locate(&shape, &lowered, &e))?;
         self.leaves_by_class(&shape, &lowered, &leaves)?;
         self.conditioners()?;
-        Ok(Checked { leaves, warnings: self.warnings(link) })
+        Ok(Checked { leaves, flow_queues, warnings: self.warnings(link) })
     }
 
     /// For each class that filters lead to, the leaf where its packets wait.

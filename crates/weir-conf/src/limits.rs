@@ -20,6 +20,9 @@ pub(crate) const MASKS: usize = 4_096;
 /// Conditioners of an interface.
 pub(crate) const CONDITIONERS: usize = 262_144;
 
+/// Flow queues of all interfaces of a file together, at most; those of one have a limit in weir-core.
+pub(crate) const FLOW_QUEUES: u64 = 4 * weir_core::sched::MAX_FLOW_QUEUES;
+
 /// What is said of a text that is too long to be read.
 pub(crate) fn of_text(name: &str, text: &str) -> Option<Diagnostic> {
     let said = |message: String, help: String| {

@@ -12,7 +12,7 @@ fn errors(text: &str) -> Vec<Diagnostic> {
     let mut all = outcome.diagnostics;
     if let Some(plan) = &outcome.plan {
         all.extend(judge(plan, &registry));
-        all.extend(plan.views().filter_map(|view| view.check(&registry, view.link(1514)).err()));
+        all.extend(plan.check(&registry, 1514).into_iter().filter_map(Result::err));
     }
     all.retain(Diagnostic::is_error);
     all
@@ -45,6 +45,21 @@ fn flow_queues_of_all_classes_together_have_a_limit() {
         assert_eq!(message, format!("class `c{most}`: `{word}` cannot be 65536"));
         assert!(help.contains(&format!("at most {MAX_FLOW_QUEUES} flow queues")), "{help}");
     }
+}
+
+#[test]
+fn flow_queues_of_all_interfaces_together_have_a_limit() {
+    let file = |interfaces: u64| -> String {
+        let line = |n| format!("interface em{n} bandwidth 1G fq_codel flows 65536\n");
+        (0..interfaces).map(line).collect()
+    };
+    let most = 4 * MAX_FLOW_QUEUES / 65_536;
+    assert_eq!(errors(&file(most)), []);
+    // One error for the file, not one for each interface after it.
+    let (line, message, help) = error(&file(most + 10));
+    assert_eq!(u64::from(line), most + 1, "{message}");
+    assert_eq!(message, "with interface `em256` the file has 16842752 flow queues, more than 16777216");
+    assert!(help.contains("`flows`"), "{help}");
 }
 
 #[test]

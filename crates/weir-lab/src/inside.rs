@@ -5,6 +5,7 @@ use crate::bed::SIDES;
 use crate::configure::{Built, configure, fifo};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use weir_core::packet::{Family, Key};
 use weir_core::port::{Event, EventKind, Port, PortConfig, Refill, WireConfig};
@@ -30,6 +31,8 @@ const ETHERNET: u32 = 14;
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Start {
     pub(crate) scenario: Scenario,
+    /// The file that the scenario was read from, for messages about places in it.
+    pub(crate) file: PathBuf,
     /// For each port: what to call its configuration in messages, and its text.
     pub(crate) configurations: Vec<(String, String)>,
     pub(crate) seed: u64,
@@ -94,7 +97,8 @@ fn link_of(link: &LinkSpec) -> Link {
 }
 
 pub(crate) fn start(with: Value, registry: &Registry) -> Result<Running, String> {
-    let start: Start = serde_json::from_value(with).map_err(|e| e.to_string())?;
+    let mut start: Start = serde_json::from_value(with).map_err(|e| e.to_string())?;
+    start.scenario.file = std::mem::take(&mut start.file);
     let scenario = &start.scenario;
     let layout = lab_layout(scenario).map_err(|e| e.to_string())?;
     let mut recorder = scenario.recorder(RunKind::Lab, start.inputs);

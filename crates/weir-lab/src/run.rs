@@ -56,7 +56,15 @@ pub fn run(scenario: &Scenario, options: &Options<'_>) -> Result<Report, Error> 
     let t0_ns = now().as_nanos() + LEAD * 4 + copies * 2_000_000;
     let when =
         When { t0_ns, end_ns: t0_ns + scenario.duration.as_nanos(), cell_ns: scenario.cell().as_nanos() };
-    let start = Start { scenario: scenario.clone(), configurations, seed, t0_ns, inputs, cpu };
+    let start = Start {
+        scenario: scenario.clone(),
+        file: scenario.file.clone(),
+        configurations,
+        seed,
+        t0_ns,
+        inputs,
+        cpu,
+    };
     let start = serde_json::to_value(start).map_err(|e| Error::Broke(e.to_string()))?;
     bed.call_box("start", start).map_err(|e| Error::Input(e.what))?;
     let Plan { senders, receivers } = plan(scenario, &layout, seed, when).map_err(Error::Impossible)?;

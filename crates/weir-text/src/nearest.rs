@@ -1,5 +1,7 @@
 //! The word that a person probably meant.
 
+use crate::visible::on_one_line;
+
 /// The candidate nearest to `word`, if it is near enough to be a slip of the fingers: at most a third
 /// of its letters inserted, left out, changed or swapped with a neighbour, in either case.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -17,7 +19,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 
 /// "did you mean `x`?", or nothing.
 pub fn suggest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
-    nearest(word, candidates).map(|candidate| format!("did you mean `{candidate}`?"))
+    nearest(word, candidates).map(|candidate| on_one_line(&format!("did you mean `{candidate}`?")))
 }
 
 #[cfg(test)]

@@ -8,10 +8,11 @@
 //! All languages share these readers. Where they differ, the reader is told: what a bare number
 //! means as a time is the unit that the caller names, or nothing.
 
+use crate::visible::on_one_line;
 use weir_core::queue::TimeUnit;
 use weir_core::units::{Duration, Fixed, Fraction, Rate};
 
-/// Why a word is not the number that was wanted.
+/// Why a word is not the number that was wanted. It shows no hidden character of the word.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bad {
     /// What is wrong.
@@ -25,10 +26,10 @@ pub struct Bad {
 impl Bad {
     /// Without a word to write instead.
     pub fn new(message: impl Into<String>, help: impl Into<String>) -> Self {
-        Bad { message: message.into(), help: help.into(), write: None }
+        Bad { message: on_one_line(&message.into()), help: on_one_line(&help.into()), write: None }
     }
     fn write(mut self, word: impl Into<String>) -> Self {
-        self.write = Some(word.into());
+        self.write = Some(on_one_line(&word.into()));
         self
     }
 }

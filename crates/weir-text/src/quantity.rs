@@ -150,9 +150,8 @@ impl Amount {
     /// From text, with the reason if it is no quantity.
     pub fn parse(text: &str) -> Result<Self, String> {
         let bad = || {
-            format!(
-                "`{text}` is not a quantity\nwrite a number, a rate \"10M\", a time \"8ms\", a share \"58%\" or points \"5pt\""
-            )
+            let help = "write a number, a rate `10M`, a time `8ms`, a share `58%` or points `5pt`";
+            in_quotes(number::Bad::new(format!("`{text}` is not a quantity"), help))
         };
         let text = text.trim();
         let number = number::decimal(text).filter(|number| !number.negative).ok_or_else(bad)?;
@@ -215,9 +214,10 @@ impl Dscp {
         let number = || text.parse::<u8>().ok().filter(|code| *code < 64);
         match packet::Dscp::from_name(text).map(packet::Dscp::value).or_else(number) {
             Some(code) => Ok(Dscp(code)),
-            None => Err(format!(
-                "`{text}` is not a DiffServ code point\nwrite 0 to 63, or EF, AF11 to AF43, CS0 to CS7, BE, LE"
-            )),
+            None => {
+                let help = "write 0 to 63, or EF, AF11 to AF43, CS0 to CS7, BE, LE";
+                Err(in_quotes(number::Bad::new(format!("`{text}` is not a DiffServ code point"), help)))
+            }
         }
     }
 }

@@ -38,4 +38,45 @@ mod tests {
             "\u{fffd}[31m\u{fffd}\u{fffd}\u{fffd}x\u{fffd}\u{fffd}"
         );
     }
+    /// Whatever a reader says of a word, the word's hidden characters are not in it, and it has as many
+    /// lines as it says of any word.
+    #[test]
+    fn messages_about_words_show_no_hidden_character() {
+        use crate::{Amount, BitRate, Dscp, Size, Time, number, suggest};
+        use weir_core::queue::TimeUnit;
+        let of = |bad: number::Bad| [bad.message, bad.help, bad.write.unwrap_or_default()].join("\n");
+        for hidden in ['\0', '\u{1b}', '\u{7f}', '\n', '\r', '\u{9b}', '\u{202e}', '\u{200b}'] {
+            for around in ["", "400 ", "0", "010", "-1", "1e9", "10Mbps", "64KB", "1.5"] {
+                let word = format!("{around}x{hidden}{around}");
+                let behind = format!("{around}{hidden}x");
+                for word in [word.as_str(), behind.as_str()] {
+                    let in_lines = [
+                        number::integer(word, "").err().map(of),
+                        number::rate(word).err().map(of),
+                        number::bytes(word).err().map(of),
+                        number::time(word, None).err().map(of),
+                        number::time(word, Some(TimeUnit::Micros)).err().map(of),
+                        number::fraction(word).err().map(of),
+                        number::percent(word).err().map(of),
+                        number::real(word).err().map(of),
+                    ];
+                    let quantities = [
+                        Time::parse(word).err(),
+                        BitRate::parse(word).err(),
+                        Size::parse(word).err(),
+                        Amount::parse(word).err(),
+                        Dscp::parse(word).err(),
+                        suggest("x", [word]),
+                    ];
+                    assert!(quantities[..5].iter().all(Option::is_some), "{word:?}: {quantities:?}");
+                    for said in in_lines.iter().chain(&quantities).flatten() {
+                        assert!(!said.contains(|c| is_hidden(c) && c != '\n'), "{word:?}: {said:?}");
+                    }
+                    for said in quantities.iter().flatten() {
+                        assert!(said.lines().count() <= 2, "{word:?}: {said:?}");
+                    }
+                }
+            }
+        }
+    }
 }

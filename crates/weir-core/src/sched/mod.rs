@@ -39,7 +39,7 @@ pub use fifo::Fifo;
 pub(crate) use hooks::given;
 pub use hooks::{BroughtFilter, Check, Finding, Guarantee, Guarantees, Lower, Setting};
 pub use registry::{
-    Build, Builder, ClassConfig, Classes, Entry, LeafInfo, MAX_FLOW_QUEUES, Node, Registry, Tree,
+    Build, Builder, ClassConfig, Classes, Entry, LeafInfo, MAX_FLOW_QUEUES, Node, Outline, Registry, Tree,
 };
 
 /// The example files of the book go into this folder as they are.

@@ -218,17 +218,18 @@ impl Registry {
     /// # Errors
     /// `ParamError` for an unknown or unbuilt discipline, or what a discipline refuses.
     pub fn build(&self, root: &Node, link: Link) -> Result<Tree, ParamError> {
-        self.assemble(root, link, false)
+        Ok(self.assemble(root, link, false)?.0)
     }
-    /// The leaves of the tree that `build` would make, or its refusal, without the memory for flow
-    /// queues.
+    /// What the tree that `build` would make has, or its refusal, without the memory for flow queues.
     ///
     /// # Errors
     /// Those of `build`.
-    pub fn check(&self, root: &Node, link: Link) -> Result<Vec<LeafInfo>, ParamError> {
-        self.assemble(root, link, true).map(|tree| tree.leaves)
+    pub fn check(&self, root: &Node, link: Link) -> Result<Outline, ParamError> {
+        let (tree, flow_queues) = self.assemble(root, link, true)?;
+        Ok(Outline { leaves: tree.leaves, flow_queues })
     }
-    fn assemble(&self, root: &Node, link: Link, only_check: bool) -> Result<Tree, ParamError> {
+    /// The tree, and how many flow queues it has.
+    fn assemble(&self, root: &Node, link: Link, only_check: bool) -> Result<(Tree, u64), ParamError> {
         let mut builder = Builder {
             registry: self,
             link,
@@ -244,7 +245,7 @@ impl Registry {
             return Err(ParamError::new("", &root.discipline, "no class", "at least one class"));
         }
         let default_leaf = builder.default_leaf;
-        Ok(Tree { discipline, leaves: builder.leaves, default_leaf })
+        Ok((Tree { discipline, leaves: builder.leaves, default_leaf }, builder.flow_queues))
     }
 }
 
@@ -314,6 +315,15 @@ pub struct Builder<'a> {
     flow_queues: u64,
     /// The tree is not to run: one flow queue stands for all of a discipline.
     only_check: bool,
+}
+
+/// What a tree has that was checked and not built.
+#[derive(Clone, Debug)]
+pub struct Outline {
+    /// Where packets would wait.
+    pub leaves: Vec<LeafInfo>,
+    /// Queues of flows in all disciplines together.
+    pub flow_queues: u64,
 }
 
 /// Flow queues that all disciplines of a tree have together, at most: 64 bytes each.

@@ -81,12 +81,9 @@ fn judge(name: &str, text: &str, registry: &Registry) -> Judged {
     let mut facts = Vec::new();
     if let Some(plan) = &outcome.plan {
         all.extend(weir_conf::judge(plan, registry));
+        all.extend(plan.check(registry, MTU).into_iter().filter_map(Result::err));
         for view in plan.views() {
-            let link = view.link(MTU);
-            if let Err(error) = view.check(registry, link) {
-                all.push(error);
-            }
-            let guarantees = view.guarantees(registry, &link);
+            let guarantees = view.guarantees(registry, &view.link(MTU));
             facts.extend(guarantees.iter().map(|g| format!("{name}: interface {}: {g}", view.name)));
         }
     }

@@ -92,6 +92,22 @@ fn possible(what: &str) -> bool {
 }
 
 #[test]
+fn the_lab_names_the_place_of_a_class_that_does_not_exist() {
+    if !possible("the test of classes in `weir lab`") {
+        return;
+    }
+    let folder = Folder::new();
+    let right = scenario("50%");
+    let flow = right.replacen("[[flow]]\n", "[[flow]]\nclass = \"voise\"\n", 1);
+    let expect = format!("{right}\n[[expect]]\nwhat = \"rate\"\nclass = \"voise\"\nmin = \"1k\"\n");
+    for text in [flow, expect] {
+        let line = text.lines().position(|line| line.contains("voise")).unwrap() + 1;
+        let place = format!("s.toml:{line}:");
+        weir(&["lab", &folder.write("s.toml", text)]).fails(2, &["there is no class `voise`", &place]);
+    }
+}
+
+#[test]
 fn the_lab_runs_the_simulators_scenario_and_writes_the_same_report() {
     if !possible("the test of `weir lab`") {
         return;
