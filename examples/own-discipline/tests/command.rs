@@ -115,6 +115,40 @@ fn it_is_checked_by_its_own_words() {
 }
 
 #[test]
+fn its_own_check_refuses_at_line_and_column() {
+    let folder = Folder::new("hook");
+    // 1500 bytes take 12 ms at 1 Mbit/s.
+    let slow = CONF.replace("10M", "1M");
+    let path = folder.file("slow.altq", &slow);
+    let (out, err, code) = command(&["check", &path]);
+    assert_eq!(code, 2, "{out}{err}");
+    assert!(out.contains("deadline 5ms of class `urgent`: one packet takes 12ms"), "{out}");
+    assert!(out.contains("slow.altq:2:27") && out.contains("write `deadline 12` or more"), "{out}");
+    // The mend works, and what is less is not enough.
+    let mended = slow.replace("deadline 5\n", "deadline 12\n");
+    assert!(done(&["check", &folder.file("mended.altq", &mended)]).contains("usable"));
+    let less = slow.replace("deadline 5\n", "deadline 11\n");
+    assert_eq!(command(&["check", &folder.file("less.altq", &less)]).2, 2);
+}
+
+#[test]
+fn it_adds_a_class_with_its_filters() {
+    let folder = Folder::new("lower");
+    let path = folder.file("routing.altq", &CONF.replace("10M edf", "10M edf routing 20"));
+    assert!(done(&["check", &path]).contains("usable"));
+    let ospf = "proto 89 10.0.0.1 > 10.0.0.5";
+    let out = done(&["explain", &path, "em0", ospf]);
+    assert!(out.contains("class   routing"), "{out}");
+    // Reversed: without the word the packet goes to the default class.
+    let out = done(&["explain", &folder.file("plain.altq", CONF), "em0", ospf]);
+    assert!(out.contains("class   bulk"), "{out}");
+    // It is served by its deadline, before bulk that came earlier.
+    let trace = folder.file("three.csv", "rate 1000000\n0,bulk,1000\n0,bulk,1000\n0,routing,500\n");
+    let out = done(&["replay", &path, "em0", &trace, "--rate", "1M"]);
+    assert!(out.starts_with("D,8000000,bulk,1000,0\nD,12000000,routing,500,2\n"), "{out}");
+}
+
+#[test]
 fn it_is_replayed() {
     let folder = Folder::new("replay");
     let conf = folder.file("edf.altq", CONF);
