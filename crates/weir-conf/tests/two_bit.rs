@@ -162,8 +162,8 @@ fn d02_d09_premium_goes_first_as_in_a_static_server() {
             let key = key(if premium != swapped { "EF" } else { "AF11" });
             port.receive(Instant::from_nanos(at), len, FrameRef(n as u32), &key, &mut hear);
         }
-        while port.next_event() != Instant::NEVER {
-            port.advance(port.next_event(), &mut hear);
+        while port.next_wake_up() != Instant::NEVER {
+            port.advance(port.next_wake_up(), &mut hear);
         }
         assert_eq!(early, 0, "seed {SEED}");
         gone

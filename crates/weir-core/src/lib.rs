@@ -53,8 +53,8 @@
 //!     port.receive(Instant::ZERO, 1_226, FrameRef(number), &key, &mut hear);
 //! }
 //! // Packets out: the host comes back whenever the port has something to do.
-//! while port.next_event() != Instant::NEVER {
-//!     port.advance(port.next_event(), &mut hear);
+//! while port.next_wake_up() != Instant::NEVER {
+//!     port.advance(port.next_wake_up(), &mut hear);
 //! }
 //! // 1,250 bytes on the wire last 10 ms. The first packet was on its way when voice came.
 //! assert_eq!(left, [(0, 10_000), (2, 20_000), (1, 30_000)]);

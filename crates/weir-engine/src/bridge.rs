@@ -37,7 +37,7 @@ impl<L: Io, R: Io> Bridge<L, R> {
         let more = back.receive(now, &mut self.right) || more;
         back.advance(now);
         back.send(now, &mut self.left);
-        Step { next: forth.next_event(now).min(back.next_event(now)), more }
+        Step { next: forth.next_wake_up(now).min(back.next_wake_up(now)), more }
     }
 
     /// After a panic: both directions forward plainly.

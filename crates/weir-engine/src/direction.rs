@@ -265,12 +265,12 @@ impl Direction {
     }
 
     /// When something is due here next.
-    pub fn next_event(&self, now: Instant) -> Instant {
+    pub fn next_wake_up(&self, now: Instant) -> Instant {
         if !self.outbox.is_empty() {
             return now + FULL_DEVICE;
         }
         let line = self.frames.line.first().map_or(Instant::NEVER, |(at, _)| at);
-        self.port().map_or(Instant::NEVER, Port::next_event).min(line)
+        self.port().map_or(Instant::NEVER, Port::next_wake_up).min(line)
     }
 
     /// Replaces all that the port's configuration says, losing nothing; false if there is no port.

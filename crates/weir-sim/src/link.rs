@@ -155,14 +155,14 @@ mod tests {
                     EventKind::Dropped(_) => dead.1.push(meta.frame.0),
                     EventKind::Taken => {}
                 };
-                while port.next_event() < at {
-                    let due = port.next_event();
+                while port.next_wake_up() < at {
+                    let due = port.next_wake_up();
                     port.advance(due, &mut |event| hear(event, due));
                 }
                 port.offer(at, Meta::new(len, at, FrameRef(packet)), &mut |event| hear(event, at));
             }
-            while port.next_event() != Instant::NEVER {
-                let due = port.next_event();
+            while port.next_wake_up() != Instant::NEVER {
+                let due = port.next_wake_up();
                 port.advance(due, &mut |event| {
                     if let Event { at: left, meta, kind: EventKind::Sent } = event {
                         by_port.push((meta.frame.0, left, arrival(left.into(), delay).max(due)));

@@ -231,7 +231,7 @@ impl<'w> Network<'w> {
     fn look_at(&mut self, number: u32) {
         let managed = &mut self.ports[number as usize];
         managed.ring_max = managed.ring_max.max(managed.port.in_ring());
-        self.queue.set(self.first_port + number, managed.port.next_event());
+        self.queue.set(self.first_port + number, managed.port.next_wake_up());
     }
 
     /// The run is over: writes the disciplines' own counters into the report.

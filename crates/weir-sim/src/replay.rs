@@ -224,8 +224,8 @@ pub fn replay<R: Recording>(
     while let Some(record) = trace.next().map_err(ReplayError::Trace)? {
         let index = writer.summary.packets;
         // Completions before this arrival first, each at its own time.
-        while port.next_event() < record.at {
-            writer.now = port.next_event();
+        while port.next_wake_up() < record.at {
+            writer.now = port.next_wake_up();
             port.advance(writer.now, &mut |event| writer.record(event));
         }
         writer.now = record.at;
@@ -264,8 +264,8 @@ pub fn replay<R: Recording>(
             return Err(ReplayError::Output(e));
         }
     }
-    while port.next_event() != Instant::NEVER {
-        writer.now = port.next_event();
+    while port.next_wake_up() != Instant::NEVER {
+        writer.now = port.next_wake_up();
         port.advance(writer.now, &mut |event| writer.record(event));
     }
     writer.out.flush().map_err(ReplayError::Output)?;

@@ -41,7 +41,7 @@ impl Bed {
         let Some(id) = self.spare.pop_front(&mut self.cx.packets) else { return };
         let flow = self.random.below(24) as u32;
         let row = self.cx.packets.get_mut(&id);
-        (row.arrival, row.enqueued, row.state) = (self.cx.now, self.cx.now, PacketState::Queued);
+        (row.arrival, row.state) = (self.cx.now, PacketState::Queued);
         row.len = 20 + self.random.below(1_495) as u32;
         row.leaf = self.random.below(self.leaves) as u32;
         row.flow = flow.wrapping_mul(0x9e37_79b9);
@@ -57,13 +57,6 @@ impl Bed {
             Next::At(_) | Next::Held(_) | Next::Idle => self.cx.now += Duration::from_nanos(1_000),
         }
     }
-    fn batch(&mut self) {
-        let mut out = List::new();
-        let _ = self.discipline.dequeue_batch(&mut self.cx, 8, &mut out);
-        while let Some(id) = out.pop_front(&mut self.cx.packets) {
-            self.sent(id);
-        }
-    }
     fn sent(&mut self, id: PacketId) {
         let now = self.cx.now;
         self.discipline.on_sent(&mut self.cx, &id, now);
@@ -73,8 +66,7 @@ impl Bed {
     fn step(&mut self) {
         match self.random.below(16) {
             0..=7 => self.offer(),
-            8..=12 => self.take(),
-            13 => self.batch(),
+            8..=13 => self.take(),
             _ => {
                 let packet = self.cx.link.time_for(1_000).ceil().as_nanos();
                 self.cx.now += Duration::from_nanos(self.random.below(packet));

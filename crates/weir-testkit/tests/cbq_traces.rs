@@ -67,8 +67,8 @@ fn replay(name: &str, node: &Node) -> Vec<Departure> {
         meta.leaf = leaves[field[1] as usize - 1];
         port.offer(now, meta, &mut host);
     }
-    while port.next_event() != Instant::NEVER {
-        port.advance(port.next_event(), &mut host);
+    while port.next_wake_up() != Instant::NEVER {
+        port.advance(port.next_wake_up(), &mut host);
     }
     assert_eq!(port.backlog().packets, 0);
     sent

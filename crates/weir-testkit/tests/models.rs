@@ -42,8 +42,8 @@ fn serve(node: &Node, link: Link, wire: WireConfig, arrivals: &[Arrival]) -> Vec
         (meta.src_port, meta.dst_port, meta.protocol) = (arrival.flow as u16, 80, 6);
         port.offer(now, meta, &mut hear);
     }
-    while port.next_event() < Instant::NEVER {
-        port.advance(port.next_event(), &mut hear);
+    while port.next_wake_up() < Instant::NEVER {
+        port.advance(port.next_wake_up(), &mut hear);
     }
     assert_eq!(left.len(), arrivals.len(), "{}: everything leaves in the end", node.discipline);
     left

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
-use weir_core::packet::{List, PacketId};
+use weir_core::packet::PacketId;
 use weir_core::queue::{
     Backlog, Broken, Cause, Child, Cx, Discipline, DropReason, Kind, Leaf, Next, ParamError, ParamSpec,
     Params, Routes, Scope, Value, Verdict, Visit, Wait, params,
@@ -34,9 +34,6 @@ enum Mutation {
     FlushLeavesOne,
     FlushForAnotherReason,
     FreesByItself,
-    BatchInReverse,
-    BatchStopsEarly,
-    BatchWithoutReason,
     Undetermined,
     RefusesByHalves,
     AcceptsStrangers,
@@ -79,9 +76,6 @@ enum Mutation {
     AlwaysEmpty,
     CoinAtDequeue,
     LastInFirstOut,
-    BatchSkipsPause,
-    BatchGivesMore,
-    BatchSaysIdle,
     PushesOutAndSaysDropped,
     PanicsAtStrangers,
     PanicsLate,
@@ -125,9 +119,6 @@ const CASES: &[(Mutation, &[&str])] = &[
     (M::FlushLeavesOne, &["outlived a flush"]),
     (M::FlushForAnotherReason, &["flushed for"]),
     (M::FreesByItself, &["was not given to `Cx::drop`"]),
-    (M::BatchInReverse, &["left after packet", "a batch differs"]),
-    (M::BatchStopsEarly, &["and no reason to stop"]),
-    (M::BatchWithoutReason, &["and a reason to stop"]),
     (M::Undetermined, &["led elsewhere"]),
     (M::RefusesByHalves, &["was refused"]),
     (M::AcceptsStrangers, &["does not exist"]),
@@ -169,9 +160,6 @@ const CASES: &[(Mutation, &[&str])] = &[
     (M::AlwaysEmpty, &["is_empty says true"]),
     (M::CoinAtDequeue, &["led elsewhere"]),
     (M::LastInFirstOut, &["law 3: packet"]),
-    (M::BatchSkipsPause, &["a batch differs"]),
-    (M::BatchGivesMore, &["a batch of"]),
-    (M::BatchSaysIdle, &["law 2: answered Idle"]),
     (M::PushesOutAndSaysDropped, &["law 1: the verdict is Dropped"]),
     (M::PanicsAtStrangers, &["panicked: on purpose"]),
     (M::PanicsLate, &["panicked: on purpose"]),
@@ -407,7 +395,7 @@ impl Discipline for Bands {
         }
         let next = self.pull(cx);
         if let Next::Packet(id) = next {
-            // Some pass back to back, so that batches are longer than one.
+            // Some pass back to back, so that several leave at one instant.
             if cx.packets.get(&id).len.is_multiple_of(3) {
                 self.due = cx.now + Duration::from_nanos(self.pause_ns);
             }
@@ -421,36 +409,6 @@ impl Discipline for Bands {
             return Next::Packet(id);
         }
         next
-    }
-    fn dequeue_batch(&mut self, cx: &mut Cx, max: usize, out: &mut List) -> Option<Next> {
-        let limit = if self.is(M::BatchStopsEarly) { max / 2 } else { max };
-        let mut stop = None;
-        for _ in 0..limit + usize::from(self.is(M::BatchGivesMore)) {
-            if self.is(M::BatchSkipsPause) {
-                self.due = Instant::ZERO;
-            }
-            match self.dequeue(cx) {
-                Next::Packet(id) => out.push_back(&mut cx.packets, id),
-                next => {
-                    stop = Some(next);
-                    break;
-                }
-            }
-        }
-        if self.is(M::BatchInReverse) {
-            let mut reversed = List::new();
-            while let Some(id) = out.pop_back(&mut cx.packets) {
-                reversed.push_back(&mut cx.packets, id);
-            }
-            *out = reversed;
-        }
-        if self.is(M::BatchSaysIdle) && stop.is_some() {
-            return Some(Next::Idle);
-        }
-        if self.is(M::BatchWithoutReason) && stop.is_none() {
-            return Some(Next::Idle);
-        }
-        stop
     }
     fn backlog(&self) -> Backlog {
         let sum = self.children.iter().fold(Backlog::default(), |sum, c| sum + c.backlog());

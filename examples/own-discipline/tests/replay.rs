@@ -43,8 +43,8 @@ fn replay(conf: &str, trace: &str) -> String {
         meta.leaf = leaves.iter().position(|name| name == fields[1]).unwrap() as u32;
         port.offer(at, meta, &mut print);
     }
-    while port.next_event() != Instant::NEVER {
-        port.advance(port.next_event(), &mut print);
+    while port.next_wake_up() != Instant::NEVER {
+        port.advance(port.next_wake_up(), &mut print);
     }
     out
 }

@@ -259,8 +259,8 @@ impl Aqm for Codel {
     }
     fn depart(&mut self, cx: &mut Cx, queue: &List, id: &PacketId) -> Decision {
         let row = cx.packets.get(id);
-        self.longest_wait = self.longest_wait.max(cx.now.since(row.enqueued));
-        match self.law.judge(&self.constants, cx.now, row.enqueued, queue.bytes(), row.ecn_capable()) {
+        self.longest_wait = self.longest_wait.max(cx.now.since(row.arrival));
+        match self.law.judge(&self.constants, cx.now, row.arrival, queue.bytes(), row.ecn_capable()) {
             Fate::Pass => Decision::Accept,
             Fate::Mark => Decision::Mark(DropReason::Head),
             Fate::Drop => {

@@ -177,7 +177,7 @@ impl Pie {
         if cx.now < self.next_update {
             return;
         }
-        let delay = queue.front(&cx.packets).map_or(Duration::ZERO, |row| cx.now.since(row.enqueued));
+        let delay = queue.front(&cx.packets).map_or(Duration::ZERO, |row| cx.now.since(row.arrival));
         let late = cx.now.since(self.next_update).as_nanos() / self.constants.update.as_nanos();
         for _ in 0..=late.min(MOST_ADJUSTMENTS) {
             self.controller.adjust(&self.constants, delay);

@@ -75,10 +75,8 @@ pub struct Meta {
     pub len: u32,
     /// Index of the leaf class, depth first over the port's tree.
     pub leaf: u32,
-    /// When the port got the packet.
+    /// When the port, and so its queue, got the packet: sojourn times count from here.
     pub arrival: Instant,
-    /// When its queue got it: sojourn times count from here.
-    pub enqueued: Instant,
     /// Hash of the 5-tuple.
     pub flow: u32,
     /// Hash of the source address.
@@ -122,7 +120,6 @@ impl Meta {
             len,
             leaf: 0,
             arrival,
-            enqueued: arrival,
             flow: 0,
             src_hash: 0,
             dst_hash: 0,

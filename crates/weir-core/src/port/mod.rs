@@ -3,7 +3,7 @@
 //! Simulator, engine, replay and bench all drive this object; they differ only in who tells the
 //! time and who owns the bytes. A host does three things:
 //! - `receive` what arrives, in order of time (or `condition` and `offer` it in two steps);
-//! - `advance` to the present when `next_event` has come (or passed: what was due happens in
+//! - `advance` to the present when `next_wake_up` has come (or passed: what was due happens in
 //!   virtual order, so lateness of the host adds burst and never changes a rate);
 //! - act on the `Event`s: packets that were taken from the tree, that left, and that were dropped.
 //!
@@ -236,7 +236,7 @@ impl Port {
         if meta.leaf as usize >= self.leaves.len() {
             meta.leaf = self.default_leaf;
         }
-        (meta.arrival, meta.enqueued, meta.state) = (now, now, PacketState::Queued);
+        (meta.arrival, meta.state) = (now, PacketState::Queued);
         meta.order = self.order;
         self.order = self.order.wrapping_add(1);
         self.ledger.offered(meta.leaf, meta.len);
@@ -265,7 +265,7 @@ impl Port {
     }
 
     /// When `advance` has something to do next; `NEVER` if only an arrival can change that.
-    pub fn next_event(&self) -> Instant {
+    pub fn next_wake_up(&self) -> Instant {
         let timer = self.timer.map_or(Instant::NEVER, |t| t.due);
         match &self.wire {
             Wire::Device(device) => device.next_completion().map_or(timer, |done| done.ceil().min(timer)),

@@ -51,8 +51,8 @@ fn packet(frame: u32, len: u32) -> Meta {
     Meta::new(len, Instant::ZERO, FrameRef(frame))
 }
 fn drain(port: &mut Port, seen: &mut Seen) {
-    while port.next_event() != Instant::NEVER {
-        port.advance(port.next_event(), &mut seen.host());
+    while port.next_wake_up() != Instant::NEVER {
+        port.advance(port.next_wake_up(), &mut seen.host());
     }
 }
 
@@ -92,7 +92,6 @@ fn events_carry_their_time() {
     let config = PortConfig::new(link(), WireConfig::Link { ring: 1, refill: Refill::Packet });
     let (mut port, mut told) = (open(config, fifo(2)), vec::Vec::new());
     let mut hear = |Event { at, meta, kind }: Event<'_>| {
-        assert_eq!(meta.enqueued, meta.arrival);
         told.push((meta.frame.0, kind, meta.arrival.as_nanos() / 1000, at.as_nanos() / 1000));
     };
     for frame in 0..4u32 {
@@ -150,8 +149,8 @@ fn d10_batch_refill_hands_descriptors_back_together() {
         port.offer(at(0), packet(frame, 1500), &mut seen.host());
     }
     let mut in_ring = vec![port.in_ring()];
-    while port.next_event() != Instant::NEVER {
-        port.advance(port.next_event(), &mut seen.host());
+    while port.next_wake_up() != Instant::NEVER {
+        port.advance(port.next_wake_up(), &mut seen.host());
         in_ring.push(port.in_ring());
     }
     assert_eq!(in_ring, [4, 3, 2, 1, 4, 3, 2, 1, 2, 1, 0]);

@@ -311,16 +311,4 @@ pub trait Discipline: Send {
 
     /// The last bit of a packet that this node dequeued left at `at`.
     fn on_sent(&mut self, _cx: &mut Cx, _id: &PacketId, _at: Instant) {}
-
-    /// At most `max` packets onto `out`, as that many single calls at one instant would give
-    /// them. Answers what stopped it: `At`, `Held` or `Idle`; `None` if `max` did.
-    fn dequeue_batch(&mut self, cx: &mut Cx, max: usize, out: &mut List) -> Option<Next> {
-        for _ in 0..max {
-            match self.dequeue(cx) {
-                Next::Packet(id) => out.push_back(&mut cx.packets, id),
-                stop => return Some(stop),
-            }
-        }
-        None
-    }
 }

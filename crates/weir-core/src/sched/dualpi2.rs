@@ -202,7 +202,7 @@ impl DualPi2 {
             return;
         }
         let age =
-            |list: &List| list.front(&cx.packets).map_or(Duration::ZERO, |row| cx.now.since(row.enqueued));
+            |list: &List| list.front(&cx.packets).map_or(Duration::ZERO, |row| cx.now.since(row.arrival));
         let delay = age(&self.classic.list).max(age(&self.low.list)).max(age(&self.adopted));
         let late = cx.now.since(self.next_update).as_nanos() / self.constants.update.as_nanos();
         for _ in 0..=late.min(MOST_UPDATES) {
@@ -253,7 +253,7 @@ impl DualPi2 {
             true
         } else {
             let alone = queue.list.is_empty();
-            let own = if alone { 0 } else { self.constants.ramp(cx.now.since(row.enqueued)) };
+            let own = if alone { 0 } else { self.constants.ramp(cx.now.since(row.arrival)) };
             queue.coin.toss(own.max(coupled))
         };
         if mark {

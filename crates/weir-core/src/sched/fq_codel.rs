@@ -198,8 +198,8 @@ impl FqCodel {
             let id = flow.list.pop_front(&mut cx.packets)?;
             let row = cx.packets.get_mut(&id);
             let (len, left) = (row.len, flow.list.bytes());
-            let fate = flow.law.judge(&self.constants, cx.now, row.enqueued, left, row.ecn_capable());
-            self.longest_wait = self.longest_wait.max(cx.now.since(row.enqueued));
+            let fate = flow.law.judge(&self.constants, cx.now, row.arrival, left, row.ecn_capable());
+            self.longest_wait = self.longest_wait.max(cx.now.since(row.arrival));
             if fate == Fate::Mark {
                 row.ecn = CE;
                 self.marked += 1;

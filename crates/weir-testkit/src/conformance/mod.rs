@@ -1,8 +1,7 @@
 //! The conformance suite: a discipline against the laws of its contract, by random calls.
 //!
-//! `run` drives one configuration five times with the same calls: by single dequeues, again
-//! (determinism), by batches (batch = singles), as a parent's `Child` with `head` and `take`
-//! (A06), and with reconfigurations in between that must be refused and change nothing. After every call a ledger of all packets is held against what the discipline says.
+//! `run` drives one configuration four times with the same calls: by single dequeues, again
+//! (determinism), as a parent's `Child` with `head` and `take` (A06), and with reconfigurations in between that must be refused and change nothing. After every call a ledger of all packets is held against what the discipline says.
 //! `discipline`, `pair` and `tree` make the configurations from the registry, so a third party
 //! tests its own discipline by
 //!
@@ -88,7 +87,7 @@ pub fn run(
     operations: u32,
 ) -> Result<Summary, Box<Failure>> {
     let (summary, log) = drive(registry, node, link, seed, operations, Form::Single, None)?;
-    for form in [Form::Single, Form::Batch, Form::Child, Form::Harassed] {
+    for form in [Form::Single, Form::Child, Form::Harassed] {
         drive(registry, node, link, seed, operations, form, Some(&log))?;
     }
     Ok(summary)
@@ -272,7 +271,6 @@ fn drive(
         if expected.is_some_and(|e| e[call as usize] != rig.hash()) {
             let law = match form {
                 Form::Single => "the same calls with the same seed led elsewhere",
-                Form::Batch => "a batch differs from as many singles",
                 Form::Child => "head and take differ from a dequeue",
                 Form::Harassed => "reconfigurations that were refused changed what came after",
             };

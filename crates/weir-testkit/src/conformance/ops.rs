@@ -23,7 +23,8 @@ pub(super) enum Op {
     Enqueue(Arrival),
     Head,
     Take,
-    Batch(u32),
+    /// So many dequeues at one instant, or until nothing comes.
+    Several(u32),
     /// A dequeue and, if it says when to come back, the laws about that time.
     Probe {
         within: u64,
@@ -80,7 +81,7 @@ impl<'a> Operator<'a> {
         match self.random.below(200) {
             0..=59 => Op::Take,
             60..=79 => Op::Head,
-            80..=99 => Op::Batch(1 + self.random.below(12) as u32),
+            80..=99 => Op::Several(1 + self.random.below(12) as u32),
             100..=124 => Op::Probe { within: self.random.next_u64(), past_ns: self.wait() },
             125..=154 => Op::Wait(self.wait()),
             155..=174 => Op::WaitUntilDue,

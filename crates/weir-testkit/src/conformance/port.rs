@@ -179,7 +179,7 @@ impl<'a> Bay<'a> {
     fn drain(&mut self) -> Law {
         let packets = self.port.backlog().packets + u64::from(self.port.in_ring());
         for _ in 0..4 * packets + 4 {
-            let next = self.port.next_event();
+            let next = self.port.next_wake_up();
             if next == Instant::NEVER {
                 return self.held_rightly();
             }
@@ -229,12 +229,12 @@ impl<'a> Bay<'a> {
         let step = match self.random.below(16) {
             0..=2 => 0,
             3..=10 => self.random.below(2 * self.packet_ns),
-            11..=14 => self.port.next_event().since(self.now).as_nanos().min(10_000_000_000),
+            11..=14 => self.port.next_wake_up().since(self.now).as_nanos().min(10_000_000_000),
             _ => self.random.below(60_000_000_000),
         };
         self.now += Duration::from_nanos(step);
         self.port.advance(self.now, &mut |event| self.host.hear(event));
-        match self.port.next_event() {
+        match self.port.next_wake_up() {
             next if next > self.now => Ok(()),
             next => Err(format!("it is {}, and there is still something to do at {next}", self.now)),
         }

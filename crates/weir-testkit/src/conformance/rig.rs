@@ -6,7 +6,7 @@ use super::ops::{Arrival, FLOWS, Op};
 use super::spy;
 use super::waiting::Waiting;
 use std::collections::VecDeque;
-use weir_core::packet::{Colour, FrameRef, List, Meta, PacketId, PacketState};
+use weir_core::packet::{Colour, FrameRef, Meta, PacketId, PacketState};
 use weir_core::queue::{
     Backlog, Broken, Cause, Child, Cx, Discipline, DropReason, Head, Link, Next, Params, Verdict, Visit,
 };
@@ -23,8 +23,6 @@ pub(super) const PATIENCE_NS: u64 = 365 * 86_400 * 1_000_000_000;
 pub(super) enum Form {
     /// By single dequeues; `head` is a dequeue whose packet waits here.
     Single,
-    /// By `dequeue_batch` where several packets are wanted.
-    Batch,
     /// As a `Child`, by its `head` and `take`.
     Child,
     /// By single dequeues, with reconfigurations that are refused between the calls.
@@ -83,7 +81,6 @@ struct Entry {
 pub(super) struct Rig {
     cx: Cx,
     asked: Asked,
-    batch: bool,
     packets: Vec<Entry>,
     /// The serial number after the last packet that left, by leaf and flow.
     left: Vec<u32>,
@@ -113,12 +110,11 @@ impl Rig {
         cx.now = start;
         let asked = match form {
             Form::Child => Asked::Child(Child::inner(discipline)),
-            Form::Single | Form::Batch | Form::Harassed => Asked::Plain { discipline, parked: None },
+            Form::Single | Form::Harassed => Asked::Plain { discipline, parked: None },
         };
         Rig {
             cx,
             asked,
-            batch: form == Form::Batch,
             packets: Vec::new(),
             left: vec![0; waiting.leaves() * FLOWS as usize],
             queued: Backlog::default(),
@@ -150,7 +146,7 @@ impl Rig {
             Op::Take => {
                 self.take()?;
             }
-            Op::Batch(n) => self.take_many(*n)?,
+            Op::Several(n) => self.take_many(*n)?,
             Op::Probe { within, past_ns } => self.probe(*within, *past_ns)?,
             Op::Wait(ns) => self.cx.now += Duration::from_nanos(*ns),
             Op::WaitUntilDue => {
@@ -171,7 +167,6 @@ impl Rig {
                 self.mix(stats);
             }
         }
-        // Only now, so that no completion comes between the singles that a batch is compared with.
         while self.in_flight.len() > IN_FLIGHT {
             self.complete()?;
         }
@@ -286,39 +281,16 @@ impl Rig {
         }
     }
     fn take_many(&mut self, n: u32) -> Law {
-        let single = !self.batch || self.shown.is_some();
-        let (Asked::Plain { discipline, .. }, false) = (&mut self.asked, single) else {
-            for _ in 0..n {
-                let before = self.summary.sent;
-                self.take()?;
-                if self.summary.sent == before {
-                    return Ok(());
-                }
+        for _ in 0..n {
+            let before = self.summary.sent;
+            self.take()?;
+            if self.summary.sent == before {
+                return Ok(());
             }
-            self.settle(None)?;
-            self.mix(0);
-            return Ok(());
-        };
-        let mut out = List::new();
-        let stop = discipline.dequeue_batch(&mut self.cx, n as usize, &mut out);
-        let mut given = 0;
-        while let Some(id) = out.pop_front(&mut self.cx.packets) {
-            given += 1;
-            self.departed(id)?;
         }
         self.settle(None)?;
-        match stop {
-            None if given == n => {
-                self.mix(0);
-                Ok(())
-            }
-            None => Err(format!("a batch of {n} gave {given} packets and no reason to stop")),
-            Some(_) if given >= n => Err(format!("a batch of {n} gave {given} packets and a reason to stop")),
-            Some(Next::Packet(_)) => Err("a batch stopped with a packet".into()),
-            Some(Next::At(at)) => self.heard_at(at),
-            Some(Next::Held(cause)) => self.heard_held(cause),
-            Some(Next::Idle) => self.heard_idle(),
-        }
+        self.mix(0);
+        Ok(())
     }
     /// The laws of `Next`, with no other call in between.
     fn probe(&mut self, within: u64, past_ns: u64) -> Law {

@@ -49,7 +49,7 @@ impl Bed {
     #[inline]
     fn offer(&mut self, id: PacketId) {
         let row = self.cx.packets.get_mut(&id);
-        (row.arrival, row.enqueued, row.state) = (self.cx.now, self.cx.now, PacketState::Queued);
+        (row.arrival, row.state) = (self.cx.now, PacketState::Queued);
         let _ = self.tree.enqueue(&mut self.cx, id);
         while let Some((id, _)) = self.cx.next_dropped() {
             self.spare.push(id);

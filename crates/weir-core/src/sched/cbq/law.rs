@@ -63,7 +63,7 @@ fn ratios(scene: &Scene) -> Vec<f64> {
     let mut fills = vec![0; periods.len()];
     let mut left = Vec::new();
     loop {
-        let now = port.next_event().min(Instant::from_nanos(*fills.iter().min().unwrap()));
+        let now = port.next_wake_up().min(Instant::from_nanos(*fills.iter().min().unwrap()));
         if now.as_nanos() > end {
             break;
         }

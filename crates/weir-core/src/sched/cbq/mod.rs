@@ -357,7 +357,11 @@ fn sharing(options: &Options, classes: &[CbqClass], link: &Link) -> LinkSharing 
 
 impl Discipline for Cbq {
     fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
-        let class = self.routes.child(cx.packets.get(&id).leaf).unwrap_or(0);
+        let Some(class) = self.routes.child(cx.packets.get(&id).leaf) else {
+            cx.broken("cbq", "a packet came for a leaf that is not below");
+            cx.drop(id, DropReason::Reconfigure);
+            return Verdict::Dropped;
+        };
         let child = &mut self.children[class];
         let was_empty = child.is_empty();
         let verdict = child.enqueue(cx, id);

@@ -6,7 +6,7 @@ use super::{Cbq, Options};
 use crate::classify::Classifier;
 use crate::packet::{FrameRef, Meta};
 use crate::port::{Event, EventKind, Port, PortConfig, PortPlan, Refill, WireConfig};
-use crate::queue::{Child, Cx, Discipline, DropReason, Leaf, Link, Next, Params, Routes, Value, Visit};
+use crate::queue::{Child, Cx, Discipline, DropReason, Leaf, Link, Next, Params, Routes, Value, Verdict, Visit};
 use crate::sched::{ClassConfig, Node, Registry};
 use crate::units::{Duration, Fraction, Instant, Rate};
 use alloc::vec;
@@ -81,7 +81,7 @@ fn saturate(port: &mut Port, sources: &mut [Source], from: u64, until: u64) -> V
         }
     }
     loop {
-        let now = port.next_event();
+        let now = port.next_wake_up();
         if now.as_nanos() > until {
             return sent;
         }
@@ -210,7 +210,7 @@ fn a08_a_suspended_class_is_flushed_whole() {
     });
     assert!(backlog > 0 && flushed == backlog, "{flushed} of {backlog}");
     port.advance(Instant::from_nanos(SECOND), &mut |_| {});
-    assert_eq!((port.backlog().packets, port.next_event()), (0, Instant::NEVER));
+    assert_eq!((port.backlog().packets, port.next_wake_up()), (0, Instant::NEVER));
 }
 
 /// Shares of three classes of one priority with such weights, all backlogged, all borrowing.
@@ -383,7 +383,7 @@ fn a_class_of_the_whole_link_never_waits() {
 fn a_class_without_a_share_waits_for_a_change_and_then_sends() {
     let mut port = port(link(10), discipline("top-level", 32), regulated(0));
     let sent = saturate(&mut port, &mut [source(1, &[1500])], 0, SECOND);
-    assert_eq!((sent.len(), port.next_event(), port.backlog().packets), (0, Instant::NEVER, 6));
+    assert_eq!((sent.len(), port.next_wake_up(), port.backlog().packets), (0, Instant::NEVER, 6));
     let params = Params::new().with("pbandwidth", Value::Fraction(Fraction::ratio(1, 2)));
     port.reconfigure(Instant::from_nanos(SECOND), "c", &params, &mut |_| {}).unwrap();
     let sent = saturate(&mut port, &mut [source(1, &[1500])], SECOND, 11 * SECOND);
@@ -472,4 +472,20 @@ fn a41_idle_classes_cost_nothing() {
     for idle in [1, 10, 100] {
         assert_eq!(work(idle), alone, "{idle} idle classes");
     }
+}
+
+#[test]
+fn a_packet_for_a_leaf_that_is_not_below_is_reported_and_dropped() {
+    let link = Link::new(Rate::from_bps(10_000_000), 0, 1_514);
+    let node = Node {
+        discipline: "cbq".into(),
+        params: Params::new(),
+        classes: vec![class("root", None, 1_000, false), class("a", Some(0), 500, false)],
+    };
+    let mut cbq = Registry::builtin().build(&node, link).unwrap().discipline;
+    let mut cx = Cx::new(4, link, 1);
+    let id = cx.packets.insert(Meta { leaf: 99, ..Meta::new(100, Instant::ZERO, FrameRef(0)) }).unwrap();
+    assert_eq!(cbq.enqueue(&mut cx, id), Verdict::Dropped);
+    assert_eq!(cx.is_broken().map(|broken| broken.discipline), Some("cbq"));
+    assert_eq!((cx.next_dropped().map(|(_, reason)| reason), cbq.backlog().packets), (Some(DropReason::Reconfigure), 0));
 }

@@ -134,7 +134,7 @@ impl Jobs {
             return left_ns == 0 || !rates::suffices(rate, drain, left_ns);
         }
         let Some(leaf) = self.classes[index].queue.as_leaf() else { return false };
-        let newest = leaf.list().back(&cx.packets).map_or(cx.now, |row| row.enqueued);
+        let newest = leaf.list().back(&cx.packets).map_or(cx.now, |row| row.arrival);
         !rates::suffices(rate, drain, bound_ns.saturating_sub(cx.now.since(newest).as_nanos()))
     }
     /// Drops from each class what its rate cannot carry in time. [QOSBOX section 3.2, greedy_alloc]

@@ -132,7 +132,7 @@ impl Jobs {
         let state = &mut self.states[index];
         let before = state.packets;
         let (backlog, oldest_ns) = match queue.as_leaf() {
-            Some(leaf) => (leaf.backlog(), leaf.list().front(&cx.packets).map(|m| m.enqueued.as_nanos())),
+            Some(leaf) => (leaf.backlog(), leaf.list().front(&cx.packets).map(|m| m.arrival.as_nanos())),
             None => (queue.backlog(), None),
         };
         state.packets = backlog.packets;
@@ -230,7 +230,7 @@ impl Discipline for Jobs {
     fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
         let (leaf, len, came) = {
             let row = cx.packets.get(&id);
-            (row.leaf, u64::from(row.len), row.enqueued.as_nanos())
+            (row.leaf, u64::from(row.len), row.arrival.as_nanos())
         };
         let Some(index) = self.routes.child(leaf).map(|child| self.class_of[child]) else {
             cx.broken("jobs", "a packet came for a leaf that is not below");
@@ -300,7 +300,7 @@ impl Discipline for Jobs {
             };
             let (len, came) = {
                 let row = cx.packets.get(&id);
-                (u64::from(row.len), row.enqueued)
+                (u64::from(row.len), row.arrival)
             };
             let delay_ns = cx.now.since(came).as_nanos();
             let late = self.classes[index].terms.delay_ns.is_some_and(|bound| delay_ns > bound);

@@ -117,7 +117,7 @@ pub(super) fn run_on(
             }
         } else if let Some(sent) = bench.serve() {
             let cell = &mut table[window][sent.leaf as usize];
-            let delay = now - sent.enqueued.as_nanos();
+            let delay = now - sent.arrival.as_nanos();
             cell.sent += u64::from(sent.len);
             cell.packets += 1;
             cell.delay_ns += delay;
