@@ -109,6 +109,7 @@ impl TokenBucket {
     }
     /// Pays for `bytes` that go at `now`, which `ready_at` allowed.
     pub fn pay(&mut self, now: Instant, bytes: u64) {
+        debug_assert!(self.ready_at(now, bytes) <= now, "a packet goes before the bucket lets it");
         self.empty_at = self.regulated(self.inflow(now), cost_of(bytes));
     }
 }

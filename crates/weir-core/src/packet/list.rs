@@ -40,6 +40,7 @@ impl List {
     /// Appends.
     #[inline]
     pub fn push_back(&mut self, table: &mut PacketTable, id: PacketId) {
+        debug_assert_eq!(self.head == NIL, self.tail == NIL, "a list has only one end");
         let row = table.row_mut(id.0);
         (row.next, row.prev) = (NIL, self.tail);
         self.packets += 1;
@@ -64,6 +65,8 @@ impl List {
         if self.head == NIL {
             self.tail = NIL;
         }
+        debug_assert_eq!(self.head == NIL, self.packets == 0, "a list's links and its count disagree");
+        debug_assert!(self.packets > 0 || self.bytes == 0, "an empty list counts bytes");
         Some(PacketId(id))
     }
     /// Takes the last.

@@ -79,6 +79,7 @@ impl Device {
     }
     /// Puts a packet into the ring at `now`.
     pub(super) fn load(&mut self, table: &mut PacketTable, link: &Link, now: Instant, id: PacketId) {
+        debug_assert!(self.has_room(), "a packet enters a ring that is full");
         if self.ring.is_empty() {
             // The wire may still be busy for a part of a nanosecond.
             let start = self.free_at.max(Fine::from(now));
@@ -90,6 +91,8 @@ impl Device {
     /// Takes the packet whose last bit has left. Answers it, and whether descriptors came back.
     pub(super) fn complete(&mut self, table: &mut PacketTable, link: &Link) -> Option<(PacketId, bool)> {
         let id = self.ring.pop_front(table)?;
+        debug_assert!(self.front_done >= self.free_at, "the wire sends two packets at once");
+        debug_assert!(self.used > self.ring.packets(), "a packet in the ring has no descriptor");
         self.free_at = self.front_done;
         if let Some(next) = self.ring.front(table) {
             self.front_done += link.time_for(next.len);

@@ -101,6 +101,7 @@ impl Child {
     }
     /// Pulls the next packet and holds it.
     fn hold(&mut self, cx: &mut Cx) -> Head {
+        debug_assert!(self.held.is_none(), "a child that holds a packet pulls another");
         match self.pull(cx) {
             Next::Packet(id) => {
                 self.held_bytes = cx.packets.get(&id).len;

@@ -63,6 +63,7 @@ impl Drr {
             let short = f.list.front(&cx.packets).map_or(0, |row| i64::from(row.len)) - f.credit;
             rounds = rounds.min((short - 1) / i64::from(f.quantum));
         });
+        debug_assert_ne!(rounds, i64::MAX, "rounds are skipped with no flow in the ring");
         self.flows.for_each_in_ring(|f| f.credit += rounds.max(0) * i64::from(f.quantum));
     }
 }
@@ -99,6 +100,7 @@ impl Discipline for Drr {
                 continue;
             }
             flow.credit -= len;
+            debug_assert!(flow.credit >= 0, "a flow has sent more than its credit");
             let last = flow.list.packets() == 1;
             let Some((id, _)) = self.flows.take_from(cx, index) else { continue };
             if last {

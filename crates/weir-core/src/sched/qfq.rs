@@ -167,11 +167,13 @@ impl Group {
         let by = self.full.trailing_zeros();
         self.full >>= by;
         self.front = (self.front + by) % SLOTS;
+        debug_assert_ne!(self.slots[self.front as usize].0, NIL, "a slot is marked full and has no flow");
         Some(self.slots[self.front as usize].0)
     }
     /// Takes the first flow out.
     fn remove_front(&mut self, classes: &[QfqClass]) {
         let (head, tail) = &mut self.slots[self.front as usize];
+        debug_assert_ne!(*head, NIL, "a flow leaves an empty slot");
         *head = classes[*head as usize].next;
         if *head == NIL {
             *tail = NIL;

@@ -484,7 +484,9 @@ fn a_packet_for_a_leaf_that_is_not_below_is_reported_and_dropped() {
     };
     let mut cbq = Registry::builtin().build(&node, link).unwrap().discipline;
     let mut cx = Cx::new(4, link, 1);
-    let id = cx.packets.insert(Meta { leaf: 99, ..Meta::new(100, Instant::ZERO, FrameRef(0)) }).unwrap();
+    let mut meta = Meta::new(100, Instant::ZERO, FrameRef(0));
+    meta.leaf = 99;
+    let id = cx.packets.insert(meta).unwrap();
     assert_eq!(cbq.enqueue(&mut cx, id), Verdict::Dropped);
     assert_eq!(cx.is_broken().map(|broken| broken.discipline), Some("cbq"));
     assert_eq!((cx.next_dropped().map(|(_, reason)| reason), cbq.backlog().packets), (Some(DropReason::Reconfigure), 0));

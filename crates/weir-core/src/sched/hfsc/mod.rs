@@ -229,6 +229,7 @@ impl Hfsc {
     #[inline]
     fn join(&mut self, class: usize, head: Head, now: Instant) {
         let c = &mut self.classes[class];
+        debug_assert!(!c.active, "a class that is active becomes active");
         c.active = true;
         self.busy += 1;
         if let Some(owed) = &mut c.owed {

@@ -1,6 +1,17 @@
 //! What each class is owed: the service that its rate entitles it to, less what it has had
 //! [QOSBOX equation 1, R^out - Xmit].
 //!
+//! In its plain form, with `r` the rates of the waiting classes in parts of the link, a packet of
+//! class `k` and of `bytes` on the wire changes the account of every waiting class:
+//!
+//! ```text
+//! owed[i] += r[i] * bytes          for each waiting class i      (R^out: what the rate is worth)
+//! owed[k] -= bytes * sum of r      for the class that sent        (Xmit: what was sent)
+//! ```
+//!
+//! The class with the greatest `owed` is next. The code below gives the same numbers without the
+//! loop; a test holds it against the plain form.
+//!
 //! Every packet that leaves adds to what every waiting class is owed, and each dequeue asks who is
 //! owed most. So a class is not changed by the packets of others: what it is owed is its rate times
 //! the bytes that `passed`, less `had`, and is worked out where it is asked. Neither that nor a
@@ -64,6 +75,7 @@ impl Service {
     /// Class `index` has packets from now on, and this rate.
     #[inline]
     pub fn join(&mut self, index: usize, rate: u64) {
+        debug_assert_eq!(self.waits[index], 0, "a class that waits begins to wait");
         (self.rates[index], self.waits[index]) = (rate, u64::MAX);
         self.had[index] = (rate.wrapping_mul(self.passed) as i64).wrapping_sub(self.kept[index]);
         self.sum += rate;
@@ -72,6 +84,7 @@ impl Service {
     /// Class `index` has no more packets.
     #[inline]
     pub fn leave(&mut self, index: usize) {
+        debug_assert_ne!(self.waits[index], 0, "a class that does not wait stops waiting");
         self.kept[index] = self.owed(index);
         self.sum -= self.rates[index];
         (self.rates[index], self.waits[index], self.had[index]) = (0, 0, NOT_WAITING);
