@@ -7,7 +7,7 @@ use crate::files::{File, collect};
 use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use weir_core::queue::{Kind, ParamSpec, Scope, TimeUnit};
+use weir_core::queue::{Kind, ParamSpec, Scope};
 use weir_core::sched::{Classes, Entry, Registry};
 
 /// Between what is written from the sources and what people write.
@@ -120,29 +120,11 @@ fn figure(name: &str, scenario: &str) -> String {
 fn table(rows: &[&ParamSpec]) -> String {
     let mut text = String::from("| word | value | default | meaning |\n|---|---|---|---|\n");
     for p in rows {
-        let none = if p.none { "; `-1` for none" } else { "" };
         let default = if p.default.is_empty() { String::new() } else { format!("`{}`", p.default) };
         let help = escaped(p.help, &mut false);
-        let _ = writeln!(text, "| `{}` | {}{none} | {default} | {help} |", p.name, form(p.kind));
+        let _ = writeln!(text, "| `{}` | {} | {default} | {help} |", p.name, p.form());
     }
     text
-}
-
-/// How a value is written, with its unit.
-fn form(kind: Kind) -> String {
-    match kind {
-        Kind::Flag => "the word alone".into(),
-        Kind::Count { min, max } => format!("`{min}` to `{max}`"),
-        Kind::Bytes { min, max } => format!("bytes, `1500` or `64K` (K is 1024): {min} to {max}"),
-        Kind::Rate => "bit/s, `64K` or `10M` (K is 1000)".into(),
-        Kind::Time { bare: TimeUnit::Micros } => "`300us` or `8ms`; a bare number is in us".into(),
-        Kind::Time { bare: TimeUnit::Millis } => "`300us` or `8ms`; a bare number is in ms".into(),
-        Kind::Percent => "percent, `14` or `2.5`".into(),
-        Kind::Fraction => "`0` to `1`, such as `0.1`".into(),
-        Kind::Real => "above 0, such as `1.5`".into(),
-        Kind::Word(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
-        Kind::Curve => "`[m1 d m2]`, such as `[4M 5ms 1M]`".into(),
-    }
 }
 
 fn same(a: &ParamSpec, b: &ParamSpec) -> bool {

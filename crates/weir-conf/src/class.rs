@@ -139,7 +139,10 @@ impl Reader<'_> {
         let interface = &self.plan.interfaces[interface];
         let Some(top) = &interface.discipline else {
             let message = format!("interface `{}` has no discipline", interface.name);
-            let help = format!("write `interface {} bandwidth 10M {}` above", interface.name, entry.name);
+            let help = format!(
+                "write `interface {} bandwidth 10M {}` on line {}",
+                interface.name, entry.name, interface.place.line
+            );
             return Err(Trouble::new(name.place, message, help).into());
         };
         let null = matches!(parent.text, "NULL" | "null");
@@ -150,8 +153,7 @@ impl Reader<'_> {
                     "interface `{}` is scheduled by {}, not {}",
                     interface.name, top.name, entry.name
                 );
-                let help = format!("write `{}`, or name the class as parent whose queue it shares", top.name);
-                return Err(Trouble::new(discipline.place, message, help).write(&top.name).into());
+                return Err(self.not_scheduled_by(interface_index, &top.name, discipline, null, message));
             }
             return match (entry.classes, null) {
                 (Classes::Tree, true) => {
@@ -205,6 +207,32 @@ impl Reader<'_> {
             return Err(Trouble::new(discipline.place, message, help).into());
         }
         Ok(Some(above.name.clone()))
+    }
+
+    /// A top class of another discipline than the interface's. The line to write follows if only the
+    /// discipline is wrong, so that the line is right then.
+    fn not_scheduled_by(
+        &self,
+        interface: usize,
+        top: &str,
+        discipline: Word<'_>,
+        null: bool,
+        message: String,
+    ) -> Stop {
+        let shares = "name as parent the class whose queue it shares";
+        let above = self.plan.interfaces[interface].classes.iter().find(|c| c.parent.is_none());
+        let (right, parent) =
+            match (self.registry.find(top).map_or(Classes::Flat, |entry| entry.classes), above) {
+                (Classes::RootedTree, Some(above)) => (false, above.name.as_str()),
+                (Classes::Tree, _) => (!null, "root"),
+                _ => (null, "NULL"),
+            };
+        if right {
+            let help = format!("write `{top}`, or {shares}");
+            return Trouble::new(discipline.place, message, help).write(top).into();
+        }
+        let help = format!("{shares}, or let it be a {top} class below `{parent}`");
+        Trouble::new(discipline.place, message, help).into()
     }
 
     fn no_parent(&self, interface: usize, parent: Word<'_>) -> Stop {

@@ -164,13 +164,11 @@ impl Reader<'_> {
             return Err(Trouble::new(word.place, message, help).into());
         }
         let parts: Vec<&str> = word.text.split('.').collect();
-        let mut value = 0u32;
+        let (mut value, mut octal) = (0u32, false);
         for part in &parts {
             let read =
                 number::integer(part, HELP).map_err(|bad| at(word, number::Bad { write: None, ..bad }))?;
-            if let Some(warning) = read.warning {
-                self.warn(Trouble::new(word.place, warning.message, warning.help));
-            }
+            octal |= read.warning.is_some();
             let octet = u8::try_from(read.value).map_err(|_| {
                 let message = format!("`{part}` in `{}` is not from 0 to 255", word.text);
                 Stop::from(Trouble::new(word.place, message, HELP))
@@ -180,6 +178,17 @@ impl Reader<'_> {
         if parts.len() != 4 {
             let message = format!("`{}` has {} of the four numbers of an address", word.text, parts.len());
             return Err(Trouble::new(word.place, message, HELP).into());
+        }
+        if octal {
+            let meant = Ipv4Addr::from(value);
+            let zeros = |part: &&str| match part.trim_start_matches('0') {
+                "" => "0".to_string(),
+                digits => digits.to_string(),
+            };
+            let decimal: Vec<String> = parts.iter().map(zeros).collect();
+            let message = format!("a number of `{}` is octal: it means {meant}", word.text);
+            let help = format!("write `{meant}`, or `{}` if it is decimal", decimal.join("."));
+            self.warn(Trouble::new(word.place, message, help));
         }
         Ok(value)
     }

@@ -4,7 +4,7 @@
 use crate::plan::{Given, Options};
 use crate::read::{Done, Reader, Stop, at};
 use crate::words::{Word, Words};
-use weir_core::queue::{Curve, Kind, ParamSpec, Scope, TimeUnit, Value};
+use weir_core::queue::{Curve, Kind, ParamSpec, Scope, TimeUnit, Value, bytes_as_typed};
 use weir_core::sched::Entry;
 use weir_text::number;
 use weir_text::{Place, Trouble};
@@ -133,7 +133,7 @@ impl Reader<'_> {
         options: &mut Options,
     ) -> Done<bool> {
         const FORM: &str =
-            "a service curve is written as `[sc 10M 20ms 2M]`: kind, first rate, time, second rate";
+            "a service curve is written as `[sc 4M 5ms 1M]`: kind, first rate, time, second rate";
         let curves = || entry.params().filter(|p| p.scope == scope && p.kind == Kind::Curve);
         let Some(open) = words.peek().filter(|_| curves().next().is_some()) else { return Ok(false) };
         words.take();
@@ -227,7 +227,9 @@ fn expected(spec: &ParamSpec) -> String {
     let mut text = match spec.kind {
         Kind::Flag => String::new(),
         Kind::Count { min, max } => format!("a whole number from {min} to {max}"),
-        Kind::Bytes { min, max } => format!("bytes from {min} to {max}, as in `1500` or `64K`"),
+        Kind::Bytes { min, max } => {
+            format!("bytes from {min} to {max}, as in {}", bytes_as_typed(min, max))
+        }
         Kind::Rate => "a rate in bits per second, as in `10M`".to_string(),
         Kind::Time { bare: TimeUnit::Micros } => "a time, as in `8ms`; a bare number is in us".to_string(),
         Kind::Time { bare: TimeUnit::Millis } => "a time, as in `8ms`; a bare number is in ms".to_string(),
@@ -235,7 +237,7 @@ fn expected(spec: &ParamSpec) -> String {
         Kind::Fraction => "a number from 0 to 1".to_string(),
         Kind::Real => "a number above 0".to_string(),
         Kind::Word(allowed) => format!("one of {}", allowed.join(", ")),
-        Kind::Curve => "a service curve, as in `[sc 10M 20ms 2M]`".to_string(),
+        Kind::Curve => "a service curve, as in `[sc 4M 5ms 1M]`".to_string(),
     };
     if spec.none {
         text.push_str(", or -1 for none");

@@ -131,8 +131,8 @@ pub fn scenario(bytes: &[u8]) {
 
 pub fn experiment(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
-    if let Err(said) = Manifest::parse("fuzzed", text) {
-        assert!(said.len() > "fuzzed: ".len(), "refused without a word");
+    if let Err(said) = Manifest::parse(text) {
+        assert!(!said.is_empty(), "refused without a word");
         harmless(&said);
     }
 }

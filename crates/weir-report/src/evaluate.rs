@@ -2,7 +2,7 @@
 
 use crate::expect::{Expect, Windows};
 use crate::histogram::Histogram;
-use crate::measure::{Measure, Statistic};
+use crate::measure::{Measure, Statistic, Unit};
 use crate::report::{Check, ClassReport, FlowReport, PortReport, Report};
 
 /// Checks every expectation that speaks of this kind of run, and every asserted class of a flow.
@@ -15,6 +15,7 @@ pub fn evaluate(expects: &[Expect], report: &Report) -> Vec<Check> {
             what: format!("flow {}: packets outside class {class}", flow.name),
             expected: "0".into(),
             measured: Some(flow.misclassified as f64),
+            unit: Unit::Number,
             pass: flow.misclassified == 0,
             note: None,
         });
@@ -50,6 +51,7 @@ fn check(report: &Report, expect: &Expect) -> Check {
         what: expect.describe(),
         expected: expect.allowed(kind),
         measured: None,
+        unit: expect.unit_shown(),
         pass: false,
         note: None,
     };
@@ -278,7 +280,8 @@ fn of_classes(
         | Measure::Jain
         | Measure::Retransmits
         | Measure::Transactions
-        | Measure::Rtt(_) => return None,
+        | Measure::Rtt(_)
+        | Measure::OneWay(_) => return None,
     })
 }
 
@@ -307,6 +310,12 @@ fn of_flows(report: &Report, what: Measure, flows: &[&FlowReport], interval: Int
         Measure::Rtt(statistic) => {
             let mut times = Histogram::default();
             flows.iter().filter_map(|flow| flow.rtt.as_ref()).for_each(|rtt| times.merge(&rtt.histogram));
+            of_distribution(statistic, &times)?
+        }
+        Measure::OneWay(statistic) => {
+            let mut times = Histogram::default();
+            let known = flows.iter().filter_map(|flow| flow.one_way.as_ref());
+            known.for_each(|one_way| times.merge(&one_way.histogram));
             of_distribution(statistic, &times)?
         }
         _ => return None,

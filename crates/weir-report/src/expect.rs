@@ -86,6 +86,12 @@ impl Expect {
         if self.per.is_empty() { self.what.unit() } else { Unit::Number }
     }
 
+    /// The unit in which people are shown the value: a ratio that was given in per cent is shown so.
+    pub(crate) fn unit_shown(&self) -> Unit {
+        let percent = matches!(self.value.or(self.min).or(self.max), Some(Amount::Percent(_)));
+        if percent { Unit::Share } else { self.unit() }
+    }
+
     /// What is measured in words, for errors.
     pub fn label_of_value(&self) -> String {
         if self.per.is_empty() { self.what.to_string() } else { format!("a ratio of two {}", self.what) }
@@ -153,9 +159,7 @@ impl Expect {
 
     /// What is allowed, in words.
     pub(crate) fn allowed(&self, kind: RunKind) -> String {
-        // A ratio that was given in per cent is shown so.
-        let percent = matches!(self.value.or(self.min).or(self.max), Some(Amount::Percent(_)));
-        let unit = if percent { Unit::Share } else { self.unit() };
+        let unit = self.unit_shown();
         let (low, high) = self.bounds(kind);
         match self.value.map(Amount::base) {
             Some(value) if high > value && unit == Unit::Share => {

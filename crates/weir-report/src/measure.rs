@@ -20,7 +20,8 @@ use std::fmt;
 /// | `jain` | flows | Jain's fairness index of their goodputs | number |
 /// | `retransmits` | flows, whole run | segments sent again | count |
 /// | `transactions` | flows, whole run | responses received | per second |
-/// | `rtt-mean`, `rtt-max`, `rtt-p99` … | flows, whole run | round-trip times (TCP samples, transactions) | time |
+/// | `rtt-mean`, `rtt-max`, `rtt-p99` … | tcp and rr flows, whole run | round-trip times (TCP samples, transactions) | time |
+/// | `one-way-mean`, `one-way-max`, `one-way-p99` … | udp flows, whole run | from the sending host to the receiving one | time |
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Measure {
     /// `rate`.
@@ -53,6 +54,8 @@ pub enum Measure {
     Transactions,
     /// `rtt-…`.
     Rtt(Statistic),
+    /// `one-way-…`.
+    OneWay(Statistic),
 }
 
 /// One number of a distribution.
@@ -67,7 +70,7 @@ pub enum Statistic {
 }
 
 /// The unit of a measured value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unit {
     /// Bits per second.
     Rate,
@@ -76,6 +79,7 @@ pub enum Unit {
     /// Parts of one.
     Share,
     /// A plain number.
+    #[default]
     Number,
 }
 
@@ -92,6 +96,12 @@ impl Unit {
 
 /// A value for people: `9.98 Mbit/s`, `7.2 ms`, `58.1 %`, `43`.
 pub fn show(value: f64, unit: Unit) -> String {
+    show_digits(value, unit, 4)
+}
+
+/// The same with so many significant digits.
+pub(crate) fn show_digits(value: f64, unit: Unit, significant: i32) -> String {
+    let digits = |value| digits_of(value, significant);
     let scaled = |steps: &[(f64, &str)], smallest: &str| {
         let step = steps.iter().find(|(scale, _)| value.abs() >= *scale);
         step.map_or_else(
@@ -109,10 +119,14 @@ pub fn show(value: f64, unit: Unit) -> String {
 
 /// Four significant digits, without trailing zeros.
 pub(crate) fn digits(value: f64) -> String {
+    digits_of(value, 4)
+}
+
+fn digits_of(value: f64, significant: i32) -> String {
     if value == 0.0 || !value.is_finite() {
         return format!("{value:.0}");
     }
-    let places = (3 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
+    let places = (significant - 1 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
     let text = format!("{value:.places$}");
     if places == 0 { text } else { text.trim_end_matches('0').trim_end_matches('.').to_string() }
 }
@@ -138,19 +152,24 @@ impl Measure {
     pub const fn of_flows(self) -> bool {
         matches!(
             self,
-            Measure::Goodput | Measure::Jain | Measure::Retransmits | Measure::Transactions | Measure::Rtt(_)
+            Measure::Goodput
+                | Measure::Jain
+                | Measure::Retransmits
+                | Measure::Transactions
+                | Measure::Rtt(_)
+                | Measure::OneWay(_)
         )
     }
     /// True if it is only known for the whole run.
     pub const fn whole_run_only(self) -> bool {
-        matches!(self, Measure::Retransmits | Measure::Transactions | Measure::Rtt(_))
+        matches!(self, Measure::Retransmits | Measure::Transactions | Measure::Rtt(_) | Measure::OneWay(_))
     }
     /// The unit of its value.
     pub const fn unit(self) -> Unit {
         match self {
             Measure::Rate | Measure::Offered | Measure::Goodput => Unit::Rate,
             Measure::Share | Measure::Utilisation | Measure::Loss => Unit::Share,
-            Measure::Delay(_) | Measure::Rtt(_) => Unit::Time,
+            Measure::Delay(_) | Measure::Rtt(_) | Measure::OneWay(_) => Unit::Time,
             Measure::Drops
             | Measure::Marks
             | Measure::BacklogMean
@@ -171,15 +190,16 @@ impl Measure {
             (_, Some(Ok(p))) if p > 0.0 && p < 100.0 => Some(Statistic::Percentile(p)),
             _ => None,
         };
-        let known = match word.split_once('-') {
+        let known = match word.rsplit_once('-') {
             Some(("delay", rest)) => statistic(rest).map(Measure::Delay),
             Some(("rtt", rest)) => statistic(rest).map(Measure::Rtt),
+            Some(("one-way", rest)) => statistic(rest).map(Measure::OneWay),
             _ => None,
         };
         known.ok_or_else(|| {
             let words: Vec<&str> = PLAIN.iter().map(|(name, _)| *name).collect();
             format!(
-                "`{word}` is nothing that can be measured\nwrite one of: {}, delay-mean, delay-max, delay-p99 (any percentile), rtt-mean, rtt-max, rtt-p99",
+                "`{word}` is nothing that can be measured\nwrite one of: {}, delay-mean, delay-max, delay-p99 (any percentile), rtt-mean, rtt-max, rtt-p99, one-way-mean, one-way-max, one-way-p99",
                 words.join(", ")
             )
         })
@@ -201,6 +221,7 @@ impl fmt::Display for Measure {
         match self {
             Measure::Delay(statistic) => write!(f, "delay-{statistic}"),
             Measure::Rtt(statistic) => write!(f, "rtt-{statistic}"),
+            Measure::OneWay(statistic) => write!(f, "one-way-{statistic}"),
             other => {
                 let name = PLAIN.iter().find(|(_, measure)| measure == other);
                 f.write_str(name.expect("every measure without a statistic is in PLAIN").0)

@@ -1,4 +1,4 @@
-//! Plots of one report, or of two on top of each other: rate per class over time, distribution of
+//! Plots of one report, or of several on top of each other: rate per class over time, distribution of
 //! queue delays, drops. SVG, one file each.
 //!
 //! Drawn on a canvas of 1600 by 1000 units, so that whole units are finer than a pixel of any page.
@@ -7,6 +7,7 @@ use crate::report::{ClassReport, PortReport, Report};
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::ValueFormatter;
 use plotters::coord::types::RangedCoordf64;
+use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::io::{Error, Result};
@@ -18,10 +19,11 @@ const LEGEND: u32 = 290;
 const FONT: &str = "Helvetica, Arial, sans-serif";
 const INK: RGBColor = RGBColor(40, 40, 40);
 const GRID: RGBColor = RGBColor(222, 222, 222);
-/// Width of a curve, and length of the dashes of the second run and of the gaps between them.
+/// Width of a curve.
 const WIDTH: u32 = 4;
-const DASH: u32 = 12;
-const GAP: u32 = 8;
+/// The lines of the second run and those behind it: the length of a dash, and of the gap behind it. The
+/// first run is a band.
+const DASHES: [(u32, u32); 3] = [(12, 8), (3, 8), (32, 12)];
 
 /// Colours that can be told apart with any eyes (Okabe and Ito 2008; then Tol's muted).
 const COLOURS: [RGBColor; 12] = [
@@ -79,9 +81,11 @@ impl Plot {
 }
 
 /// Writes every plot of every managed port into a folder: `rate.svg`, `delay.svg`, `drops.svg`, or
-/// `rate-A-B.svg` … where there are several ports. A second report is drawn dashed over the first.
-pub fn write(folder: &Path, first: &Report, second: Option<&Report>) -> Result<Vec<PathBuf>> {
+/// `rate-A-B.svg` … where there are several ports. Further reports are drawn dashed over the first;
+/// those behind the fourth are left out.
+pub fn write(folder: &Path, runs: &[&Report]) -> Result<Vec<PathBuf>> {
     std::fs::create_dir_all(folder)?;
+    let Some(first) = runs.first() else { return Ok(Vec::new()) };
     let mut written = Vec::new();
     for port in &first.ports {
         for plot in Plot::ALL {
@@ -91,7 +95,7 @@ pub fn write(folder: &Path, first: &Report, second: Option<&Report>) -> Result<V
                 format!("-{}", port.name.replace('>', "-"))
             };
             let path = folder.join(format!("{}{suffix}.svg", plot.name()));
-            crate::disk::write(&path, draw(plot, &port.name, first, second)?)?;
+            crate::disk::write(&path, draw(plot, &port.name, runs)?)?;
             written.push(path);
         }
     }
@@ -102,30 +106,33 @@ pub fn write(folder: &Path, first: &Report, second: Option<&Report>) -> Result<V
 struct Curve {
     label: String,
     colour: RGBColor,
-    dashed: bool,
+    /// Which of the runs it is of.
+    run: usize,
     points: Vec<(f64, f64)>,
 }
 
 /// A plot of one managed port as SVG.
-pub fn draw(plot: Plot, port: &str, first: &Report, second: Option<&Report>) -> Result<String> {
-    let runs: Vec<(&Report, &PortReport)> = [Some(first), second]
-        .into_iter()
-        .flatten()
-        .filter_map(|run| Some((run, run.port(Some(port))?)))
-        .collect();
+pub fn draw(plot: Plot, port: &str, all: &[&Report]) -> Result<String> {
+    let Some(first) = all.first() else { return Err(Error::other("there is no run to plot")) };
+    let has = |run: &&Report| run.port(Some(port)).is_some();
+    let shown: Vec<&Report> = all.iter().copied().filter(has).take(1 + DASHES.len()).collect();
+    let runs: Vec<(&Report, &PortReport)> =
+        shown.iter().filter_map(|run| Some((*run, run.port(Some(port))?))).collect();
     let (mut curves, left_out) = curves(plot, &runs);
+    let same = runs.iter().all(|(run, _)| run.meta.scenario == first.meta.scenario);
     let title = match first.meta.scenario.as_str() {
-        "" => plot.title().to_string(),
+        name if name.is_empty() || !same => plot.title().to_string(),
         name => format!("{name}: {}", plot.title()),
     };
     let ports = if first.ports.len() > 1 { format!("{port}, ") } else { String::new() };
-    let names: Vec<String> = runs.iter().map(|(run, _)| run_name(run)).collect();
-    let subtitle = match names.as_slice() {
-        [one, other] => format!("{ports}bands: {one}; dashes: {other}"),
-        _ => format!("{ports}{}", names.concat()),
+    let subtitle = match runs.as_slice() {
+        [] => String::new(),
+        [(run, _)] => format!("{ports}{}", run_name(run)),
+        _ => format!("{ports}{} runs", runs.len()),
     };
+    let names = if runs.len() > 1 { crate::compare::labels(&shown) } else { Vec::new() };
     let mut svg = String::new();
-    let words = Words { title: &title, subtitle: &subtitle, left_out };
+    let words = Words { title: &title, subtitle: &subtitle, names: &names, left_out };
     canvas(&mut svg, plot, &words, &mut curves, runs.first().map(|(_, port)| port.rate_bps))
         .map_err(|error| Error::other(format!("the plot {} cannot be drawn: {error}", plot.name())))?;
     Ok(svg)
@@ -157,7 +164,7 @@ fn curves(plot: Plot, runs: &[(&Report, &PortReport)]) -> (Vec<Curve>, usize) {
                 Plot::Delay => delay(class),
                 Plot::Drops => drops(run, class),
             };
-            curves.push(Curve { label: name.to_string(), colour, dashed: n > 0, points });
+            curves.push(Curve { label: name.to_string(), colour, run: n, points });
         }
     }
     (curves, left_out)
@@ -223,6 +230,8 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 struct Words<'a> {
     title: &'a str,
     subtitle: &'a str,
+    /// The labels of the runs, if there are several.
+    names: &'a [String],
     left_out: usize,
 }
 
@@ -262,7 +271,7 @@ fn canvas(
             )?;
         }
     }
-    legend(&column, curves, words.left_out, link_bps.filter(|_| link.is_some()))?;
+    legend(&column, curves, words, link_bps.filter(|_| link.is_some()))?;
     root.present()
 }
 
@@ -292,34 +301,39 @@ where
     if let Some((right, y)) = link {
         chart.draw_series(LineSeries::new([(0.0, y), (right, y)], INK.stroke_width(2)))?;
     }
-    // Under a second run the first is a pale band, so that both show where they agree.
-    let two = curves.iter().any(|curve| curve.dashed);
-    for curve in curves.iter().filter(|curve| !curve.dashed).chain(curves.iter().filter(|curve| curve.dashed))
-    {
-        let points = curve.points.iter().copied();
-        let solid = if two {
-            curve.colour.mix(0.4).stroke_width(2 * WIDTH)
-        } else {
-            curve.colour.stroke_width(WIDTH)
-        };
-        match curve.dashed {
-            false => chart.draw_series(LineSeries::new(points, solid))?,
-            true => chart.draw_series(DashedLineSeries::new(
-                points,
-                DASH,
-                GAP,
-                curve.colour.stroke_width(WIDTH),
-            ))?,
-        };
+    // Under further runs the first is a pale band, so that all show where they agree.
+    let last = curves.iter().map(|curve| curve.run).max().unwrap_or(0);
+    for run in 0..=last {
+        for curve in curves.iter().filter(|curve| curve.run == run) {
+            let points = curve.points.iter().copied();
+            let style = line(curve.colour, run, last > 0);
+            match dashes(run) {
+                None => chart.draw_series(LineSeries::new(points, style))?,
+                Some((dash, gap)) => chart.draw_series(DashedLineSeries::new(points, dash, gap, style))?,
+            };
+        }
     }
     Ok(())
 }
 
+/// How the lines of a run are broken; none of the first are.
+fn dashes(run: usize) -> Option<(u32, u32)> {
+    DASHES.get(run.checked_sub(1)?).copied()
+}
+
+/// The stroke of a run's lines: a pale band for the first of several.
+fn line(colour: RGBColor, run: usize, several: bool) -> ShapeStyle {
+    if run == 0 && several { colour.mix(0.4).stroke_width(2 * WIDTH) } else { colour.stroke_width(WIDTH) }
+}
+
 /// One line per class, in the order of the configuration, then what else a reader must know.
-fn legend(column: &Area<'_>, curves: &[Curve], left_out: usize, link_bps: Option<u64>) -> Drawn {
+fn legend(column: &Area<'_>, curves: &[Curve], words: &Words<'_>, link_bps: Option<u64>) -> Drawn {
     let mut y = 24;
     let sample = |y, style| column.draw(&PathElement::new(vec![(20, y), (84, y)], style));
-    for curve in curves.iter().filter(|curve| !curve.dashed) {
+    for (n, curve) in curves.iter().enumerate() {
+        if curves[..n].iter().any(|other| other.label == curve.label) {
+            continue;
+        }
         sample(y, curve.colour.stroke_width(WIDTH + 2))?;
         text(column, &shorten(&curve.label), (100, y), 34)?;
         y += 52;
@@ -334,8 +348,23 @@ fn legend(column: &Area<'_>, curves: &[Curve], left_out: usize, link_bps: Option
         )?;
         y += 52;
     }
-    if left_out > 0 {
-        text(column, &format!("{left_out} more not drawn"), (20, y), 30)?;
+    if words.left_out > 0 {
+        text(column, &format!("{} more not drawn", words.left_out), (20, y), 30)?;
+        y += 52;
+    }
+    for (run, name) in words.names.iter().enumerate() {
+        let style = line(INK, run, true);
+        let points = [(20, y), (84, y)];
+        match dashes(run) {
+            None => column.draw(&PathElement::new(points.to_vec(), style))?,
+            Some((dash, gap)) => column.draw(&DashedPathElement::new(points, dash, gap, style))?,
+        }
+        // A long label goes on below, so that it is whole.
+        for part in in_lines(name, 13) {
+            text(column, &part, (100, y), 30)?;
+            y += 36;
+        }
+        y += 16;
     }
     if curves.is_empty() {
         text(column, "no packets", (20, y), 34)?;
@@ -347,6 +376,22 @@ fn legend(column: &Area<'_>, curves: &[Curve], left_out: usize, link_bps: Option
 fn text(area: &Area<'_>, words: &str, at: (i32, i32), size: i32) -> Drawn {
     let style = TextStyle::from((FONT, size).into_font()).color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
     area.draw(&Text::new(words.to_string(), at, style))
+}
+
+/// Words in lines of at most `width` characters; a word that is longer is cut.
+fn in_lines(words: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in words.split_whitespace() {
+        let word: String = word.chars().take(width).collect();
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(&word);
+            }
+            _ => lines.push(word),
+        }
+    }
+    lines
 }
 
 /// A class's name as far as it fits the legend.

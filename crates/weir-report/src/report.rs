@@ -5,6 +5,7 @@
 //! a reader ignores those that it does not know.
 
 use crate::histogram::Histogram;
+use crate::measure::{Unit, show_digits};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -284,6 +285,17 @@ pub enum FlowKind {
     Rr,
 }
 
+impl FlowKind {
+    /// As written in a scenario.
+    pub const fn name(self) -> &'static str {
+        match self {
+            FlowKind::Tcp => "tcp",
+            FlowKind::Udp => "udp",
+            FlowKind::Rr => "rr",
+        }
+    }
+}
+
 /// One copy of a flow.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlowReport {
@@ -342,11 +354,26 @@ pub struct Check {
     pub expected: String,
     /// What was measured; none where nothing could be.
     pub measured: Option<f64>,
+    /// The unit in which people are shown what was measured; not part of the schema.
+    #[serde(skip)]
+    pub unit: Unit,
     /// Whether it holds.
     pub pass: bool,
     /// Why nothing could be measured, or which window failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+}
+
+impl Check {
+    /// What was measured, without the unit: `shown` has it.
+    pub fn label(&self) -> &str {
+        self.what.strip_suffix(self.unit.suffix()).unwrap_or(&self.what)
+    }
+    /// What was measured as people read it, `2.3 ms`; a miss with more digits, so that it differs from its bound.
+    pub fn shown(&self) -> String {
+        let significant = if self.pass { 4 } else { 6 };
+        self.measured.map_or_else(|| "-".to_string(), |value| show_digits(value, self.unit, significant))
+    }
 }
 
 impl Report {

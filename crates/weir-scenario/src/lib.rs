@@ -7,6 +7,7 @@
 //! The keys of a scenario are the fields of `scenario`'s structs: each documents its unit, default
 //! and range. Unknown keys are errors, and every error names its place and its remedy.
 
+mod congestion;
 mod derived;
 mod fits;
 pub mod lab;
@@ -16,6 +17,7 @@ pub mod scenario;
 pub mod topology;
 mod validate;
 
+pub use congestion::congestion;
 pub use lab::{LabLayout, WhyNot, lab_layout};
 pub use scenario::Scenario;
 pub use topology::Topology;

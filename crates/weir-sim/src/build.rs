@@ -18,7 +18,7 @@ use weir_core::queue;
 use weir_core::units::{Duration, Instant};
 use weir_report::report::Count;
 use weir_report::{FlowKind, Recorder, RunKind};
-use weir_scenario::scenario::{self, CongestionControl, Flow, FlowCopy, Scenario};
+use weir_scenario::scenario::{self, Flow, FlowCopy, Scenario};
 use weir_scenario::topology::Topology;
 
 /// Timestamps and the fixed header.
@@ -48,6 +48,7 @@ pub fn world<'a>(
     if let Some((what, mend)) = scenario.too_large(managed.map(|m| m.port.leaves().len() as u64).sum()) {
         return Err(Error::Input(format!("{what}; {mend}")));
     }
+    weir_scenario::congestion(scenario, RunKind::Sim).map_err(|why| Error::Unsupported(why.0))?;
     let mut routes = Routes { topology: Topology::of(scenario), entries: Vec::new(), known: BTreeMap::new() };
     let (mut flows, mut applications) = (Vec::new(), Vec::new());
     for (index, copy) in copies.iter().enumerate() {
@@ -274,19 +275,12 @@ fn application(
         }
         FlowKind::Tcp => {
             let mtu = links().map(|link| link.mtu.as_bytes()).min().unwrap_or(1500) as u32;
-            Application::Tcp(Box::new(tcp(flow, copy, mtu, schedule)?))
+            Application::Tcp(Box::new(tcp(flow, mtu, schedule)))
         }
     })
 }
 
-fn tcp(flow: &Flow, copy: &FlowCopy, mtu: u32, schedule: Schedule) -> Result<TcpFlow, Error> {
-    if flow.cc != CongestionControl::Reno {
-        return Err(Error::Unsupported(format!(
-            "flow {}: the simulator's TCP has no {} yet; write cc = \"reno\", or run the scenario with `weir lab`",
-            copy.name,
-            flow.cc.name()
-        )));
-    }
+fn tcp(flow: &Flow, mtu: u32, schedule: Schedule) -> TcpFlow {
     let ip_header = ip_header(flow.ipv6);
     let full = flow.size.map_or(mtu + ETHERNET, |size| size.as_bytes() as u32);
     let config = Config {
@@ -299,5 +293,5 @@ fn tcp(flow: &Flow, copy: &FlowCopy, mtu: u32, schedule: Schedule) -> Result<Tcp
         ..Config::default()
     };
     let chunk = flow.chunk.map(|chunk| (chunk.as_bytes(), flow.pause.map(|pause| pause.duration())));
-    Ok(TcpFlow::new(&config, ip_header, schedule, chunk))
+    TcpFlow::new(&config, ip_header, schedule, chunk)
 }

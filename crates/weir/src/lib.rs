@@ -67,6 +67,9 @@ enum Command {
         /// With --out: besides, packets.csv with every packet of the managed ports
         #[arg(long, requires = "out")]
         packets: bool,
+        /// Show every class and every copy of a flow
+        #[arg(long)]
+        all: bool,
         /// Print the report as JSON
         #[arg(short, long)]
         json: bool,
@@ -78,17 +81,19 @@ enum Command {
         /// Write report.json, samples.csv and plots into this folder
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
+        /// Show every class and every copy of a flow
+        #[arg(long)]
+        all: bool,
         /// Print the report as JSON
         #[arg(short, long)]
         json: bool,
     },
-    /// Put two reports side by side, class by class
+    /// Put reports side by side, class by class
     Compare {
-        /// A report.json, usually of the simulator
-        a: PathBuf,
-        /// Another, usually of the lab
-        b: PathBuf,
-        /// Write plots with both runs into this folder
+        /// Two to four report.json: a simulated run and a live one, or runs of several seeds or scenarios
+        #[arg(required = true, num_args = 2..=weir_report::compare::MOST)]
+        reports: Vec<PathBuf>,
+        /// Write plots with all runs into this folder
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
         /// JSON
@@ -212,11 +217,11 @@ pub fn main_with(registry: Registry) -> ExitCode {
     };
     let result = match cli.command {
         Command::Check { files, json } => commands::check::run(registry, &files, json),
-        Command::Sim { scenario, seed, out, packets, json } => {
-            commands::run::simulate(registry, &scenario, seed, out.as_deref(), packets, json)
+        Command::Sim { scenario, seed, out, packets, all, json } => {
+            commands::run::simulate(registry, &scenario, seed, out.as_deref(), packets, all, json)
         }
-        Command::Lab { scenario, out, json } => commands::run::lab(&scenario, out.as_deref(), json),
-        Command::Compare { a, b, out, json } => commands::run::compare(&a, &b, out.as_deref(), json),
+        Command::Lab { scenario, out, all, json } => commands::run::lab(&scenario, out.as_deref(), all, json),
+        Command::Compare { reports, out, json } => commands::run::compare(&reports, out.as_deref(), json),
         Command::Replay { conf, interface, trace, out, conditions, json } => {
             commands::conf::replay(registry, &conf, &interface, &trace, out.as_deref(), &conditions, json)
         }

@@ -57,6 +57,17 @@ pub enum Kind {
     Curve,
 }
 
+/// Numbers of bytes from `min` to `max` as they are typed, for help: "`1500` or `64K`".
+pub fn bytes_as_typed(min: u64, max: u64) -> String {
+    let known = [("`1500`", 1500), ("`64K`", 65_536), ("`8K`", 8192)];
+    let mut fit = known.into_iter().filter(|(_, bytes)| (min..=max).contains(bytes)).map(|(text, _)| text);
+    match (fit.next(), fit.next()) {
+        (Some(one), Some(other)) => format!("{one} or {other}"),
+        (Some(one), None) => one.to_string(),
+        (None, _) => format!("`{max}`"),
+    }
+}
+
 impl fmt::Display for Kind {
     /// As `weir disciplines` and the book show it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -120,6 +131,28 @@ impl ParamSpec {
     /// A parameter of its classes.
     pub const fn class(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Self {
         ParamSpec { name, kind, scope: Scope::Class, none: false, default, help }
+    }
+    /// How its value is typed, with range and unit; what can be typed as it stands is in backticks.
+    pub fn form(&self) -> String {
+        let none = if self.none { "; `-1` for none" } else { "" };
+        let form = match self.kind {
+            Kind::Flag => "the word alone".to_string(),
+            Kind::Count { min, max } => format!("`{min}` to `{max}`"),
+            Kind::Bytes { min, max } => {
+                format!("bytes, {} (K is 1024): `{min}` to `{max}`", bytes_as_typed(min, max))
+            }
+            Kind::Rate => "bit/s, `64K` or `10M` (K is 1000)".to_string(),
+            Kind::Time { bare: TimeUnit::Micros } => "`300us` or `8ms`; a bare number is in us".to_string(),
+            Kind::Time { bare: TimeUnit::Millis } => "`300us` or `8ms`; a bare number is in ms".to_string(),
+            Kind::Percent => "percent, `14` or `2.5`".to_string(),
+            Kind::Fraction => "`0` to `1`, such as `0.1`".to_string(),
+            Kind::Real => "above 0, such as `1.5`".to_string(),
+            Kind::Word(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
+            Kind::Curve => {
+                format!("[{0} m1 d m2], such as `[{0} 4M 5ms 1M]` or `[{0} 1M]`", self.name)
+            }
+        };
+        form + none
     }
     /// Refuses a value of another kind, or out of range. Rates, times and curves have no range
     /// here: which of them make sense is the discipline's to say.

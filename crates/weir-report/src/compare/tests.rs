@@ -21,7 +21,7 @@ fn small(kind: RunKind, bytes: u64, dropped: u64) -> Report {
 
 #[test]
 fn side_by_side() {
-    let comparison = compare(&small(RunKind::Sim, 45_000_000, 100), &small(RunKind::Lab, 54_000_000, 0));
+    let comparison = compare(&[&small(RunKind::Sim, 45_000_000, 100), &small(RunKind::Lab, 54_000_000, 0)]);
     assert_eq!(
         comparison.to_string(),
         "                              sim         lab   difference
@@ -34,7 +34,7 @@ flow c0    goodput      45 Mbit/s   54 Mbit/s      +20.0 %
            retransmits          0           0            –
 "
     );
-    let reversed = compare(&small(RunKind::Lab, 54_000_000, 0), &small(RunKind::Sim, 45_000_000, 100));
+    let reversed = compare(&[&small(RunKind::Lab, 54_000_000, 0), &small(RunKind::Sim, 45_000_000, 100)]);
     assert_eq!(reversed.names, ["lab", "sim"]);
     assert!((reversed.rows[0].difference.unwrap() + 100.0 / 6.0).abs() < 1e-9);
     assert_eq!(reversed.rows[4].difference, None, "nothing can be said in per cent of no drops");
@@ -44,7 +44,7 @@ flow c0    goodput      45 Mbit/s   54 Mbit/s      +20.0 %
 #[test]
 fn what_does_not_pair_up_is_shown() {
     let a = fixture::report(RunKind::Sim, 1, false);
-    let same = compare(&a, &a);
+    let same = compare(&[&a, &a]);
     assert!(same.warnings.is_empty() && same.rows.iter().all(|row| row.difference.unwrap_or(0.0) == 0.0));
     assert_eq!(same.names, ["a", "b"]);
     assert_eq!(same.rows.len(), 5 * 6 + 5 * 2);
@@ -52,7 +52,7 @@ fn what_does_not_pair_up_is_shown() {
     b.meta.inputs = "other".into();
     b.meta.duration_ns /= 2;
     b.ports[0].classes[0].name = "new".into();
-    let other = compare(&a, &b);
+    let other = compare(&[&a, &b]);
     assert_eq!(
         other.warnings,
         [
@@ -66,4 +66,39 @@ fn what_does_not_pair_up_is_shown() {
     assert!(of("def").iter().all(|row| row.a.is_some() && row.b.is_none() && row.difference.is_none()));
     assert!(of("new").iter().all(|row| row.a.is_none() && row.b.is_some()));
     assert!(serde_json::to_string(&other).unwrap().contains("\"what\":\"delay-p99\""));
+}
+
+/// Three runs: each value stands under the label of its run, whatever the labels are made of.
+#[test]
+fn several_runs_carry_their_labels() {
+    let run = |seed: u64, bytes| {
+        let mut report = small(RunKind::Sim, bytes, 0);
+        report.meta.seed = seed;
+        report
+    };
+    let runs = [run(1, 45_000_000), run(2, 90_000_000), run(3, 135_000_000)];
+    let all: Vec<&Report> = runs.iter().collect();
+    let three = compare(&all);
+    assert_eq!(three.names, ["seed 1", "seed 2", "seed 3"]);
+    let text = three.to_string();
+    let mut lines = text.lines();
+    assert_eq!(
+        lines.next().unwrap().split_whitespace().collect::<Vec<_>>().join(" "),
+        "seed 1 seed 2 seed 3"
+    );
+    let rate = lines.next().unwrap();
+    assert!(rate.ends_with("8 Mbit/s  16 Mbit/s   24 Mbit/s"), "{text}");
+    assert_eq!(three.rows[0].others, [Some(24e6)]);
+    // Scenarios of long names: letters, said above the table; and 80 columns.
+    let mut long = runs.clone();
+    for (run, name) in long.iter_mut().zip(["one long name", "another long name", "a third long name"]) {
+        run.meta.scenario = name.into();
+        run.ports[0].classes[0].name = "a_class_of_a_name_that_is_as_long_as_can_be".into();
+    }
+    let text = compare(&long.iter().collect::<Vec<_>>()).to_string();
+    assert!(text.contains("b = another long name seed 2\n"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80 && line.trim_end() == line), "{text}");
+    // What tells some runs apart but not all gets a letter.
+    let alike = [&runs[0], &runs[0], &runs[1]];
+    assert_eq!(labels(&alike), ["a seed 1", "b seed 1", "c seed 2"]);
 }

@@ -62,6 +62,10 @@ fn run(expects: &str, kind: RunKind) -> (Vec<Expect>, Report) {
     }
     recorder.flow(0).retransmits = Some(7);
     recorder.rtt(0, 2_000_000);
+    recorder.flow(1).one_way = Some(Default::default());
+    for ms in [1, 2, 9] {
+        recorder.one_way(1, ms * 1_000_000);
+    }
     let report = recorder.finish();
     (expects, report)
 }
@@ -99,6 +103,8 @@ fn every_measure_measures_what_it_says() {
         ("what = \"goodput\"\nflow = \"f\"\nper = [\"g\"]\nfrom = \"9s\"", 2.0),
         ("what = \"jain\"\nfrom = \"9s\"", 15.0 * 15.0 / (2.0 * 125.0)),
         ("what = \"retransmits\"", 7.0),
+        ("what = \"one-way-mean\"\nflow = \"g\"", 4e6),
+        ("what = \"one-way-max\"", 9e6),
     ] {
         let measured = one(&format!("{expect}\nmin = 0")).measured.unwrap();
         assert!((measured - value).abs() <= 1e-9 * value, "{expect}: {measured} for {value}");
@@ -109,6 +115,7 @@ fn every_measure_measures_what_it_says() {
         ("what = \"delay-p99\"\nclass = \"a\"\nto = \"4s\"", 4e6),
         ("what = \"delay-p40\"\nclass = \"a\"\nto = \"4s\"", 3e6),
         ("what = \"rtt-p90\"\nflow = \"f\"", 2e6),
+        ("what = \"one-way-p50\"\nflow = \"g\"", 2e6),
     ] {
         let measured = one(&format!("{expect}\nmin = 0")).measured.unwrap();
         assert!((measured - value).abs() <= value / 128.0, "{expect}: {measured} for {value}");
@@ -247,4 +254,21 @@ fn words_for_people() {
     ] {
         assert_eq!(show(value, unit), text);
     }
+}
+
+#[test]
+fn checks_are_shown_with_units_and_a_miss_differs_from_its_bound() {
+    let shown = |expect: &str| {
+        let check = one(expect);
+        (check.label().to_string(), check.shown())
+    };
+    let (label, value) = shown("what = \"delay-mean\"\nclass = \"b\"\nmax = \"20ms\"");
+    assert_eq!((label.as_str(), value.as_str()), ("delay-mean of class b", "10 ms"));
+    let (_, ratio) = shown("what = \"rate\"\nclass = \"a\"\nper = [\"b\"]\nfrom = \"9s\"\nmin = \"150%\"");
+    assert_eq!(ratio, "200 %", "as it was asked");
+    let (_, plain) = shown("what = \"rate\"\nclass = \"a\"\nper = [\"b\"]\nfrom = \"9s\"\nmin = 1.5");
+    assert_eq!(plain, "2");
+    // 1/6 is 16.67 % in four digits; the bound is missed by less than these show.
+    let (_, missed) = shown("what = \"loss\"\nclass = \"b\"\nmin = 0.1667");
+    assert_eq!(missed, "16.6667 %");
 }

@@ -33,19 +33,19 @@ fn plots_have_their_words() {
         (Plot::Delay, "queue delay, ms", "packets not delayed longer, %"),
         (Plot::Drops, "time, s", "packets dropped since the start"),
     ] {
-        let svg = draw(plot, "no such port", &sim, Some(&lab)).unwrap();
+        let svg = draw(plot, "no such port", &[&sim, &lab]).unwrap();
         assert!(well_formed(&svg), "{plot:?} without its port");
-        let svg = draw(plot, "box>sink", &sim, Some(&lab)).unwrap();
+        let svg = draw(plot, "box>sink", &[&sim, &lab]).unwrap();
         assert!(well_formed(&svg), "{plot:?}");
         assert!(!well_formed(&svg[..svg.len() / 2]), "half a plot is not whole");
         let words = words(&svg);
-        for word in [x, y, "c0", "c1", "c3", "c4", "def", "bands: simulated, seed 1; dashes: live, seed 1"] {
+        for word in [x, y, "c0", "c1", "c3", "c4", "def", "2 runs", "sim", "lab"] {
             assert!(words.iter().any(|known| known == word), "{plot:?} lacks {word}: {words:?}");
         }
         assert!(words[0].starts_with("Two agencies share 20 Mbit/s: "), "{words:?}");
         if let Some(folder) = std::env::var_os("WEIR_PLOTS") {
             std::fs::write(Path::new(&folder).join(format!("{}.svg", plot.name())), svg).unwrap();
-            let one = draw(plot, "box>sink", &sim, None).unwrap();
+            let one = draw(plot, "box>sink", &[&sim]).unwrap();
             std::fs::write(Path::new(&folder).join(format!("{}-one.svg", plot.name())), one).unwrap();
         }
     }
@@ -83,9 +83,9 @@ fn plots_of_nothing_are_plots() {
     class.offered.add(1514);
     class.delay.histogram.record(0);
     for plot in Plot::ALL {
-        let svg = draw(plot, "box>sink", &empty, None).unwrap();
+        let svg = draw(plot, "box>sink", &[&empty]).unwrap();
         assert!(well_formed(&svg) && words(&svg).contains(&"no packets".to_string()), "{plot:?}");
-        assert!(well_formed(&draw(plot, "box>sink", &one, Some(&empty)).unwrap()), "{plot:?}");
+        assert!(well_formed(&draw(plot, "box>sink", &[&one, &empty]).unwrap()), "{plot:?}");
     }
 }
 
@@ -96,7 +96,7 @@ fn more_classes_than_colours_are_said_to_be_left_out() {
     report.ports[0]
         .classes
         .extend((0..20).map(|n| ClassReport { name: format!("one<of>twenty&{n}"), ..class.clone() }));
-    let svg = draw(Plot::Rate, "box>sink", &report, None).unwrap();
+    let svg = draw(Plot::Rate, "box>sink", &[&report]).unwrap();
     assert!(well_formed(&svg));
     assert!(words(&svg).contains(&"13 more not drawn".to_string()));
 }
@@ -117,10 +117,10 @@ fn one_file_for_each_plot_and_port() {
     let names = |paths: Vec<PathBuf>| -> Vec<String> {
         paths.iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect()
     };
-    assert_eq!(names(write(&folder, &report, None).unwrap()), ["rate.svg", "delay.svg", "drops.svg"]);
+    assert_eq!(names(write(&folder, &[&report]).unwrap()), ["rate.svg", "delay.svg", "drops.svg"]);
     report.ports.push(PortReport { name: "r2>r3".into(), ..report.ports[0].clone() });
     assert_eq!(
-        names(write(&folder, &report, None).unwrap())[3..],
+        names(write(&folder, &[&report]).unwrap())[3..],
         ["rate-r2-r3.svg", "delay-r2-r3.svg", "drops-r2-r3.svg"]
     );
     std::fs::remove_dir_all(folder).unwrap();
@@ -138,8 +138,32 @@ fn rare_delays_stay_at_the_edge() {
             delays.record_many(90_000_000, 500);
             class.delay = crate::report::Delay::of(delays);
         }
-        let words = words(&draw(Plot::Delay, "box>sink", &report, None).unwrap());
+        let words = words(&draw(Plot::Delay, "box>sink", &[&report]).unwrap());
         let has = |tick: &str| words.iter().any(|word| word == tick);
         assert_eq!((has("0.001"), has("200")), (from_zero, !from_zero), "{short} of 1000 without delay");
     }
+}
+
+/// Four runs: each has its label in the legend, and its own kind of line.
+#[test]
+fn several_runs_have_their_labels_in_the_legend() {
+    let runs: Vec<Report> = (1..=4)
+        .map(|seed| {
+            let mut report = fixture::report(RunKind::Sim, 1, false);
+            report.meta.seed = seed;
+            report
+        })
+        .collect();
+    let all: Vec<&Report> = runs.iter().collect();
+    let lines = |runs: &[&Report]| draw(Plot::Rate, "box>sink", runs).unwrap().matches("<polyline").count();
+    let svg = draw(Plot::Rate, "box>sink", &all).unwrap();
+    assert!(well_formed(&svg));
+    for label in ["seed 1", "seed 2", "seed 3", "seed 4"] {
+        assert!(words(&svg).iter().any(|word| word == label), "{label}: {:?}", words(&svg));
+    }
+    assert!(lines(&all) > lines(&all[..3]) && lines(&all[..3]) > lines(&all[..2]));
+    assert_eq!(
+        in_lines("Two agencies share 20 Mbit/s seed 1", 13),
+        ["Two agencies", "share 20", "Mbit/s seed 1"]
+    );
 }

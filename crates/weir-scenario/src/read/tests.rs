@@ -205,14 +205,14 @@ const FAULTS: &[(&str, &str)] = &[
     (r#"[[probe]]\nwhat = "cwnd""#, r#"`cwnd` is not known here | write "classes" or "flows""#),
     (r#"[[probe]]\nwhat = "classes"\nevery = "1us""#, r#"`every` is 1us | write a value from 1ms to 45s"#),
     (r#"[[probe]]\nwhat = "classes"\n[[probe]]\nwhat = "classes""#, r#"there are two probes of classes | keep one of them"#),
-    (r#"[[expect]]\nwhat = "rates"\nvalue = "1M""#, r#"`rates` is nothing that can be measured | write one of: rate, offered, share, utilisation, drops, loss, marks, backlog-mean, backlog-max, goodput, jain, retransmits, transactions, delay-mean, delay-max, delay-p99 (any percentile), rtt-mean, rtt-max, rtt-p99"#),
+    (r#"[[expect]]\nwhat = "rates"\nvalue = "1M""#, r#"`rates` is nothing that can be measured | write one of: rate, offered, share, utilisation, drops, loss, marks, backlog-mean, backlog-max, goodput, jain, retransmits, transactions, delay-mean, delay-max, delay-p99 (any percentile), rtt-mean, rtt-max, rtt-p99, one-way-mean, one-way-max, one-way-p99"#),
     (r#"[[expect]]\nwhat = "rate""#, r#"nothing is expected | add value = … and tolerance = …, or min = … or max = …"#),
     (r#"[[expect]]\nwhat = "rate"\nvalue = "1M"\nmin = "1M""#, r#"`value` beside `min` or `max` | write value and tolerance, or min and max"#),
     (r#"[[expect]]\nwhat = "rate"\nvalue = "5%""#, r#"`5%` does not fit rate | write a rate such as "10M""#),
     (r#"[[expect]]\nwhat = "rate"\nvalue = "5%"\nper = ["c0"]\ntolerance = "1M""#, r#"the tolerance `1M` does not fit a ratio of two rate | write a part of the value such as "5%", or a number such as 43"#),
     (r#"[[expect]]\nwhat = "share"\nvalue = "5pt""#, r#"`5pt` does not fit share | write a share such as "58%" or 0.58"#),
     (r#"[[expect]]\nwhat = "delay-p99"\nvalue = 8"#, r#"`8` does not fit delay-p99 | write a time such as "8ms""#),
-    (r#"[[expect]]\nwhat = "delay-p100"\nvalue = 8"#, r#"`delay-p100` is nothing that can be measured | write one of: rate, offered, share, utilisation, drops, loss, marks, backlog-mean, backlog-max, goodput, jain, retransmits, transactions, delay-mean, delay-max, delay-p99 (any percentile), rtt-mean, rtt-max, rtt-p99"#),
+    (r#"[[expect]]\nwhat = "delay-p100"\nvalue = 8"#, r#"`delay-p100` is nothing that can be measured | write one of: rate, offered, share, utilisation, drops, loss, marks, backlog-mean, backlog-max, goodput, jain, retransmits, transactions, delay-mean, delay-max, delay-p99 (any percentile), rtt-mean, rtt-max, rtt-p99, one-way-mean, one-way-max, one-way-p99"#),
     (r#"[[expect]]\nwhat = "drops"\nvalue = "8ms""#, r#"`8ms` does not fit drops | write a number such as 43"#),
     (r#"[[expect]]\nwhat = "drops"\nvalue = "8x""#, r#"`8x` is not a quantity | write a number, a rate "10M", a time "8ms", a share "58%" or points "5pt""#),
     (r#"[[expect]]\nwhat = "drops"\nvalue = -8"#, r#"`-8` is not a quantity | write a number from 0 up"#),
@@ -237,6 +237,9 @@ const FAULTS: &[(&str, &str)] = &[
     (r#"[[expect]]\nwhat = "utilisation"\nmin = 1\nclass = "c""#, r#"utilisation is of a link, not of a class | leave it out, or measure the share"#),
     (r#"[[expect]]\nwhat = "jain"\nmin = 1\nper = ["f1"]"#, r#"jain cannot be divided by that of others | leave `per` out"#),
     (r#"[[expect]]\nwhat = "rtt-mean"\nmin = "1ms"\nfrom = "1s""#, r#"rtt-mean is only known for the whole run | leave out from, to and every"#),
+    (r#"[[expect]]\nwhat = "one-way-p99"\nmax = "1ms""#, r#"one-way-p99 is measured for flows of kind udp, and there is none | add kind = "udp" to a flow, or measure the delay of its class"#),
+    (r#"[[expect]]\nwhat = "one-way-p99"\nmax = "1ms"\nflow = "f1""#, r#"one-way-p99 is measured for flows of kind udp, and `f1` is of kind tcp | name a flow of kind udp, or write what = "rtt-p99""#),
+    (r#"kind = "udp"\nsize = 100\nrate = "1M"\n[[expect]]\nwhat = "rtt-max"\nmax = "1ms"\nflow = "f1""#, r#"rtt-max is measured for flows of kind tcp or rr, and `f1` is of kind udp | name a flow of kind tcp or rr, or write what = "one-way-max""#),
     (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nonly = "live""#, r#"`live` is not known here | write "sim" or "lab""#),
     (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nfrom = "1.000001s""#, r#"the series would need cells of 1us, more than 100000 of them | write rounder times, which all are multiples of a longer one"#),
     (r#"[[flow]]\nfrom = "a"\nto = "b"\nkind = "udp"\nsize = 100\nrate = "18446744073G""#, r#"the flow offers 18446744073000000000 bit/s | a flow sends at most 1000G: write less"#),
@@ -348,7 +351,7 @@ tolerance_live = "20%"
 only = "sim"
 [[expect]]
 what = "rtt-mean"
-flows = ["t", "f2"]
+flows = ["t", "f4"]
 min = "2ms"
 max = "8ms"
 [[expect]]

@@ -1,7 +1,8 @@
 //! Expectations: what is measured of whom, in which interval, and amounts that fit it.
 
 use super::Judge;
-use weir_report::{Expect, Measure, Unit, Windows};
+use crate::scenario::Flow;
+use weir_report::{Expect, FlowKind, Measure, Unit, Windows};
 use weir_text::{Amount, Time};
 
 impl Judge<'_> {
@@ -99,6 +100,7 @@ impl Judge<'_> {
                     );
                 }
             }
+            self.expect_kind(expect);
             if expect.port.is_some() {
                 self.say(
                     "port",
@@ -124,6 +126,41 @@ impl Judge<'_> {
                 format!("{} cannot be divided by that of others", expect.what),
                 "leave `per` out",
             );
+        }
+    }
+
+    /// Only some kinds of flows have round-trip or one-way times.
+    fn expect_kind(&mut self, expect: &Expect) {
+        let (kinds, words, other) = match expect.what {
+            Measure::Rtt(of) => ([FlowKind::Tcp, FlowKind::Rr].as_slice(), "tcp or rr", Measure::OneWay(of)),
+            Measure::OneWay(of) => ([FlowKind::Udp].as_slice(), "udp", Measure::Rtt(of)),
+            _ => return,
+        };
+        let fits = |flow: &Flow| kinds.contains(&flow.kind);
+        let needed = format!("{} is measured for flows of kind {words}", expect.what);
+        if expect.flow.is_none() && expect.flows.is_empty() && !self.scenario.flows.iter().any(fits) {
+            self.say(
+                "what",
+                format!("{needed}, and there is none"),
+                format!("add kind = \"{}\" to a flow, or measure the delay of its class", kinds[0].name()),
+            );
+        }
+        let names = expect.flow.iter().map(|name| ("flow", name));
+        let names = names.chain(expect.flows.iter().map(|name| ("flows", name)));
+        for (key, name) in names.chain(expect.per.iter().map(|name| ("per", name))) {
+            let called = |index: &usize| {
+                let flow = self.scenario.flow_name(*index);
+                *name == flow || name.rsplit_once('.').is_some_and(|(of, _)| of == flow)
+            };
+            let Some(flow) = (0..self.scenario.flows.len()).find(called) else { continue };
+            let flow = &self.scenario.flows[flow];
+            if !fits(flow) {
+                self.say(
+                    key,
+                    format!("{needed}, and `{name}` is of kind {}", flow.kind.name()),
+                    format!("name a flow of kind {words}, or write what = \"{other}\""),
+                );
+            }
         }
     }
 

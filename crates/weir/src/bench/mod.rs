@@ -10,7 +10,7 @@ mod measure;
 mod other;
 mod scene;
 
-use comfy_table::{CellAlignment, Table, presets};
+use crate::commands::tables::{Rows, table as rows};
 use serde::Serialize;
 use weir_core::sched::Registry;
 
@@ -183,25 +183,21 @@ pub fn run(registry: &Registry, wanted: &[String], json: bool) -> Result<(), u8>
     if benches.is_empty() { Err(3) } else { Ok(()) }
 }
 
-fn table(benches: &[Bench]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    table.set_header(["", "enqueue ns", "dequeue ns", "total ns", "from - to", "allocations"]);
-    let number = |ns: Option<f64>| ns.map_or("-".into(), |ns| format!("{ns:.1}"));
+fn table(benches: &[Bench]) -> Rows {
+    let mut table =
+        rows(&["BENCHMARK", ">ENQUEUE", ">DEQUEUE", ">TOTAL", ">FROM - TO", ">ALLOCATIONS|PER PACKET"]);
+    let number = |ns: Option<f64>| ns.map_or("-".into(), |ns| format!("{ns:.1} ns"));
     for b in benches {
         let (least, most) = b.range_ns;
         let allocations = b.allocations_per_packet.map_or("not counted".into(), |n| format!("{n}"));
-        table.add_row([
+        table.add(vec![
             b.name.clone(),
             number(b.enqueue_ns),
             number(b.dequeue_ns),
             number(Some(b.total_ns)),
-            format!("{least:.1} - {most:.1}"),
+            format!("{least:.1} - {most:.1} ns"),
             allocations,
         ]);
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
     }
     table
 }

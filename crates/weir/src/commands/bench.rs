@@ -1,6 +1,7 @@
 //! `weir bench`: disciplines, the simulator, the live bridge.
 
-use super::{Done, Failure, print_json, print_table, table};
+use super::tables::table;
+use super::{Done, Failure, print_json};
 use crate::bench::{self, Effort};
 use serde_json::json;
 use std::process::Command;
@@ -53,18 +54,18 @@ fn simulator(names: &[String], json: bool) -> Done {
     if json {
         return print_json(&json!({ "benches": benches }));
     }
-    let mut rows = table(&["NAME", "DELIVERIES", "CPU s", "DELIVERIES/CPU s", "PEAK MB"]);
+    let mut rows = table(&["NAME", ">DELIVERIES", ">CPU", ">DELIVERIES/CPU s", ">PEAK"]);
     for b in &benches {
         let number = |key: &str| b[key].as_f64().unwrap_or(0.0);
-        rows.add_row(vec![
+        rows.add(vec![
             b["name"].as_str().unwrap_or_default().to_string(),
             format!("{:.0}", number("deliveries")),
-            format!("{:.2}", number("cpu_seconds")),
+            format!("{:.2} s", number("cpu_seconds")),
             format!("{:.0}", number("deliveries_per_cpu_second")),
-            format!("{:.1}", number("peak_rss_bytes") / 1e6),
+            format!("{:.1} MB", number("peak_rss_bytes") / 1e6),
         ]);
     }
-    print_table(rows, 1);
+    rows.print();
     Ok(())
 }
 
@@ -101,9 +102,9 @@ fn live(json: bool) -> Done {
     if json {
         return print_json(&report);
     }
-    let mut rows = table(&["IN THE BOX", "60 B kpps", "1514 B kpps", "TCP Gbit/s", "PING us", "MIN us"]);
+    let mut rows = table(&["IN THE BOX", ">60 B|kpps", ">1514 B|kpps", ">TCP|Gbit/s", ">PING|µs", ">MIN|µs"]);
     for row in &report.rows {
-        rows.add_row(vec![
+        rows.add(vec![
             row.mode.name().to_string(),
             format!("{:.0}", row.pps_60 / 1e3),
             format!("{:.0}", row.pps_1514 / 1e3),
@@ -112,18 +113,18 @@ fn live(json: bool) -> Done {
             format!("{:.0}", row.ping_min_us),
         ]);
     }
-    print_table(rows, 1);
+    rows.print();
     out!("");
-    let mut rows = table(&["", "FIGURE", "ASKED", "MEASURED"]);
+    let mut rows = table(&["", "FIGURE", "ASKED", ">MEASURED"]);
     for target in &report.targets {
         let mark = if target.pass { "ok" } else { "MISS" };
-        rows.add_row(vec![
+        rows.add(vec![
             mark.to_string(),
             target.what.clone(),
             target.asked.clone(),
             format!("{:.2}", target.measured),
         ]);
     }
-    print_table(rows, 3);
+    rows.print();
     Ok(())
 }

@@ -1,10 +1,12 @@
 //! `weir check`: judges configurations and scenarios.
 
+use super::tables::print_wrapped;
 use super::{Done, Failure, print_json};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use weir_conf::Plan;
 use weir_core::sched::Registry;
+use weir_report::RunKind;
 use weir_scenario::Scenario;
 
 /// The longest frame that a link is checked for.
@@ -35,9 +37,7 @@ pub fn run(registry: &Registry, files: &[PathBuf], json: bool) -> Done {
         for finding in findings {
             out!("{}\n", finding.text);
         }
-        for fact in facts {
-            out!("{fact}");
-        }
+        facts.iter().for_each(|fact| print_wrapped(fact));
         out!("{}: {}", file.display(), if bad == 0 { "usable" } else { "cannot be used" });
     }
     if json {
@@ -129,8 +129,13 @@ fn scenario(path: &Path, registry: &Registry) -> (Vec<Finding>, Vec<String>) {
     {
         findings.extend(all.0.iter().map(located));
     }
-    match weir_lab::layout_here(&scenario) {
-        Ok(_) => facts.push("the lab can run it".into()),
+    let congestion = |at| weir_scenario::congestion(&scenario, at);
+    match congestion(RunKind::Sim) {
+        Ok(says) => facts.extend(says),
+        Err(why) => facts.push(format!("the simulator cannot run it: {why}")),
+    }
+    match weir_lab::layout_here(&scenario).and_then(|_| congestion(RunKind::Lab).map_err(|why| why.0)) {
+        Ok(says) => facts.extend(std::iter::once("the lab can run it".into()).chain(says)),
         Err(why) => facts.push(format!("the lab cannot run it: {why}")),
     }
     (findings, facts)

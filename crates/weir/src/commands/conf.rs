@@ -1,6 +1,7 @@
 //! Commands about one interface of an altq.conf: `replay` and `explain`.
 
-use super::{Done, Failure, print_json, print_table, table};
+use super::tables::table;
+use super::{Done, Failure, print_json};
 use crate::progress::reading;
 use serde_json::json;
 use std::io::{self, Write};
@@ -14,6 +15,7 @@ use weir_core::sched::Registry;
 use weir_core::units::{Duration, Rate};
 use weir_io::trace::{self, Trace, TraceError};
 use weir_report::disk::{self, Output};
+use weir_report::measure::{Unit, show};
 use weir_sim::replay::{Content, Record, Recording, ReplayError};
 
 /// Packets that a replay may hold: the queue limits of the configuration count, not this.
@@ -171,22 +173,40 @@ pub fn replay(
         return print_json(&summary);
     }
     if out.is_some() {
-        let mut rows = table(&["CLASS", "OFFERED", "SENT", "BYTES", "DROPPED", "DELAY MEAN ms", "MAX ms"]);
+        let mut rows = table(&["CLASS", ">OFFERED", ">SENT", ">BYTES", ">DROPPED", ">DELAY|MEAN", ">|MAX"]);
         for class in &summary.classes {
-            let mean = class.delay_sum_ns as f64 / class.sent_packets.max(1) as f64 / 1e6;
-            rows.add_row(vec![
+            let mean = class.delay_sum_ns as f64 / class.sent_packets.max(1) as f64;
+            rows.add(vec![
                 class.class.clone(),
                 class.offered_packets.to_string(),
                 class.sent_packets.to_string(),
                 class.sent_bytes.to_string(),
                 class.dropped_packets.to_string(),
-                format!("{mean:.3}"),
-                format!("{:.3}", class.delay_max_ns as f64 / 1e6),
+                show(mean, Unit::Time),
+                show(class.delay_max_ns as f64, Unit::Time),
             ]);
         }
-        print_table(rows, 1);
+        rows.print();
     }
     Ok(())
+}
+
+/// Why a filter that matches lost to `winner`: filters are asked by `ruleno`, the highest first, and
+/// of equals the later line first.
+fn why_lost(filters: &[BuiltFilter], loser: FilterId, winner: FilterId) -> String {
+    let [loser, winner] = [loser, winner].map(|id| &filters[id.index()].filter);
+    if loser.ruleno != winner.ruleno {
+        return format!(
+            "its ruleno {} is below {}, and the highest is asked first",
+            loser.ruleno, winner.ruleno
+        );
+    }
+    match (loser.place.line, winner.place.line) {
+        (0, _) | (_, 0) => "it stands before the other, and of equal ruleno the later is asked first".into(),
+        (earlier, later) => {
+            format!("line {earlier} stands before line {later}, and of equal ruleno the later is asked first")
+        }
+    }
 }
 
 /// `weir explain`.
@@ -205,6 +225,11 @@ pub fn explain(registry: &Registry, conf: &Path, interface: &str, packet: &str, 
         }
         format!("line {}: {}", filter.place.line, plan.source.line(filter.place.line).trim())
     };
+    let lost: Vec<(String, String)> = found
+        .also
+        .iter()
+        .filter_map(|&id| Some((show(id), why_lost(&built.filters, id, found.matched?.filter))))
+        .collect();
     let matched = found.matched.map(|m| show(m.filter));
     let close: Vec<(String, &str, String, String)> = found
         .near
@@ -227,11 +252,12 @@ pub fn explain(registry: &Registry, conf: &Path, interface: &str, packet: &str, 
             .iter()
             .map(|(f, field, wanted, found)| json!({"filter": f, "field": field, "wanted": wanted, "found": found}))
             .collect();
+        let also: Vec<_> = lost.iter().map(|(f, why)| json!({"filter": f, "why": why})).collect();
         let unreachable: Vec<_> =
             unreachable.iter().map(|(f, by)| json!({"filter": f, "shadowed_by": by})).collect();
         return print_json(
             &json!({"packet": key.to_string(), "conditioner": conditioner, "class": class, "filter": matched,
-            "default": matched.is_none(), "close": close, "unreachable": unreachable, "altq": altq}),
+            "default": matched.is_none(), "also": also, "close": close, "unreachable": unreachable, "altq": altq}),
         );
     }
     out!("packet  {key}");
@@ -244,6 +270,9 @@ pub fn explain(registry: &Registry, conf: &Path, interface: &str, packet: &str, 
     }
     if let Some(filter) = &altq {
         out!("altq    would have taken {filter}");
+    }
+    for (filter, why) in &lost {
+        out!("also    {filter}\n        matches, but {why}");
     }
     for (filter, field, wanted, found) in &close {
         out!("close   {filter}\n        but for {field}: it wants {wanted}, the packet has {found}");

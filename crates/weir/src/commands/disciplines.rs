@@ -1,6 +1,7 @@
 //! `weir disciplines`: what there is.
 
-use super::{Done, Failure, print_json, print_table, table};
+use super::tables::{print_text, table};
+use super::{Done, Failure, print_json};
 use serde_json::json;
 use weir_core::aqm::AqmEntry;
 use weir_core::queue::Scope;
@@ -47,9 +48,9 @@ pub fn run(registry: &Registry, name: Option<&str>, json: bool) -> Done {
         }
         let mut rows = table(&["NAME", "WHAT IT IS"]);
         for entry in all(registry) {
-            rows.add_row(vec![entry.name.to_string(), entry.summary().to_string()]);
+            rows.add(vec![entry.name.to_string(), entry.summary().to_string()]);
         }
-        print_table(rows, 2);
+        rows.print();
         return Ok(());
     };
     let known = all(registry);
@@ -61,7 +62,7 @@ pub fn run(registry: &Registry, name: Option<&str>, json: bool) -> Done {
     if json {
         return print_json(&as_json(registry, entry));
     }
-    out!("{}", entry.manual().trim_end());
+    print_text(entry.manual().trim_end());
     for (on, title) in [
         (Scope::Discipline, "Parameters of the interface, or of a class whose queue it is:"),
         (Scope::Class, "Parameters of its classes:"),
@@ -70,12 +71,16 @@ pub fn run(registry: &Registry, name: Option<&str>, json: bool) -> Done {
         let mut any = false;
         for p in registry.params(entry).filter(|p| p.scope == on) {
             any = true;
-            let value = if p.none { format!("{} or -1", p.kind) } else { p.kind.to_string() };
-            rows.add_row(vec![p.name.to_string(), value, p.default.to_string(), p.help.to_string()]);
+            rows.add(vec![
+                p.name.to_string(),
+                p.form().replace('`', ""),
+                p.default.to_string(),
+                p.help.to_string(),
+            ]);
         }
         if any {
             out!("\n{title}\n");
-            print_table(rows, 4);
+            rows.print();
         }
     }
     Ok(())

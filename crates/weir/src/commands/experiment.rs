@@ -1,6 +1,7 @@
 //! `weir experiment`: lists and runs the papers' figures and tables.
 
-use super::{Done, Failure, print_json, print_table, table};
+use super::tables::{print_checks, print_wrapped, table};
+use super::{Done, Failure, print_json};
 use crate::experiment::{self, NotRun, Outcome, Runners, Verdict};
 use crate::progress::Progress;
 use serde_json::json;
@@ -32,9 +33,9 @@ pub fn list(json: bool) -> Done {
     let mut rows = table(&["ID", "SOURCE", "LIVE", "WHAT IT SHOWS"]);
     for (id, m) in &all {
         let live = if m.run.iter().any(|r| r.live.is_some()) { "yes" } else { "" };
-        rows.add_row(vec![id.clone(), m.source.clone(), live.into(), m.title.clone()]);
+        rows.add(vec![id.clone(), m.source.clone(), live.into(), m.title.clone()]);
     }
-    print_table(rows, 4);
+    rows.print();
     Ok(())
 }
 
@@ -117,26 +118,7 @@ fn print(outcome: &Outcome) {
         Verdict::Skipped => "skipped",
     };
     let live = if outcome.live { ", live" } else { "" };
-    out!("{} ({}{live}): {verdict}. {}", outcome.id, outcome.source, outcome.title);
-    let mut rows = table(&["", "CHECK", "EXPECTED", "MEASURED"]);
-    for check in &outcome.checks {
-        let mark = if check.pass { "ok" } else { "MISS" };
-        let measured = check.measured.map_or_else(|| "-".into(), number);
-        let what = match &check.note {
-            Some(note) => format!("{} ({note})", check.what),
-            None => check.what.clone(),
-        };
-        rows.add_row(vec![mark.to_string(), what, check.expected.clone(), measured]);
-    }
-    print_table(rows, 3);
+    print_wrapped(&format!("{} ({}{live}): {verdict}. {}", outcome.id, outcome.source, outcome.title));
+    print_checks(&outcome.checks);
     out!("");
-}
-
-/// Six significant digits are enough to see, and to compare by eye.
-fn number(value: f64) -> String {
-    if value == 0.0 {
-        return "0".into();
-    }
-    let digits = (5 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
-    format!("{value:.digits$}")
 }

@@ -1,6 +1,7 @@
 //! `weir up` and `weir stats`: a live box, in its simplest form.
 
-use super::{Done, Failure, print_table, table};
+use super::tables::{print_wrapped, table};
+use super::{Done, Failure};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -153,15 +154,16 @@ fn print_snapshot(snapshot: &Snapshot) {
         out!("BYPASSED: the bridge forwards plainly: {why}");
     }
     for egress in &snapshot.egresses {
-        out!(
-            "\negress {}: {} packets out, {} lost before the queue (overrun {}, no buffer {}), {} refused by the device",
+        out!("");
+        print_wrapped(&format!(
+            "egress {}: {} packets out, {} lost before the queue (overrun {}, no buffer {}), {} refused by the device",
             egress.interface,
             egress.sent_packets,
             egress.overrun_packets + egress.nobuf_packets,
             egress.overrun_packets,
             egress.nobuf_packets,
             egress.refused_packets
-        );
+        ));
         let Some(port) = &egress.port else {
             out!("not managed: forwarded plainly");
             continue;
@@ -170,14 +172,15 @@ fn print_snapshot(snapshot: &Snapshot) {
         if let Some(why) = &port.broken {
             out!("BYPASSED: runs as one FIFO: {why}");
         }
-        let mut rows = table(&["CLASS", "OFFERED", "SENT", "BYTES", "DROPPED", "WAITING", "WHY"]);
+        let mut rows =
+            table(&["CLASS", ">OFFERED", ">SENT", ">BYTES", ">DROPPED", ">WAITING", "WHY DROPPED"]);
         for class in &port.classes {
             let Some(counts) = &class.counts else { continue };
             let why: BTreeMap<&String, &u64> =
                 counts.dropped_packets.iter().filter(|(_, n)| **n > 0).collect();
             let why: Vec<String> = why.iter().map(|(reason, n)| format!("{reason} {n}")).collect();
             let dropped: u64 = counts.dropped_packets.values().sum();
-            rows.add_row(vec![
+            rows.add(vec![
                 class.name.clone(),
                 counts.offered_packets.to_string(),
                 counts.sent_packets.to_string(),
@@ -187,7 +190,7 @@ fn print_snapshot(snapshot: &Snapshot) {
                 why.join(", "),
             ]);
         }
-        print_table(rows, 1);
+        rows.print();
         let element = |state: &ClassState| {
             ConditionerReport::of(
                 &state.name,
@@ -195,6 +198,6 @@ fn print_snapshot(snapshot: &Snapshot) {
             )
         };
         let conditioners: Vec<ConditionerReport> = port.conditioners.iter().map(element).collect();
-        super::run::print_conditioners(&conditioners);
+        super::report::print_conditioners(&conditioners);
     }
 }

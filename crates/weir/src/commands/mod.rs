@@ -6,7 +6,9 @@ pub mod conf;
 pub mod disciplines;
 pub mod experiment;
 pub mod live;
+pub mod report;
 pub mod run;
+pub mod tables;
 
 use std::fmt::Display;
 use weir_report::disk;
@@ -46,24 +48,6 @@ pub fn text_of(path: &std::path::Path) -> Result<String, Failure> {
 
 /// The result of a command.
 pub type Done = Result<(), Failure>;
-
-/// A table with plain columns, as `ls` prints: no frames, numbers right.
-pub fn table(header: &[&str]) -> comfy_table::Table {
-    let mut table = comfy_table::Table::new();
-    table.load_preset(comfy_table::presets::NOTHING).set_header(header.to_vec());
-    table
-}
-
-/// Prints a table whose columns from `first_number` on are numbers.
-pub fn print_table(mut table: comfy_table::Table, first_number: usize) {
-    for (i, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 2));
-        if i >= first_number {
-            column.set_cell_alignment(comfy_table::CellAlignment::Right);
-        }
-    }
-    out!("{table}");
-}
 
 /// Prints JSON on one line of standard output.
 pub fn print_json(value: &impl serde::Serialize) -> Done {

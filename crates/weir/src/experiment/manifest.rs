@@ -1,10 +1,11 @@
 //! The file of an experiment.
 
+use super::Measurements;
 use serde::Deserialize;
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use weir_report::Expect;
 use weir_report::disk::read_text;
+use weir_report::measure::{Unit, show};
 use weir_report::report::Check;
 
 /// An experiment's file is at most this long.
@@ -73,6 +74,13 @@ pub struct Run {
     /// A check that fails makes the verdict doubtful instead of failed.
     #[serde(default)]
     pub doubtful: bool,
+    /// The run shows that a bound bites: it passes if at least one of its expectations fails, and every
+    /// one named in `fails`.
+    #[serde(default)]
+    pub must_fail: bool,
+    /// With `must_fail`: the checks that must fail, by their text. Default: any one.
+    #[serde(default)]
+    pub fails: Vec<String>,
     /// What must come out besides what the scenario itself expects, so that figures can share one.
     #[serde(default)]
     pub expect: Vec<Expect>,
@@ -133,34 +141,96 @@ impl Manifest {
     /// Where and what is wrong.
     pub fn read(path: &Path) -> Result<Manifest, String> {
         let text = read_text(path, MAX_BYTES).map_err(|e| format!("{}: {e}", path.display()))?;
-        Manifest::parse(&path.display().to_string(), &text)
+        Manifest::parse(&text).map_err(|e| format!("{}: {e}", path.display()))
     }
-    /// Reads a manifest from text; `file` is what errors call it.
+
+    /// Reads the text of a file.
     ///
     /// # Errors
     /// Where and what is wrong.
-    pub fn parse(file: &str, text: &str) -> Result<Manifest, String> {
+    pub fn parse(text: &str) -> Result<Manifest, String> {
         let manifest: Manifest =
-            toml::from_str(text).map_err(|e| format!("{file}: {}", weir_text::visible(&e.to_string())))?;
+            toml::from_str(text).map_err(|e| weir_text::visible(&e.to_string()).to_string())?;
         for (key, runs) in [("seeds", manifest.seeds), ("live_runs", manifest.live_runs)] {
             if !(1..=MAX_RUNS).contains(&runs) {
-                return Err(format!("{file}: `{key}` is {runs}: write 1 to {MAX_RUNS} runs"));
+                return Err(format!("`{key}` is {runs}: write 1 to {MAX_RUNS} runs"));
+            }
+        }
+        for (index, run) in manifest.run.iter().enumerate() {
+            let name = &run.name;
+            if manifest.run[..index].iter().any(|other| other.name == *name) {
+                let which =
+                    if name.is_empty() { "have no name".into() } else { format!("are called `{name}`") };
+                return Err(format!(
+                    "error: two runs {which}, so that nobody can tell their results apart\n  help: give each [[run]] its own name = \"…\""
+                ));
+            }
+            if run.must_fail && (run.reported || run.doubtful) {
+                let other = if run.reported { "reported" } else { "doubtful" };
+                return Err(format!(
+                    "error: run `{name}` says `must_fail` beside `{other}`\n  help: leave one of them out"
+                ));
+            }
+            if !run.fails.is_empty() && !run.must_fail {
+                return Err(format!(
+                    "error: run `{name}` says `fails` without `must_fail`\n  help: add must_fail = true"
+                ));
             }
         }
         Ok(manifest)
     }
 }
 
+impl Run {
+    /// Judges the checks of a run that must fail: those that fail, as asked, pass and say so; if none
+    /// does, or one of `fails` holds, a check fails that says which.
+    pub fn must_fail(&self, checks: &mut Vec<Check>) {
+        let said = |check: &Check, name: &String| check.what == *name || check.label() == name;
+        let mut missing: Vec<String> = Vec::new();
+        for name in &self.fails {
+            match checks.iter().find(|check| said(check, name)) {
+                None => {
+                    let known: Vec<&str> = checks.iter().map(Check::label).collect();
+                    missing.push(format!("there is no check `{name}`; there are: {}", known.join("; ")));
+                }
+                Some(check) if check.pass => missing.push(format!("`{name}` holds")),
+                Some(_) => {}
+            }
+        }
+        // A check of which nothing was measured shows nothing about its bound.
+        let bites = |check: &Check| !check.pass && check.measured.is_some();
+        let failed = checks.iter().filter(|check| bites(check)).count();
+        if failed == 0 {
+            missing.push("every expectation holds: the bound does not bite".into());
+        }
+        for check in checks.iter_mut() {
+            if bites(check) {
+                check.expected = format!("must fail: {}", check.expected);
+                check.pass = true;
+            }
+        }
+        checks.push(Check {
+            what: "expectations that fail, as at least one must".into(),
+            expected: format!("at least {}", self.fails.len().max(1)),
+            measured: Some(failed as f64),
+            unit: Unit::Number,
+            pass: missing.is_empty(),
+            note: (!missing.is_empty()).then(|| missing.join("; ")),
+        });
+    }
+}
+
 impl Line {
     /// The check.
-    pub fn check(&self, measured: &HashMap<(String, String), f64>) -> Check {
+    pub fn check(&self, measured: &Measurements) -> Check {
         let values: Option<Vec<f64>> =
-            self.of.iter().map(|name| measured.get(&(String::new(), name.clone())).copied()).collect();
+            self.of.iter().map(|name| measured.get(&(String::new(), name.clone())).map(|of| of.0)).collect();
         let r2 = values.and_then(|ys| r_squared(&self.at, &ys));
         Check {
             what: self.what.clone(),
             expected: format!("R² ≥ {}", self.at_least),
             measured: r2,
+            unit: Unit::Number,
             pass: r2.is_some_and(|r2| r2 >= self.at_least),
             note: r2.is_none().then(|| "the values and their places do not pair up".into()),
         }
@@ -183,13 +253,15 @@ fn r_squared(xs: &[f64], ys: &[f64]) -> Option<f64> {
 
 impl Compare {
     /// The check, or `None` if neither value was measured (the other kind of run).
-    pub fn check(&self, measured: &HashMap<(String, String), f64>) -> Option<Check> {
+    pub fn check(&self, measured: &Measurements) -> Option<Check> {
         let find = |value: &Value| {
-            measured.get(&(value.run.clone(), value.what.clone())).map(|found| found - value.above)
+            measured
+                .get(&(value.run.clone(), value.what.clone()))
+                .map(|found| (found.0 - value.above, found.1))
         };
         let (left, right) = (find(&self.left), find(&self.right));
-        let (left, right) = match (left, right) {
-            (Some(left), Some(right)) => (left, right),
+        let ((left, unit), right) = match (left, right) {
+            (Some(left), Some(right)) => (left, right.0),
             (None, None) => return None,
             (left, _) => {
                 let missing = if left.is_none() { &self.left } else { &self.right };
@@ -202,6 +274,7 @@ impl Compare {
                     what: self.what.clone(),
                     expected: "two measured values".into(),
                     measured: None,
+                    unit: Unit::Number,
                     pass: false,
                     note: Some(note),
                 });
@@ -215,8 +288,9 @@ impl Compare {
         let sign = if self.at_least { '≥' } else { '≤' };
         Some(Check {
             what: self.what.clone(),
-            expected: format!("{sign} {bound:.4}"),
+            expected: format!("{sign} {}", show(bound, unit)),
             measured: Some(left),
+            unit,
             pass,
             note: None,
         })
@@ -227,8 +301,10 @@ impl Compare {
 mod tests {
     use super::*;
 
-    fn measured() -> HashMap<(String, String), f64> {
-        [("a", 10.0), ("b", 21.0), ("c", 30.0)].map(|(k, v)| ((String::new(), k.to_string()), v)).into()
+    fn measured() -> Measurements {
+        [("a", 10.0), ("b", 21.0), ("c", 30.0)]
+            .map(|(k, v)| ((String::new(), k.to_string()), (v, Unit::Time)))
+            .into()
     }
     fn value(what: &str) -> Value {
         Value { run: String::new(), what: what.into(), above: 0.0 }
@@ -245,12 +321,69 @@ mod tests {
             at_least: false,
             doubtful: false,
         };
-        assert!(compare.check(&measured()).unwrap().pass);
+        let held = compare.check(&measured()).unwrap();
+        assert!(held.pass);
+        assert_eq!((held.expected.as_str(), held.shown().as_str()), ("≤ 10.5 ns", "10 ns"));
         compare.at_least = true;
         assert!(!compare.check(&measured()).unwrap().pass, "reversed");
         compare.left = value("z");
         let missing = compare.check(&measured()).unwrap();
         assert!(!missing.pass && missing.note.unwrap().contains("no value"));
+    }
+
+    fn checks() -> Vec<Check> {
+        let check = |what: &str, value: Option<f64>, pass| Check {
+            what: what.into(),
+            expected: "at most 1".into(),
+            measured: value,
+            unit: Unit::Number,
+            pass,
+            note: None,
+        };
+        vec![check("a", Some(2.0), false), check("b", Some(0.5), true), check("c", None, false)]
+    }
+
+    #[test]
+    fn a_run_that_must_fail_passes_when_a_bound_bites() {
+        let run = |fails: &str| -> Run {
+            toml::from_str(&format!("name = \"x\"\nmust_fail = true\nfails = [{fails}]")).unwrap()
+        };
+        let judged = |run: &Run, mut checks: Vec<Check>| {
+            run.must_fail(&mut checks);
+            checks
+        };
+        // One fails as it must; that of which nothing was measured shows nothing and stays a miss.
+        let all = judged(&run(""), checks());
+        assert_eq!(all.iter().map(|c| c.pass).collect::<Vec<_>>(), [true, true, false, true]);
+        assert_eq!(all[0].expected, "must fail: at most 1");
+        assert!(judged(&run("\"a\""), checks())[3].pass);
+        // Reversed: all hold, another should have failed, one that is not there.
+        let holds = judged(&run(""), checks().split_off(1));
+        assert!(!holds[2].pass && holds[2].note.as_ref().unwrap().contains("does not bite"), "{holds:?}");
+        for (name, why) in [("b", "`b` holds"), ("z", "there is no check `z`; there are: a; b; c")] {
+            let wrong = judged(&run(&format!("\"{name}\"")), checks()).pop().unwrap();
+            assert!(!wrong.pass && wrong.note.as_ref().unwrap().contains(why), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn manifests_that_say_two_things_are_refused_with_a_mend() {
+        let head = "title = \"t\"\nsource = \"s\"\nabout = \"a\"\n";
+        let refused = |runs: &str| Manifest::parse(&format!("{head}{runs}")).unwrap_err();
+        let two = refused("[[run]]\nscenario = \"a\"\n[[run]]\nscenario = \"b\"\n");
+        assert!(two.contains("two runs have no name") && two.contains("own name"), "{two}");
+        let both = refused("[[run]]\nmust_fail = true\nreported = true\n");
+        assert!(both.contains("`must_fail` beside `reported`"), "{both}");
+        let alone = refused("[[run]]\nfails = [\"a\"]\n");
+        assert!(alone.contains("add must_fail = true"), "{alone}");
+        // What is told to be written is read.
+        for mended in [
+            "[[run]]\nname = \"a\"\n[[run]]\nname = \"b\"\n",
+            "[[run]]\nmust_fail = true\n",
+            "[[run]]\nfails = [\"a\"]\nmust_fail = true\n",
+        ] {
+            Manifest::parse(&format!("{head}{mended}")).unwrap();
+        }
     }
 
     #[test]

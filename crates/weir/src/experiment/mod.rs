@@ -13,6 +13,7 @@ pub use memory::Memory;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use weir_report::measure::Unit;
 use weir_report::report::Check;
 use weir_report::{Report, evaluate, mean};
 use weir_scenario::Scenario;
@@ -50,6 +51,9 @@ pub struct Outcome {
 
 /// What a benchmark measured, in nanoseconds per packet; or why it did not.
 pub type Measured = Result<Vec<(String, f64)>, String>;
+
+/// What was measured: by run and check (of a benchmark: no run and its name) the value and its unit.
+pub(crate) type Measurements = HashMap<(String, String), (f64, Unit)>;
 
 /// How to run a scenario: given by the command, so that this module knows neither simulator nor lab.
 pub struct Runners<'a> {
@@ -97,7 +101,7 @@ pub fn run(dir: &Path, id: &str, manifest: &Manifest, live: bool, runners: &Runn
         title: manifest.title.clone(),
         source: manifest.source.clone(),
     };
-    let mut measured: HashMap<(String, String), f64> = HashMap::new();
+    let mut measured = Measurements::new();
     let mut worst = Verdict::Pass;
     let mut worsen = |verdict| {
         let rank = |v| match v {
@@ -115,7 +119,7 @@ pub fn run(dir: &Path, id: &str, manifest: &Manifest, live: bool, runners: &Runn
         let scenario = if live { part.live.as_ref() } else { part.scenario.as_ref() };
         let Some(scenario) = scenario else { continue };
         ran += 1;
-        let checks = match run_part(&dir.join(scenario), part, manifest, live, runners) {
+        let mut checks = match run_part(&dir.join(scenario), part, manifest, live, runners) {
             Ok(checks) => checks,
             Err(NotRun::Impossible(why)) => {
                 outcome.checks.push(note(&part.name, &why, true));
@@ -128,9 +132,12 @@ pub fn run(dir: &Path, id: &str, manifest: &Manifest, live: bool, runners: &Runn
                 continue;
             }
         };
+        if part.must_fail {
+            part.must_fail(&mut checks);
+        }
         for mut check in checks {
             if let Some(value) = check.measured {
-                measured.insert((part.name.clone(), check.what.clone()), value);
+                measured.insert((part.name.clone(), check.what.clone()), (value, check.unit));
             }
             if !part.name.is_empty() {
                 check.what = format!("{}: {}", part.name, check.what);
@@ -149,11 +156,12 @@ pub fn run(dir: &Path, id: &str, manifest: &Manifest, live: bool, runners: &Runn
         match (runners.bench)(bench) {
             Ok(parts) => {
                 for (what, ns) in parts {
-                    measured.insert((String::new(), what.clone()), ns);
+                    measured.insert((String::new(), what.clone()), (ns, Unit::Time));
                     outcome.checks.push(Check {
-                        what: format!("{what}, ns per packet"),
+                        what: format!("{what} per packet, ns"),
                         expected: "reported".into(),
                         measured: Some(ns),
+                        unit: Unit::Time,
                         pass: true,
                         note: None,
                     });
@@ -193,6 +201,7 @@ fn note(what: &str, why: &str, pass: bool) -> Check {
         what: if what.is_empty() { "run".into() } else { what.to_owned() },
         expected: "a run".into(),
         measured: None,
+        unit: Unit::Number,
         pass,
         note: Some(why.to_owned()),
     }

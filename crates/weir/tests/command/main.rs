@@ -10,5 +10,6 @@ mod pcap;
 mod replay;
 mod run;
 mod shape;
+mod shown;
 mod streams;
 mod support;

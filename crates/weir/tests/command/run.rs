@@ -64,7 +64,13 @@ fn two_reports_side_by_side() {
     let table = weir(&["compare", &a, &b]).ok();
     assert!(table.out.contains("voice") && table.out.contains("call"), "{}", table.out);
     weir(&["compare", &a, &b, "--out", &folder.path("both")]).ok();
-    assert!(folder.read("both/rate.svg").contains("dashes"), "both runs in one plot");
+    let svg = folder.read("both/rate.svg");
+    assert!(svg.contains("seed 1") && svg.contains("seed 2"), "both runs in one plot");
+    assert!(table.out.contains("seed 1") && table.out.contains("seed 2"), "{}", table.out);
+    let three = weir(&["compare", &a, &b, &a]).ok().out;
+    for label in ["a seed 1", "b seed 2", "c seed 1"] {
+        assert!(three.lines().next().unwrap().contains(label), "{three}");
+    }
     let rows = |a: &str, b: &str| weir(&["compare", "-j", a, b]).ok().json()["rows"].clone();
     let equal = rows(&a, &a);
     assert!(equal.as_array().unwrap().iter().all(|r| r["a"] == r["b"]), "a run beside itself");
@@ -156,6 +162,19 @@ fn explain_says_which_filter_and_why_not_the_others() {
     assert!(shown.contains("class   voice\nfilter  line 5"), "{shown}");
     let shown = explain("tcp 10.0.0.1:5000 > 10.0.0.2:80 tos 0x10");
     assert!(shown.contains("class   rest\nfilter  line 6"), "{shown}");
+    assert!(
+        shown.contains("also    line 5: filter em0 voice 0 0 10.0.0.1 5000 6\n        matches, but line 5"),
+        "{shown}"
+    );
+    let ranked = folder.write(
+        "r.altq",
+        format!("{TWO_CLASSES}{more}").replace("voice 0 0 10.0.0.1", "voice ruleno 9 0 0 10.0.0.1"),
+    );
+    let shown = weir(&["explain", &ranked, "em0", "tcp 10.0.0.1:5000 > 10.0.0.2:80 tos 0x10"]).ok().out;
+    assert!(
+        shown.contains("filter  line 5") && shown.contains("matches, but its ruleno 0 is below 9"),
+        "{shown}"
+    );
     // ICMP has no ports.
     assert!(shown.contains("never   line 7") && shown.contains("because of"), "{shown}");
     let run = weir(&["explain", "-j", &conf, "em0", "tcp 10.0.0.1:5000 > 10.0.0.2:80 tos 0x10"]).ok();

@@ -233,7 +233,7 @@ fn well_formed(index: usize, class: &ClassConfig, curves: &Curves, found: &mut V
     let params = &class.params;
     if curves.real_time.is_none() && curves.link_share.is_none() && curves.upper_limit.is_none() {
         let message = format!("class `{}` has no service curve", class.name);
-        let help = "write `bandwidth 1M`, `pshare 10`, `grate 1M` or `[sc 10M 20ms 2M]`";
+        let help = "write `bandwidth 1M`, `pshare 10`, `grate 1M` or `[sc 4M 5ms 1M]`";
         found.push(Finding::error(Some(index), "", message, help));
     }
     for (word, needed) in [("delay", "rate"), ("burst", "delay")] {

@@ -1,0 +1,139 @@
+//! What people read: 80 columns, units, sums of copies.
+
+use crate::support::{Folder, TWO_CLASSES, scenario, source, weir};
+
+/// Fails if a line of the output is too long or ends in a blank.
+fn fits(arguments: &[&str]) -> String {
+    let run = weir(arguments).ok();
+    for line in run.out.lines() {
+        assert!(line.chars().count() <= 80, "{arguments:?}: {line}");
+        assert_eq!(line, line.trim_end(), "{arguments:?}: blanks at the end");
+    }
+    run.out
+}
+
+#[test]
+fn tables_fit_80_columns() {
+    let list = fits(&["disciplines"]);
+    for line in list.lines().skip(1).filter(|line| !line.starts_with(' ')) {
+        fits(&["disciplines", line.split(' ').next().unwrap()]);
+    }
+    fits(&["experiment", "list"]);
+    fits(&["experiment", "run", "ds2-fig5"]);
+    let folder = Folder::new();
+    let conf = folder.write("a.altq", TWO_CLASSES);
+    let trace = folder.write("t.csv", "rate 10000000\n0,voice,200\n1000,rest,1500\n2000,rest,1500\n");
+    let replayed = fits(&["replay", &conf, "em0", &trace, "--out", &folder.path("out.csv")]);
+    assert!(replayed.contains("2.558 ms"), "{replayed}");
+    for name in ["examples/two-agencies.toml", "examples/two-bit.toml"] {
+        let file = source(name);
+        fits(&["check", &file]);
+        for seed in ["1", "2"] {
+            let report = fits(&["sim", &file, "--all", "--out", &folder.path(seed), "--seed", seed]);
+            assert!(!report.contains(".000000"), "{report}");
+        }
+        fits(&["compare", &folder.path("1/report.json"), &folder.path("2/report.json")]);
+    }
+}
+
+#[test]
+fn results_carry_units() {
+    let folder = Folder::new();
+    let more = "[[expect]]\nwhat = \"delay-max\"\nclass = \"voice\"\nmax = \"1ms\"\n\
+                [[expect]]\nwhat = \"rate\"\nclass = \"voice\"\nmin = \"1k\"\n";
+    let toml = folder.write("s.toml", format!("{}{more}", scenario("90%")));
+    let run = weir(&["sim", &toml]);
+    assert_eq!(run.code, 1, "{run:?}");
+    let line = |what: &str| run.out.lines().find(|line| line.contains(what)).unwrap().to_string();
+    let missed = line("delay-max of class voice");
+    assert!(missed.starts_with("MISS") && missed.ends_with(" ms") && !missed.contains(", ns"), "{missed}");
+    assert!(line("rate of class voice").ends_with(" kbit/s"), "{}", run.out);
+    assert!(line("utilisation").ends_with(" %"), "{}", run.out);
+}
+
+#[test]
+fn copies_of_a_flow_and_idle_classes_are_summed_up() {
+    let folder = Folder::new();
+    let many = "[[flow]]\nname = \"many\"\nfrom = \"a\"\nto = \"b\"\nkind = \"udp\"\nrate = \"10k\"\nsize = 100\n\
+                count = 50\nclass = \"rest\"\n";
+    let text =
+        scenario("1%").replace("filter em0 voice 0 0 10.0.0.1 5000 6", "class priq em0 idle NULL priority 1");
+    let toml = folder.write("s.toml", format!("{text}{many}"));
+    let short = fits(&["sim", &toml]);
+    assert!(short.contains("many (50 flows)") && !short.contains("many.7"), "{short}");
+    assert!(short.contains("50 flows many: packets outside class rest"), "{short}");
+    assert!(short.contains("without packets: idle"), "{short}");
+    let all = fits(&["sim", "--all", &toml]);
+    assert_eq!(all.matches("many.").count(), 100, "{all}");
+    assert!(all.lines().any(|line| line.starts_with("idle ")), "{all}");
+    // The sum is that of the copies.
+    let report = weir(&["sim", "-j", &toml]).ok().json();
+    let flows = report["flows"].as_array().unwrap();
+    let copies = flows.iter().filter(|flow| flow["name"].as_str().unwrap().starts_with("many."));
+    let bps: f64 = copies.map(|flow| flow["goodput_bps"].as_f64().unwrap()).sum();
+    let row = short.lines().find(|line| line.starts_with("many (50")).unwrap();
+    let shown: f64 = row.split_whitespace().nth(5 + 1).unwrap().parse().unwrap();
+    assert!((shown * 1e3 - bps).abs() < bps / 1e3, "{row}: {bps}");
+}
+
+/// Nothing waits in `voice`, so that a packet needs the two links' times and the delay of 1 ms.
+#[test]
+fn the_one_way_delay_of_a_flow_can_be_expected() {
+    let folder = Folder::new();
+    let expect = |max: &str| {
+        let more = format!("[[expect]]\nwhat = \"one-way-max\"\nflow = \"call\"\nmax = \"{max}\"\n");
+        let toml = folder.write("s.toml", format!("{}{more}", scenario("1%")));
+        weir(&["sim", &toml])
+    };
+    // Besides its own times and the delay of 1 ms it waits for full packets before it in the device ring.
+    let held = expect("3.7ms").ok();
+    assert!(held.out.contains("one-way-max of flow call"), "{}", held.out);
+    assert_eq!(expect("1.1ms").code, 1, "reversed: 1 ms and the links' own times");
+}
+
+#[test]
+fn a_run_can_be_marked_to_fail() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path("experiments")).unwrap();
+    let run = |max: &str| {
+        let more = format!("[[expect]]\nwhat = \"delay-max\"\nclass = \"voice\"\nmax = \"{max}\"\n");
+        folder.write("experiments/s.toml.in", format!("{}{more}", scenario("1%")));
+        let head = "title = \"A bound bites\"\nsource = \"none\"\nabout = \"none\"\nseeds = 1\n";
+        let part = "[[run]]\nname = \"too strict\"\nscenario = \"s.toml.in\"\nmust_fail = true\n";
+        folder.write("experiments/bites.toml", format!("{head}{part}"));
+        let mut command = std::process::Command::new(crate::support::WEIR);
+        let output =
+            command.args(["experiment", "run", "bites"]).current_dir(folder.path("")).output().unwrap();
+        crate::support::Run::from(output)
+    };
+    let bites = run("1us").ok();
+    assert!(bites.out.contains("must fail: at most 1 µs"), "{}", bites.out);
+    assert!(bites.out.contains("too strict: expectations that fail"), "{}", bites.out);
+    let loose = run("1s");
+    assert_eq!(loose.code, 1);
+    assert!(loose.out.contains("does not bite"), "{}", loose.out);
+}
+
+#[test]
+fn check_says_which_congestion_control_runs_where() {
+    let folder = Folder::new();
+    let toml = folder.write("s.toml", scenario("1%"));
+    let shown = weir(&["check", &toml]).ok().out;
+    assert!(shown.contains("TCP in the simulator: its own reno\n"), "{shown}");
+    assert!(shown.contains("TCP in the lab: the kernel's reno\n"), "{shown}");
+    let cubic = scenario("1%").replacen(
+        "to = \"b\"\n[[flow]]\nname",
+        "to = \"b\"\ncc = \"cubic\"\n[[flow]]\nname",
+        1,
+    );
+    let toml = folder.write("c.toml", cubic);
+    let shown = weir(&["check", &toml]).ok().out;
+    assert!(shown.contains("the simulator cannot run it: flow f1: the simulator's TCP has no"), "{shown}");
+    // A kernel without cubic is said to be one.
+    assert!(
+        shown.contains("TCP in the lab: the kernel's cubic\n") || shown.contains("wants cubic"),
+        "{shown}"
+    );
+    let run = weir(&["sim", &toml]);
+    assert_eq!(run.code, 3, "{run:?}");
+}
