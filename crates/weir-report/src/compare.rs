@@ -192,7 +192,7 @@ impl fmt::Display for Comparison {
         };
         let mut last = String::new();
         // Nor what never happened in any run.
-        let shown = |row: &&Row| !quiet(row) && !(row.what == "marks" && row.is_zero());
+        let shown = |row: &&Row| !(quiet(row) || row.what == "marks" && row.is_zero());
         for row in self.rows.iter().filter(shown) {
             let name = if several_ports && !row.port.is_empty() {
                 format!("{} {} {}", row.kind, row.port, row.name)
