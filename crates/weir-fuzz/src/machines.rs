@@ -184,7 +184,7 @@ fn port_calls(input: &mut Unstructured<'_>) -> Result<()> {
                 port.advance(now, hear);
             }
             10..=13 => {
-                now = now.max(port.next_event().min(now + Duration::from_secs(3_600)));
+                now = now.max(port.next_wake_up().min(now + Duration::from_secs(3_600)));
                 port.advance(now, hear);
             }
             _ => {
@@ -207,7 +207,7 @@ fn port_calls(input: &mut Unstructured<'_>) -> Result<()> {
 /// Whatever a clock can release leaves; what is held by a rate of 0 is flushed.
 fn drain(port: &mut Port, mut now: Instant, ledger: &mut Ledger) {
     for _ in 0..100_000 {
-        let next = port.next_event();
+        let next = port.next_wake_up();
         if next == Instant::NEVER {
             break;
         }

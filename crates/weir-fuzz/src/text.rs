@@ -186,6 +186,6 @@ pub fn report(bytes: &[u8]) {
         Some(Ok(second)) => second,
         _ => first.clone(),
     };
-    let compared = compare(&first, &second);
+    let compared = compare(&[&first, &second]);
     harmless(&format!("{compared:?}"));
 }
