@@ -6,7 +6,9 @@ use super::{Cbq, Options};
 use crate::classify::Classifier;
 use crate::packet::{FrameRef, Meta};
 use crate::port::{Event, EventKind, Port, PortConfig, PortPlan, Refill, WireConfig};
-use crate::queue::{Child, Cx, Discipline, DropReason, Leaf, Link, Next, Params, Routes, Value, Verdict, Visit};
+use crate::queue::{
+    Child, Cx, Discipline, DropReason, Leaf, Link, Next, Params, Routes, Value, Verdict, Visit,
+};
 use crate::sched::{ClassConfig, Node, Registry};
 use crate::units::{Duration, Fraction, Instant, Rate};
 use alloc::vec;
@@ -489,5 +491,8 @@ fn a_packet_for_a_leaf_that_is_not_below_is_reported_and_dropped() {
     let id = cx.packets.insert(meta).unwrap();
     assert_eq!(cbq.enqueue(&mut cx, id), Verdict::Dropped);
     assert_eq!(cx.is_broken().map(|broken| broken.discipline), Some("cbq"));
-    assert_eq!((cx.next_dropped().map(|(_, reason)| reason), cbq.backlog().packets), (Some(DropReason::Reconfigure), 0));
+    assert_eq!(
+        (cx.next_dropped().map(|(_, reason)| reason), cbq.backlog().packets),
+        (Some(DropReason::Reconfigure), 0)
+    );
 }
