@@ -133,7 +133,7 @@ impl Reader<'_> {
             }
             "attach" => {
                 words.take();
-                const HELP: &str = "write `attach nfqueue` or `attach bridge em1`";
+                const HELP: &str = "write `attach bridge em1`";
                 let how = words.need("what to attach to", HELP)?;
                 let attach = match how.text {
                     "nfqueue" => Attach::Nfqueue,
