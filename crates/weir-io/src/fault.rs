@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn every_fault_strikes_at_its_rate_and_frames_are_conserved() {
-        let (sent, counts) = run(ALL, 7);
+        let (sent, counts) = run(ALL, weir_seed::seed());
         assert_eq!(sent.len() as u64, 4000 - counts.dropped + counts.duplicated);
         for (count, rate) in [
             (counts.dropped, ALL.drop),

@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn a_fifo_is_a_port_with_a_fifo() {
         let (mut lost, mut full) = (0, 0);
-        for seed in 0..400 {
+        for seed in weir_seed::seeds(400) {
             let mut random = Stream::new(seed, 0);
             let rates = [9_600, 1_000_000, 10_000_000, 999_999_937, 100_000_000_000];
             let rate = rates[random.below(5) as usize];

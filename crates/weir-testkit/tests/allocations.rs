@@ -103,7 +103,7 @@ fn no_discipline_allocates_per_packet() {
     let names: Vec<&str> = registry.iter().filter(|e| e.build.is_some()).map(|e| e.name).collect();
     for name in &names {
         let mut sent = 0;
-        for seed in 0..20 {
+        for seed in weir_seed::seeds(20) {
             sent += allocations(&registry, name, Below::Leaves, seed).1;
             allocations(&registry, name, Below::Anything(2), seed);
         }

@@ -48,7 +48,7 @@ impl Aqm for Departing {
 /// Random calls; every packet has a length of its own, so a length is an identity.
 fn a06_holds(name: &str, child: impl Fn() -> Child) {
     const CALLS: u32 = 100_000;
-    for seed in 0..3 {
+    for seed in weir_seed::seeds(3) {
         let mut random = Random::new(seed);
         let mut cx = Cx::new(64, Link::new(Rate::from_mbps(10), 24, 1_514), seed);
         let mut child = child();

@@ -1,22 +1,13 @@
 //! Every registered discipline, every parent-child pair and random trees, by the laws.
-//!
-//! `WEIR_SEED=7` draws other calls than usual, `WEIR_EFFORT=20` twenty times as many.
 
 use weir_core::sched::{Classes, Entry, Registry};
+use weir_seed::{effort, seed};
 use weir_testkit::conformance::{self, Summary};
 use weir_testkit::hostile;
 
-fn number(variable: &str, usual: u64) -> u64 {
-    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
-}
-
-fn seed() -> u64 {
-    number("WEIR_SEED", 20)
-}
-
 /// So many calls, or as many times more as was asked for.
 fn calls(usual: u32) -> u32 {
-    usual.saturating_mul(number("WEIR_EFFORT", 1) as u32)
+    u32::try_from(effort(usual.into())).unwrap_or(u32::MAX)
 }
 
 fn built(registry: &Registry) -> Vec<Entry> {

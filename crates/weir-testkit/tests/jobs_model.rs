@@ -63,7 +63,7 @@ impl Bed {
 /// How many of `cases` have the rates of the model, and how many could be compared.
 fn agreeing_rates(cases: u64, distort: bool) -> (u32, u32) {
     let (mut agree, mut compared) = (0, 0);
-    for seed in 0..cases {
+    for seed in weir_seed::seeds(cases) {
         let mut random = Random::new(seed);
         let count = 2 + random.below(5) as usize;
         let (mut model, mut params) = (Vec::new(), Vec::new());
@@ -134,7 +134,7 @@ fn jobs_rates_after_a_reset_are_those_of_the_model() {
 /// How many drops of how many are as the model would have them.
 fn agreeing_drops(cases: u64, distort: bool) -> (u32, u32) {
     let (mut agree, mut drops) = (0, 0);
-    for seed in 0..cases {
+    for seed in weir_seed::seeds(cases) {
         let mut random = Random::new(seed);
         let count = 2 + random.below(5) as usize;
         let (mut model, mut params) = (Vec::new(), Vec::new());

@@ -75,7 +75,7 @@ fn share_of_the_hog(aqm: &str) -> u64 {
         _ => vec![("red", Value::Flag), ("thmin", Value::Count(10)), ("thmax", Value::Count(30)), limit],
     };
     tree.classes.push(class("all", &words));
-    let mut bench = Bench::of(&registry(), &tree, Rate::from_mbps(10), seed(7));
+    let mut bench = Bench::of(&registry(), &tree, Rate::from_mbps(10), weir_seed::seed());
     let (mut sent, mut hog) = (0, 0);
     for ms in 0..20_000u64 {
         for offer in 0..23u64 {

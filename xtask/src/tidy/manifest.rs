@@ -16,8 +16,8 @@ const WALK: [&str; 11] = [
     "weir-lab",
     "weir",
 ];
-/// Beside the walk: nobody depends on it but as a dev-dependency.
-const TESTKIT: &str = "weir-testkit";
+/// Beside the walk: nobody depends on them but as dev-dependencies.
+const DEV_ONLY: [&str; 2] = ["weir-testkit", "weir-seed"];
 /// Tests alone, of everything: it stands above all, and nobody depends on it.
 const FUZZ: &str = "weir-fuzz";
 
@@ -67,8 +67,8 @@ pub fn dependencies_point_up(files: &[File]) -> Vec<Violation> {
                 (_, None) => false,
             };
             if !fine {
-                let what = if on == TESTKIT {
-                    format!("{TESTKIT} is for dev-dependencies only")
+                let what = if DEV_ONLY.contains(&on.as_str()) {
+                    format!("{on} is for dev-dependencies only")
                 } else {
                     format!("{name} must not depend on {on}: it stands above only {}", WALK.join(", "))
                 };
@@ -121,7 +121,8 @@ mod tests {
             dependencies_point_up,
             &[
                 ("crates/weir-sim/Cargo.toml", "[dependencies]\nweir-core.workspace = true\nserde = \"1\""),
-                ("crates/weir-core/Cargo.toml", "[dev-dependencies]\nweir-testkit.workspace = true"),
+                ("crates/weir-core/Cargo.toml", "[dev-dependencies]\nweir-seed.workspace = true"),
+                ("crates/weir-sim/Cargo.toml", "[dev-dependencies]\nweir-testkit.workspace = true"),
                 ("crates/weir-testkit/Cargo.toml", "[dependencies]\nweir-core.workspace = true"),
             ],
             &[
@@ -134,6 +135,7 @@ mod tests {
                 ),
                 ("crates/weir-lab/Cargo.toml", "[build-dependencies]\nweir.workspace = true"),
                 ("crates/weir/Cargo.toml", "[dependencies]\nweir-testkit.workspace = true"),
+                ("crates/weir-core/Cargo.toml", "[dependencies]\nweir-seed.workspace = true"),
                 ("crates/weir-testkit/Cargo.toml", "[dependencies]\nweir-sim.workspace = true"),
             ],
         );

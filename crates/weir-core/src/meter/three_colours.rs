@@ -175,7 +175,7 @@ struct Case {
 
 impl Case {
     fn all() -> impl Iterator<Item = Case> {
-        RATES.into_iter().flat_map(|cir| (0..6).map(move |seed| Case::new(seed, cir)))
+        RATES.into_iter().flat_map(|cir| weir_seed::seeds(6).map(move |seed| Case::new(seed, cir)))
     }
     fn new(seed: u64, cir: u64) -> Self {
         let mut random = Random::new(seed ^ cir);

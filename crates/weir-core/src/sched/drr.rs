@@ -186,8 +186,9 @@ mod tests {
 
     #[test]
     fn service_differs_by_two_packets_and_a_quantum_at_most() {
-        for (quantum, sizes, seed) in
-            [(1500, &[1500u32, 1500, 64, 576][..], 1), (9000, &[9000, 40, 1500], 2), (100, &[1500, 64], 3)]
+        let seed = weir_seed::seed();
+        for (quantum, sizes) in
+            [(1500, &[1500u32, 1500, 64, 576][..]), (9000, &[9000, 40, 1500]), (100, &[1500, 64])]
         {
             let bound = 2 * i64::from(*sizes.iter().max().unwrap()) + quantum as i64;
             let worst = unfairness(quantum, sizes, seed);

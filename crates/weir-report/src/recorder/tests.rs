@@ -24,9 +24,7 @@ fn recorder(keep: Keep) -> (Recorder, usize) {
 #[test]
 fn nothing_is_lost_in_the_books() {
     let (mut recorder, port) = recorder(Keep::default());
-    let seed = 42_u64;
-    println!("seed {seed}");
-    let mut state = seed;
+    let mut state = weir_seed::seed();
     let mut random = |below: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) % below

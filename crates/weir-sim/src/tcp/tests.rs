@@ -187,7 +187,7 @@ fn mathis_law_under_random_loss() {
     for sack in [true, false] {
         for p in [0.000_5, 0.001, 0.003] {
             let (mut sum, seeds) = (0.0, 4);
-            for seed in 0..seeds {
+            for seed in weir_seed::seeds(seeds) {
                 let config = Config { sack, ..Config::default() };
                 let path = Path { loss: p, ..Path::default() };
                 sum += goodput_segments(&config, path, seed, 1000).0;
@@ -212,7 +212,7 @@ fn padhye_shape_at_higher_loss() {
     let mut last = f64::MAX;
     for loss in [0.01f64, 0.03, 0.06, 0.1, 0.15] {
         let (mut sum, mut timeouts, mut indications, mut sent, seeds) = (0.0, 0, 0, 0, 4);
-        for seed in 0..seeds {
+        for seed in weir_seed::seeds(seeds) {
             let mut pair = Pair::new(&Config::default(), Path { loss, ..Path::default() }, seed);
             pair.write(u64::MAX);
             pair.run(1000 * SECOND);
@@ -275,7 +275,7 @@ fn delayed_acknowledgements_do_not_slow_the_window() {
     // (acknowledgements per segment, rate over the law with b = 1, and with b = 2)
     let measure = |loss: f64, delayed_ack: bool, counts_acks: bool| {
         let (mut rate, mut indications, mut sent, mut acks, seeds, seconds) = (0.0, 0, 0, 0, 3, 1000);
-        for seed in 0..seeds {
+        for seed in weir_seed::seeds(seeds) {
             let config = Config { delayed_ack, ..Config::default() };
             let mut pair = Pair::new(&config, Path { loss, ..Path::default() }, seed);
             if counts_acks {
@@ -342,7 +342,7 @@ fn agrees_with_ns2_under_random_loss() {
             let path = Path { loss, one_way_ns: 32_500_000, ..Path::default() };
             let config = Config { sack, delayed_ack: false, ..Config::default() };
             let (mut measured, mut expired, mut lost) = (0.0, 0, 0);
-            for seed in 0..3 {
+            for seed in weir_seed::seeds(3) {
                 let mut pair = Pair::new(&config, Path { kill: Vec::new(), ..path }, seed);
                 pair.write(u64::MAX);
                 pair.run(1500 * SECOND);
@@ -563,7 +563,7 @@ fn slow_start_off_ramps_linearly() {
 /// Whatever the path does, every octet arrives once, in order, and the transfer ends.
 #[test]
 fn every_octet_arrives_once_whatever_the_path_does() {
-    for seed in 0..600 {
+    for seed in weir_seed::seeds(600) {
         let mut random = Stream::new(seed, 1);
         let pick = |random: &mut Stream, of: &[f64]| of[random.below(of.len() as u64) as usize];
         let config = Config {
@@ -604,7 +604,7 @@ fn every_octet_arrives_once_whatever_the_path_does() {
 /// Segments that no sane peer sends must not harm.
 #[test]
 fn hostile_acknowledgements_are_ignored() {
-    for seed in 0..2_000 {
+    for seed in weir_seed::seeds(2_000) {
         let mut random = Stream::new(seed, 2);
         let mut end = Endpoint::new(&Config { ecn: true, ..Config::default() });
         end.open();
