@@ -9,6 +9,11 @@ SHELL := /bin/sh
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 WEIR := $(or $(CARGO_TARGET_DIR),target)/release/weir
 
+# The test binaries that draw from WEIR_SEED: every crate's unit tests, and these.
+RANDOMISED := cargo test --workspace --quiet --lib \
+	$(addprefix --test ,conformance models jobs_model jobs_promises jobs_elsewhere child \
+	conditioned allocations generated damaged two_bit bridge by_hand targets)
+
 .PHONY: demo test fuzz bench bench-live book build setup
 
 setup:
@@ -28,6 +33,9 @@ test:
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	cargo xtask tidy
 	cargo test --workspace --quiet
+	@seed=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' '); \
+	echo "the randomised tests again with a fresh seed: WEIR_SEED=$$seed $(RANDOMISED)"; \
+	WEIR_SEED=$$seed $(RANDOMISED) || { echo "repeat it: WEIR_SEED=$$seed $(RANDOMISED)"; exit 1; }
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 	cargo build --release --quiet --package weir
 	$(WEIR) experiment run --all --no-bench

@@ -199,7 +199,8 @@ mod tests {
             (counts.delayed, ALL.delay),
         ] {
             let expected = u64::from(rate) * 4;
-            assert!(count > expected * 2 / 3 && count < expected * 3 / 2, "{counts:?}");
+            // The rarest is expected 160 times, with a deviation of 12.4: six are 75.
+            assert!(count > expected / 2 && count < expected * 3 / 2, "{counts:?}");
         }
         assert!(sent.windows(2).any(|w| w[0] > w[1]), "some frame was overtaken");
     }

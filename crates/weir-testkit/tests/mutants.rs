@@ -12,7 +12,6 @@ use weir_core::queue::{
 };
 use weir_core::sched::{Builder, Classes, Entry, Node, Registry};
 use weir_core::units::{Duration, Instant};
-use weir_seed::seed;
 use weir_testkit::{conformance, hostile};
 
 /// What is wrong, and a piece of what the suite must say about it.
@@ -583,16 +582,16 @@ fn the_original_is_lawful() {
         for child in hostile::NAMES.into_iter().chain(["fifoq"]) {
             conformance::pair(&registry, "mutant", child, 5, 20_000).unwrap_or_else(|f| panic!("{f}"));
         }
-        conformance::tree(&registry, "mutant", seed(), 20_000).unwrap_or_else(|f| panic!("{f}"));
-        conformance::port(&registry, "mutant", seed(), 20_000).unwrap_or_else(|f| panic!("{f}"));
+        conformance::tree(&registry, "mutant", 5, 20_000).unwrap_or_else(|f| panic!("{f}"));
+        conformance::port(&registry, "mutant", 5, 20_000).unwrap_or_else(|f| panic!("{f}"));
     }
 }
 
 /// What an author runs: over leaves and spies, over a child that drops everything, in a port.
 fn judge(registry: &Registry) -> Result<conformance::Summary, Box<conformance::Failure>> {
-    let mut seen = conformance::discipline(registry, "mutant", seed(), 60_000)?;
-    seen += conformance::pair(registry, "mutant", "test-drops-all", seed(), 20_000)?;
-    seen += conformance::port(registry, "mutant", seed(), 20_000)?;
+    let mut seen = conformance::discipline(registry, "mutant", 5, 60_000)?;
+    seen += conformance::pair(registry, "mutant", "test-drops-all", 5, 20_000)?;
+    seen += conformance::port(registry, "mutant", 5, 20_000)?;
     Ok(seen)
 }
 
@@ -624,6 +623,6 @@ fn every_mutant_is_caught_for_its_fault() {
 /// What its leaves never show, a child that drops everything at its dequeue does.
 #[test]
 fn a_parent_that_caches_emptiness_is_caught_by_a_hostile_child() {
-    let caught = conformance::pair(&registry(M::CachesEmptiness), "mutant", "test-drops-all", seed(), 60_000);
+    let caught = conformance::pair(&registry(M::CachesEmptiness), "mutant", "test-drops-all", 5, 60_000);
     assert!(caught.is_err(), "not caught: {caught:?}");
 }

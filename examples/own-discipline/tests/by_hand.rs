@@ -12,13 +12,6 @@ fn registry() -> Registry {
     registry
 }
 
-/// The seed of a test: `WEIR_SEED`, or `usual`; printed, so that a failure can be repeated.
-fn seed(usual: u64) -> u64 {
-    let seed = std::env::var("WEIR_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(usual);
-    println!("WEIR_SEED={seed}");
-    seed
-}
-
 /// The longest delay in ms of a small packet each 10 ms beside bursts of 40 large ones, at 10 Mbit/s.
 fn worst_delay(urgent_ms: u64, bulk_ms: u64) -> u64 {
     let mut tree = node("edf", &[]);
@@ -26,7 +19,7 @@ fn worst_delay(urgent_ms: u64, bulk_ms: u64) -> u64 {
         let deadline = ("deadline", Value::Time(Duration::from_millis(ms)));
         tree.classes.push(class(name, &[deadline]));
     }
-    let mut bench = Bench::of(&registry(), &tree, Rate::from_mbps(10), seed(1));
+    let mut bench = Bench::of(&registry(), &tree, Rate::from_mbps(10), weir_seed::seed());
     let (mut worst, mut burst, mut call) = (0, 0, 0);
     while bench.cx.now.as_nanos() < 2_000_000_000 {
         let now = bench.cx.now.as_nanos() / 1_000_000;

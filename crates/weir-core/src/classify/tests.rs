@@ -263,10 +263,13 @@ fn hostile_masks_do_not_multiply_tables() {
 #[test]
 fn every_framing_classifies_alike() {
     let mut random = Stream(weir_seed::seed());
-    let filters: Vec<Filter> = (0..200).map(|i| filter(&mut random, i)).collect();
-    let classifier = Classifier::compile(filters);
     let mut classes = std::collections::BTreeSet::new();
-    for _ in 0..500 {
+    let mut classifier = Classifier::empty();
+    for packets in 0..500 {
+        // One filter may stand before most of a set: several sets, so that many classes are met.
+        if packets % 25 == 0 {
+            classifier = Classifier::compile((0..200).map(|i| filter(&mut random, i)).collect::<Vec<_>>());
+        }
         let key = Key { later_fragment: false, spi: 0, ..packet(&mut random) };
         let has_ports = matches!(key.protocol, 6 | 17);
         let key = if has_ports { key } else { key.with_ports(0, 0) };

@@ -258,10 +258,10 @@ mod tests {
         let p = 1.0 - (1.0 - 1.0 / f64::from(queues)).powi(n - 1);
         let sigma = (f64::from(trials) * p * (1.0 - p)).sqrt();
         let error = (f64::from(collided) - f64::from(trials) * p).abs();
-        assert!(error < 3.0 * sigma, "seed {seed}: {collided} of {trials}, p {p}");
+        assert!(error < 6.0 * sigma, "seed {seed}: {collided} of {trials}, p {p}");
         // Reversed: one flow more in the formula is far off.
         let wrong = 1.0 - (1.0 - 1.0 / f64::from(queues / 2)).powi(n - 1);
-        assert!((f64::from(collided) - f64::from(trials) * wrong).abs() > 3.0 * sigma);
+        assert!((f64::from(collided) - f64::from(trials) * wrong).abs() > 6.0 * sigma);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! What a configuration lets wait, by its entries and parameters: the other half of law 2.
 //!
-//! A class may be held for ever if it, or one above it, has no rate: its rate is 0, or none of its
-//! parameters that are rates is set. Everything else leaves once arrivals stop.
+//! A class may be held for ever while it, or one above it, has no rate: one of its parameters that
+//! are rates is 0, or none is set. Everything else leaves once arrivals stop. A change of such a
+//! parameter counts from then on, so a positive rate ends what a rate of 0 excused.
 
 use crate::hostile;
 use std::collections::BTreeMap;
@@ -24,8 +25,8 @@ struct Place {
 /// What may wait in a tree, and why.
 pub(super) struct Waiting {
     places: Vec<Place>,
-    /// Classes whose rate is 0, or was once, or that have none.
-    without_rate: Vec<String>,
+    /// By class, what is known of its rates.
+    rates: BTreeMap<String, Rates>,
     /// Every discipline of the tree is work conserving.
     conserving: bool,
     has_inner: bool,
@@ -33,11 +34,35 @@ pub(super) struct Waiting {
     spied: Option<bool>,
 }
 
+/// The rates of one class, and those of the discipline that is its queue.
+#[derive(Default)]
+struct Rates {
+    /// Its parameters that are rates.
+    declared: Vec<&'static str>,
+    /// Those of its queue.
+    of_queue: Vec<&'static str>,
+    /// Those that are set, and whether to 0.
+    set: BTreeMap<&'static str, bool>,
+}
+
+impl Rates {
+    fn set(&mut self, params: &Params) {
+        for name in self.declared.iter().chain(&self.of_queue).copied() {
+            self.set.extend(params.get(name).map(|value| (name, is_zero(value))));
+        }
+    }
+    fn has_none(&self) -> bool {
+        let unset =
+            !self.declared.is_empty() && !self.declared.iter().any(|name| self.set.contains_key(name));
+        unset || self.set.values().any(|zero| *zero)
+    }
+}
+
 impl Waiting {
     pub(super) fn new(registry: &Registry, node: &Node, leaves: &[LeafInfo]) -> Self {
         let mut new = Waiting {
             places: leaves.iter().map(|leaf| Place::new(&leaf.name)).collect(),
-            without_rate: Vec::new(),
+            rates: BTreeMap::new(),
             conserving: true,
             spied: spied(registry, node),
             has_inner: node.classes.iter().any(|class| class.queue.is_some()),
@@ -48,8 +73,10 @@ impl Waiting {
     fn read(&mut self, registry: &Registry, node: &Node, above: &[String], levels: i64) {
         let Some(entry) = registry.find(&node.discipline) else { return };
         self.conserving &= entry.work_conserving;
-        if rates(entry, Scope::Discipline).any(|spec| node.params.get(spec.name).is_some_and(is_zero)) {
-            self.without_rate.extend(above.last().cloned());
+        if let Some(class) = above.last() {
+            let known = self.rates.entry(class.clone()).or_default();
+            known.of_queue.extend(rates(entry, Scope::Discipline).map(|spec| spec.name));
+            known.set(&node.params);
         }
         if node.discipline == hostile::NEVER {
             self.set_above(above, |place| place.held_for_ever = true);
@@ -63,12 +90,9 @@ impl Waiting {
             }
             path.extend(above.iter().rev().cloned());
             path.reverse();
-            let mut set =
-                rates(entry, Scope::Class).filter_map(|spec| class.params.get(spec.name)).peekable();
-            let declared = rates(entry, Scope::Class).next().is_some();
-            if (declared && set.peek().is_none()) || set.any(is_zero) {
-                self.without_rate.push(class.name.clone());
-            }
+            let known = self.rates.entry(class.name.clone()).or_default();
+            known.declared.extend(rates(entry, Scope::Class).map(|spec| spec.name));
+            known.set(&class.params);
             let counted = class.queue.is_none();
             self.set_above(&path, |place| (place.counted, place.levels) = (counted, levels));
             if let Some(inner) = &class.queue {
@@ -86,8 +110,8 @@ impl Waiting {
     }
     /// A change of parameters was accepted.
     pub(super) fn changed(&mut self, class: &str, params: &Params) {
-        if params.iter().any(|(_, value)| is_zero(value)) {
-            self.without_rate.push(class.to_owned());
+        if let Some(known) = self.rates.get_mut(class) {
+            known.set(params);
         }
     }
     /// The class of a leaf.
@@ -97,7 +121,8 @@ impl Waiting {
     /// What is wrong if packets wait in `leaf` and time does not help, for `cause` if it is told.
     pub(super) fn objection(&self, cause: Option<Cause>, leaf: u32) -> Option<&'static str> {
         let place = &self.places[leaf as usize];
-        let excused = place.held_for_ever || place.above.iter().any(|name| self.without_rate.contains(name));
+        let without_rate = |name| self.rates.get(name).is_some_and(Rates::has_none);
+        let excused = place.held_for_ever || place.above.iter().any(without_rate);
         match cause {
             Some(Cause::Child) if !self.has_inner => Some("it has no children that are disciplines"),
             _ if excused => None,
@@ -182,4 +207,50 @@ fn spied(registry: &Registry, node: &Node) -> Option<bool> {
     let all = queues.all(|(_, class)| class.queue.as_ref().is_some_and(|q| q.discipline == super::spy::NAME));
     let parent = registry.find(&node.discipline).filter(|_| all && !node.classes.is_empty())?;
     Some(parent.work_conserving)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_core::queue::Link;
+    use weir_core::sched::ClassConfig;
+    use weir_core::units::{Fraction, Rate};
+
+    /// A rate of 0 excuses a wait for ever, below it too, and as long as it is 0.
+    #[test]
+    fn the_excuse_ends_with_a_rate() {
+        let share =
+            |percent| Params::new().with("pbandwidth", Value::Fraction(Fraction::ratio(percent, 100)));
+        let class =
+            |name: &str, parent, params| ClassConfig { name: name.into(), parent, params, queue: None };
+        let registry = Registry::builtin();
+        let node = Node {
+            discipline: "cbq".into(),
+            params: Params::new(),
+            classes: vec![
+                class("root", None, share(100)),
+                class("agency", Some(0), share(50)),
+                class("given", Some(1), share(0)),
+                class("unset", Some(1), Params::new()),
+            ],
+        };
+        let link = Link::new(Rate::from_mbps(10), 0, 1_514);
+        let tree = registry.build(&node, link).expect("a valid configuration");
+        let mut waiting = Waiting::new(&registry, &node, &tree.leaves);
+        let leaf = |name| tree.leaves.iter().position(|leaf| leaf.name == name).expect("a leaf") as u32;
+        let excused = |waiting: &Waiting| {
+            ["given", "unset"].map(|name| waiting.objection(Some(Cause::Rate), leaf(name)).is_none())
+        };
+        for (class, percent, expected) in [
+            ("root", 100, [true, true]),
+            ("given", 10, [false, true]),
+            ("unset", 10, [false, false]),
+            ("agency", 0, [true, true]),
+            ("agency", 20, [false, false]),
+            ("given", 0, [true, false]),
+        ] {
+            waiting.changed(class, &share(percent));
+            assert_eq!(excused(&waiting), expected, "{class} has {percent} %");
+        }
+    }
 }

@@ -328,9 +328,13 @@ impl Cbq {
             let shape = class.settings.shape(self.options.gain_log2, self.options.minidle, leaf, &self.link);
             class.estimator.shape(&shape, &self.link);
         }
-        let queued: Vec<bool> = (0..self.classes.len()).map(|c| self.sharing.is_queued(c)).collect();
+        // Children that are held are asked again: until when depends on shares and lenders too.
+        let held = |class: &usize| self.held.get(*class) != Instant::NEVER;
+        let queued = (0..self.classes.len()).filter(|c| self.sharing.is_queued(*c) || held(c));
+        let queued: Vec<usize> = queued.collect();
         self.sharing = sharing(&self.options, &self.classes, &self.link);
-        for (class, _) in queued.iter().enumerate().filter(|(_, queued)| **queued) {
+        for class in queued {
+            self.release(class);
             self.sharing.enter(class, now, self.starts(now));
         }
     }

@@ -9,6 +9,7 @@ use crate::port::{Event, EventKind, Port, PortConfig, PortPlan, Refill, WireConf
 use crate::queue::{
     Child, Cx, Discipline, DropReason, Leaf, Link, Next, Params, Routes, Value, Verdict, Visit,
 };
+use crate::sched::testing::Bench;
 use crate::sched::{ClassConfig, Node, Registry};
 use crate::units::{Duration, Fraction, Instant, Rate};
 use alloc::vec;
@@ -391,6 +392,45 @@ fn a_class_without_a_share_waits_for_a_change_and_then_sends() {
     let sent = saturate(&mut port, &mut [source(1, &[1500])], SECOND, 11 * SECOND);
     let share = share(&sent, 1, link(10), 2 * SECOND, 11 * SECOND);
     assert!((share - 0.5).abs() < 0.015, "{share}");
+}
+
+/// A class whose queue is a CBQ of its own that waits: its time and its lender's together. While
+/// the lender has no share that is for ever, until a change of the lender alone ends it.
+#[test]
+fn a_lender_that_gets_a_share_again_ends_the_wait_of_a_child() {
+    let queue = Node { discipline: "cbq".into(), params: discipline("formal", 32), classes: regulated(100) };
+    let node = Node {
+        discipline: "cbq".into(),
+        params: discipline("formal", 32),
+        classes: vec![
+            class("root", None, 1_000, false),
+            class("lender", Some(0), 500, false),
+            ClassConfig { queue: Some(queue), ..class("borrower", Some(1), 0, true) },
+        ],
+    };
+    for restored in [0, 500] {
+        let mut bench = Bench::new(&node, 1);
+        let change = |bench: &mut Bench, permille| {
+            let share = Value::Fraction(Fraction::ratio(permille, 1_000));
+            let params = Params::new().with("pbandwidth", share);
+            bench.tree.discipline.reconfigure(&mut bench.cx, "lender", &params).unwrap();
+        };
+        let leaf = bench.tree.leaves.len() as u32 - 1;
+        for _ in 0..50 {
+            bench.offer(1_500, |meta| meta.leaf = leaf);
+        }
+        // Its own share is used up, and that of the lender is not.
+        while bench.serve().is_some() {}
+        change(&mut bench, 0);
+        assert!(bench.serve().is_none());
+        change(&mut bench, restored);
+        let mut sent = 0;
+        for _ in 0..1_000 {
+            bench.cx.now += Duration::from_millis(10);
+            sent += u32::from(bench.serve().is_some());
+        }
+        assert_eq!(sent > 20, restored > 0, "{sent} packets with {restored} permille");
+    }
 }
 
 #[test]
