@@ -10,6 +10,8 @@ use weir_testkit::values_of;
 
 /// At 8 Mbit/s a byte takes a microsecond.
 const LINK_BPS: u64 = 8_000_000;
+/// The grain of times, so that the exact model's numbers fit.
+const STEP_US: u64 = 100;
 const FACTORS: [(i64, u64); 5] = [(1, 2), (1, 1), (3, 2), (2, 1), (4, 1)];
 
 fn factor(random: &mut Random) -> (Ratio, Value) {
@@ -80,7 +82,8 @@ fn agreeing_rates(cases: u64, distort: bool) -> (u32, u32) {
                 given.set("arc", Value::Rate(Rate::from_bps(LINK_BPS / 100 * percent)));
             }
             if random.below(3) == 0 {
-                let bound_us = 20_000 + random.below(200_000);
+                // In steps, as the gaps below: the model sums quotients by what is left of the bounds.
+                let bound_us = STEP_US * (200 + random.below(2_000));
                 class.delay_bound = Some(bound_us);
                 given.set("adc", Value::Time(Duration::from_micros(bound_us)));
             }
@@ -98,7 +101,7 @@ fn agreeing_rates(cases: u64, distort: bool) -> (u32, u32) {
             if n < 40 && class == last {
                 continue;
             }
-            now_us += random.below(200);
+            now_us += STEP_US * random.below(3);
             bed.cx.now = Instant::from_micros(now_us);
             let len = 40 + random.below(1_461);
             if model[class].packets.is_empty() {

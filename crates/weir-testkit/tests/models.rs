@@ -473,5 +473,6 @@ fn hfsc_keeps_every_service_curve() {
             .collect();
         refuted += u32::from(lateness_ns(&curves, &more, seed, BPS) > longest_ns + 2.0);
     }
-    assert_eq!(refuted, 12, "curves of eight times the rate must be missed");
+    // One in 720 scenes kept them by chance: three of 12 do once in 10^6 seeds.
+    assert!(refuted >= 10, "curves of eight times the rate must be missed, and were in {refuted} of 12");
 }
