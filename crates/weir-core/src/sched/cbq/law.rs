@@ -189,7 +189,8 @@ const SCENES: u64 = 10;
 fn a20_whoever_always_has_packets_gets_its_share() {
     let seed = weir_seed::seed();
     let mut random = Random::new(seed);
-    let bad: Vec<String> = (0..weir_seed::effort(SCENES)).filter_map(|_| broken(&scene(&mut random))).collect();
+    let bad: Vec<String> =
+        (0..weir_seed::effort(SCENES)).filter_map(|_| broken(&scene(&mut random))).collect();
     assert!(bad.is_empty(), "WEIR_SEED={seed}: {} scenes: {}", bad.len(), bad.join("\n"));
 }
 
