@@ -106,7 +106,11 @@ pub fn print_checks<'a>(checks: impl IntoIterator<Item = &'a Check>) {
 /// Prints what a reader should know besides the values.
 pub fn print_notes<'a>(notes: impl IntoIterator<Item = &'a String>) {
     for note in notes {
-        print_wrapped(&format!("note: {note}"));
+        // A diagnostic has lines of its own, with a caret below the place.
+        match note.contains('\n') {
+            true => out!("note: {note}"),
+            false => print_wrapped(&format!("note: {note}")),
+        }
     }
 }
 
