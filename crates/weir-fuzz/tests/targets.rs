@@ -6,15 +6,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use weir_fuzz::{Mutator, TARGETS, find};
 
-fn number(variable: &str, usual: u64) -> u64 {
-    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
-}
-
 /// Runs a target. What it panics with is printed with the input, so that it can join the corpus.
 fn hold(name: &str) {
     let target = find(name).unwrap();
-    let seed = number("WEIR_SEED", 16);
-    println!("seed {seed}");
+    let seed = weir_seed::seed();
     let mut mutator = Mutator::new(target, seed);
     assert!(!mutator.corpus().is_empty(), "corpus/{name} is empty");
     let attempt = |bytes: &[u8], which: String| {
@@ -25,7 +20,7 @@ fn hold(name: &str) {
     for (index, input) in mutator.corpus().iter().enumerate() {
         attempt(input, format!("file {index} of the corpus"));
     }
-    for case in 0..u64::from(target.cases) * number("WEIR_EFFORT", 1) {
+    for case in 0..weir_seed::effort(u64::from(target.cases)) {
         let input = mutator.damaged();
         attempt(&input, format!("case {case}"));
     }

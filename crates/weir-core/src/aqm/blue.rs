@@ -221,10 +221,7 @@ mod tests {
             }
             let (hits, none) = if ecn { (marked, lost) } else { (lost, marked) };
             let sigma = (f64::from(n) * 0.125 * 0.875).sqrt();
-            assert!(
-                (f64::from(hits) - f64::from(n) * 0.125).abs() < 6.0 * sigma,
-                "ecn {ecn}: {hits}"
-            );
+            assert!((f64::from(hits) - f64::from(n) * 0.125).abs() < 6.0 * sigma, "ecn {ecn}: {hits}");
             assert_eq!(none, 0);
         }
     }

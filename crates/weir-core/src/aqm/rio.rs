@@ -487,7 +487,8 @@ mod tests {
     /// between as `noise` draws them.
     fn in_profile(noise: Option<u64>, noisy: u8) -> (Vec<bool>, i64) {
         let mut bench = bench(&[("lo_thmin", Value::Count(3)), ("lo_thmax", Value::Count(12))]);
-        let (mut script, mut noise_source) = (Random::new(weir_seed::seed()), Random::new(noise.unwrap_or(0)));
+        let (mut script, mut noise_source) =
+            (Random::new(weir_seed::seed()), Random::new(noise.unwrap_or(0)));
         let mut fates = Vec::new();
         let mut queued = 0;
         for step in 0..30_000u64 {
