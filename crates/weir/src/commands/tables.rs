@@ -126,7 +126,7 @@ pub fn print_wrapped(text: &str) {
 pub fn print_text(text: &str) {
     let begins = |line: &str| {
         let head = line.split_once(": ").map_or("", |(head, _)| head);
-        let words = head.chars().all(|c| c.is_alphabetic() || " ,".contains(c));
+        let words = head.chars().all(|c| c.is_alphabetic() || " ,()".contains(c));
         line.trim().is_empty() || words && head.chars().next().is_some_and(char::is_uppercase)
     };
     let mut paragraphs: Vec<Vec<&str>> = Vec::new();
