@@ -25,8 +25,8 @@ fn is_whole(bytes: &[u8], read: &Dissected) -> bool {
     let number = |at: usize| usize::from(u16::from_be_bytes([packet[at], packet[at + 1]]));
     match read.key.family {
         Family::Other => false,
-        Family::V4 => number(2) <= packet.len(),
-        // A length of 0 says nothing: the packet may be a jumbogram. [RFC 2675]
+        // A length of 0 says nothing: segmentation offload leaves it out, and a jumbogram has it. [RFC 2675]
+        Family::V4 => number(2) > 0 && number(2) <= packet.len(),
         Family::V6 => number(4) > 0 && 40 + number(4) <= packet.len(),
     }
 }
