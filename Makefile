@@ -1,5 +1,6 @@
 # make demo        install what is missing, build, share a link live and simulated, print both
 # make test        everything that must hold, as CI runs it
+# make mutants     small mistakes in weir-core: which do the tests notice? (SAMPLE=300 SEED=1)
 # make bench       nanoseconds per packet of every discipline, and the simulator's speed
 # make bench-live  the live bridge beside the kernel's own forwarding (root)
 # make fuzz        every way in under libFuzzer, a minute each (SECONDS_EACH=60)
@@ -14,7 +15,7 @@ WEIR := $(or $(CARGO_TARGET_DIR),target)/release/weir
 RANDOMISED := cargo test -p weir-testkit --quiet \
 	$(addprefix --test ,conformance jobs_promises jobs_elsewhere child conditioned allocations)
 
-.PHONY: demo test fuzz bench bench-live book build setup
+.PHONY: demo test mutants fuzz bench bench-live book build setup
 
 setup:
 	@scripts/setup.sh build
@@ -44,6 +45,9 @@ test:
 fuzz:
 	@scripts/setup.sh fuzz
 	@scripts/fuzz.sh
+
+mutants: setup
+	cargo xtask mutants --sample $(or $(SAMPLE),300) --seed $(or $(SEED),1)
 
 bench: build
 	$(WEIR) bench
