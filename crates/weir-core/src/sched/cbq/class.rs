@@ -137,30 +137,34 @@ pub(super) fn check_tree(all: &[Settings]) -> Result<(), ParamError> {
     }
     // Percentages round to 2^-32 of the link: a few of these more are not more.
     let rounding = (all.iter().map(|c| c.rate.as_bps()).max().unwrap_or(0) >> 28).saturating_add(8);
-    for (index, parent) in all.iter().enumerate() {
-        let mut left = parent.rate.as_bps();
-        for child in all.iter().filter(|c| c.parent == index as u32) {
-            let wanted = child.rate.as_bps();
-            if wanted > left.saturating_add(rounding) {
-                let expected = format!(
-                    "at most {}, which is what its parent {} ({}) has left: lower this share or raise that one",
-                    Rate::from_bps(left),
-                    parent.name,
-                    parent.rate,
-                );
-                return Err(ParamError::new(&child.name, "bandwidth", child.rate, expected));
-            }
-            left = left.saturating_sub(wanted);
+    let mut left: Vec<u64> = all.iter().map(|c| c.rate.as_bps()).collect();
+    // Of several that are wrong the one is told whose parent stands first.
+    let mut wrong: Option<(u32, ParamError)> = None;
+    for child in all.iter().filter(|c| c.parent != NONE) {
+        let (parent, wanted) = (&all[child.parent as usize], child.rate.as_bps());
+        let has = &mut left[child.parent as usize];
+        if wanted > has.saturating_add(rounding) && wrong.as_ref().is_none_or(|w| child.parent < w.0) {
+            let expected = format!(
+                "at most {}, which is what its parent {} ({}) has left: lower this share or raise that one",
+                Rate::from_bps(*has),
+                parent.name,
+                parent.rate,
+            );
+            wrong = Some((child.parent, ParamError::new(&child.name, "bandwidth", child.rate, expected)));
         }
+        *has = has.saturating_sub(wanted);
     }
-    Ok(())
+    wrong.map_or(Ok(()), |(_, error)| Err(error))
 }
 
 /// Bytes that each class sends in a turn: in proportion to its rate, on average over the classes
 /// of its priority the largest packet.
 pub(super) fn quanta(all: &[Settings], link: &Link) -> Vec<i64> {
     let weight = |c: &Settings| c.rate.as_bps().max(link.rate.as_bps() / 10_000).max(1);
-    let inner: Vec<bool> = (0..all.len()).map(|n| all.iter().any(|c| c.parent == n as u32)).collect();
+    let mut inner = alloc::vec![false; all.len()];
+    for class in all.iter().filter(|c| c.parent != NONE) {
+        inner[class.parent as usize] = true;
+    }
     let (mut classes, mut sum, mut largest) = ([0u64; 8], [0u64; 8], [0u64; 8]);
     for (c, _) in all.iter().zip(&inner).filter(|(_, inner)| !**inner) {
         let p = usize::from(c.priority);
