@@ -202,7 +202,8 @@ impl Ring {
             let turn = &self.turns[place];
             if may(turn.class).is_some() {
                 // The least n with credit + n * quantum > 0.
-                rounds = rounds.min((-turn.credit).max(0) / turn.quantum + 1);
+                let needed = if turn.credit > 0 { 0 } else { -turn.credit / turn.quantum + 1 };
+                rounds = rounds.min(needed);
             }
         }
         from = 0;
@@ -282,6 +283,32 @@ mod tests {
                 assert!(off.abs() < unit / 50, "{scale}: {bytes:?}");
             }
         }
+    }
+
+    /// True if some number of rounds explains what each sent: to one quantum and one packet.
+    fn by_rounds(bytes: &[u64], quanta: &[i64], sizes: &[u32]) -> bool {
+        let off = |n: usize| i128::from(quanta[n]) + i128::from(sizes[n]);
+        let most_of = |a: usize| (i128::from(bytes[a]) + off(a), i128::from(quanta[a]));
+        let least_of = |b: usize| (i128::from(bytes[b]) - off(b), i128::from(quanta[b]));
+        let agree = |((most, a), (least, b)): ((i128, i128), (i128, i128))| least * a <= most * b;
+        (0..bytes.len()).all(|a| (0..bytes.len()).all(|b| agree((most_of(a), least_of(b)))))
+    }
+
+    /// A21: a quantum may be a small part of a packet, so that all are in debt at times.
+    #[test]
+    fn a21_nobody_is_ever_a_packet_and_a_quantum_away_from_its_share() {
+        for seed in weir_seed::seeds(50) {
+            let mut random = crate::Random::new(seed);
+            let classes = 2 + random.below(6) as usize;
+            let quanta: Vec<i64> = (0..classes).map(|_| 1 + random.below(3_000) as i64).collect();
+            let sizes: Vec<u32> = (0..classes).map(|_| 20 + random.below(1_481) as u32).collect();
+            for packets in [100, 1_000, 10_000] {
+                let bytes = shares(&quanta, &sizes, packets);
+                assert!(by_rounds(&bytes, &quanta, &sizes), "seed {seed}: {quanta:?}, {sizes:?}: {bytes:?}");
+            }
+        }
+        let bytes = shares(&[457, 685], &[1_000, 1_000], 10_000);
+        assert!(!by_rounds(&bytes, &[685, 457], &[1_000, 1_000]), "reversed: {bytes:?}");
     }
 
     #[test]
