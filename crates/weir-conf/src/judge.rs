@@ -35,6 +35,7 @@ pub fn judge(plan: &Plan, registry: &Registry) -> Vec<Diagnostic> {
         attach(&mut report, interface);
         bridge(&mut report, &by_name, interface);
     }
+    report.said.extend(plan.bridges().err().unwrap_or_default());
     said.append(&mut report.said);
     said.sort_by_key(|d| (d.severity, d.line, d.column));
     said
@@ -174,20 +175,13 @@ fn attach(report: &mut Report<'_>, interface: &Interface) {
     }
 }
 
-/// The ports of a bridge name each other, or only one of them does.
+/// The ports of a bridge are attached in the same way.
 fn bridge(report: &mut Report<'_>, by_name: &HashMap<&str, &Interface>, interface: &Interface) {
-    let Attach::Bridge(peer) = &interface.attach else { return };
-    let Some(other) = by_name.get(peer.as_str()) else { return };
-    match &other.attach {
-        Attach::Bridge(back) if *back != interface.name => {
-            let message = format!("`{}` is bridged to `{peer}`, and `{peer}` to `{back}`", interface.name);
-            report.warn(interface.place, message, "a bridge has two ports: let each name the other");
-        }
-        Attach::Nfqueue => {
-            let message =
-                format!("`{}` is bridged to `{peer}`, which is attached to nfqueue", interface.name);
-            report.warn(interface.place, message, "attach both in the same way");
-        }
-        _ => {}
+    if let Attach::Bridge(peer) = &interface.attach
+        && let Some(other) = by_name.get(peer.as_str())
+        && other.attach == Attach::Nfqueue
+    {
+        let message = format!("`{}` is bridged to `{peer}`, which is attached to nfqueue", interface.name);
+        report.warn(interface.place, message, "attach both in the same way");
     }
 }

@@ -84,6 +84,36 @@ impl Plan {
         self.interfaces.iter().map(move |interface| neighbours.view(interface))
     }
 
+    /// The bridges that the file asks for, in its order: the interface that says so first, and the
+    /// other port.
+    ///
+    /// # Errors
+    /// A diagnostic for each line by which an interface would be a port of two bridges.
+    pub fn bridges(&self) -> Result<Vec<[&str; 2]>, Vec<Diagnostic>> {
+        let (mut pairs, mut peers, mut refused) = (Vec::new(), HashMap::new(), Vec::new());
+        for interface in &self.interfaces {
+            let Attach::Bridge(peer) = &interface.attach else { continue };
+            let pair = [interface.name.as_str(), peer.as_str()];
+            let [name, peer] = pair;
+            match [(name, peers.get(name)), (peer, peers.get(peer))] {
+                [(_, None), (_, None)] => {
+                    peers.extend([(name, peer), (peer, name)]);
+                    pairs.push(pair);
+                }
+                [(_, Some(&known)), _] if known == peer => {}
+                [(_, Some(&known)), _] => refused.push(self.two_bridges(interface, name, known, peer)),
+                [_, (_, Some(&known))] => refused.push(self.two_bridges(interface, peer, known, name)),
+            }
+        }
+        if refused.is_empty() { Ok(pairs) } else { Err(refused) }
+    }
+
+    fn two_bridges(&self, at: &Interface, port: &str, first: &str, second: &str) -> Diagnostic {
+        let message = format!("`{port}` is bridged to `{first}`, and to `{second}`");
+        let help = "a bridge has two ports, and an interface is a port of one bridge: take one away";
+        self.source.diagnostic(Severity::Error, Trouble::new(at.place, message, help))
+    }
+
     /// The interface of that name; with no name, the only one.
     ///
     /// # Errors

@@ -15,10 +15,22 @@ use weir_core::queue::{DropReason, Visit};
 use weir_core::units::{Duration, Instant};
 use weir_io::Io;
 
-/// What happened so far, at one moment.
+/// What happened so far, at one moment, on every bridge.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Nanoseconds since the worker started.
+    /// The bridges, in the order in which they were brought up.
+    pub bridges: Vec<BridgeState>,
+}
+
+/// What happened so far on one bridge.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct BridgeState {
+    /// Its interfaces: left, right.
+    pub interfaces: [String; 2],
+    /// Why its worker gave no answer; then nothing below is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent: Option<String>,
+    /// Nanoseconds since its worker started.
     pub uptime_ns: u64,
     /// Processor time of the worker's thread, nanoseconds.
     pub cpu_ns: u64,
@@ -196,7 +208,7 @@ pub fn port_state(port: &Port) -> PortState {
     }
 }
 
-/// Both directions of a bridge, for a [`Snapshot`]. `names`: left, right.
+/// Both directions of a bridge, for a [`BridgeState`]. `names`: left, right.
 pub fn egresses<L: Io, R: Io>(bridge: &mut Bridge<L, R>, names: &[String; 2]) -> Vec<Egress> {
     let stats = bridge.io_stats();
     let directions = bridge.directions().iter().enumerate();
@@ -223,7 +235,7 @@ pub fn egresses<L: Io, R: Io>(bridge: &mut Bridge<L, R>, names: &[String; 2]) ->
 
 /// What the worker can be asked.
 pub(crate) enum Request {
-    Snapshot(Sender<Snapshot>),
+    State(Sender<BridgeState>),
     Swap { direction: usize, plan: Box<PortPlan>, done: Sender<bool> },
     Stop,
 }
@@ -238,7 +250,7 @@ const FRESH: Duration = Duration::from_millis(10);
 pub struct Control {
     requests: Sender<Request>,
     bell: Arc<UnixStream>,
-    last: Arc<Mutex<Option<(Instant, Snapshot)>>>,
+    last: Arc<Mutex<Option<(Instant, BridgeState)>>>,
 }
 
 /// The worker's end.
@@ -272,19 +284,19 @@ impl Control {
     }
 
     /// The statistics of now, or of at most 10 ms ago: many askers cost no more than one.
-    pub fn snapshot(&self) -> io::Result<Snapshot> {
+    pub fn state(&self) -> io::Result<BridgeState> {
         let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let now = weir_sys::now();
-        if let Some((at, snapshot)) = &*last
+        if let Some((at, state)) = &*last
             && now.since(*at) < FRESH
         {
-            return Ok(snapshot.clone());
+            return Ok(state.clone());
         }
         let (sender, answer) = channel();
-        self.ask(Request::Snapshot(sender))?;
-        let snapshot = Self::await_answer(&answer)?;
-        *last = Some((now, snapshot.clone()));
-        Ok(snapshot)
+        self.ask(Request::State(sender))?;
+        let state = Self::await_answer(&answer)?;
+        *last = Some((now, state.clone()));
+        Ok(state)
     }
 
     /// Gives the port of a direction (0: the egress on the right) another configuration, whole;

@@ -1,7 +1,7 @@
 //! The live data plane: receive, dissect, classify, tree, send; timers, swap, statistics.
 //!
-//! A transparent bridge between two interfaces, with a managed [`weir_core::port::Port`] on each
-//! egress (or none: plain forwarding). One worker thread does all of it:
+//! Transparent bridges, each between two interfaces, with a managed [`weir_core::port::Port`] on
+//! each egress (or none: plain forwarding). One worker thread does all of a bridge:
 //!
 //! ```text
 //! left ──receive──> dissect ──> port (classify, tree, wire) ──> delay ──send──> right
@@ -14,7 +14,7 @@
 //! - [`worker`]: the thread: reads the clock once a step, sleeps precisely, survives a panic.
 //! - [`control`]: the worker from outside: statistics, hot swap, stop. Nothing there blocks it.
 //! - [`server`]: statistics over a Unix socket, as JSON.
-//! - [`up`](mod@up): a live box in the foreground, as `weir up` runs it.
+//! - [`up`](mod@up): a live box of any number of bridges, as `weir up` runs it.
 //!
 //! **What is not IP** (ARP, neighbour discovery's lower half, spanning tree) has no filter that
 //! could match, goes to the default class, and must not starve there: give that class a share.
@@ -33,6 +33,6 @@ pub mod up;
 pub mod worker;
 
 pub use bridge::Bridge;
-pub use control::{Control, Snapshot};
+pub use control::{BridgeState, Control, Snapshot};
 pub use direction::{Delay, Direction, Observe};
 pub use worker::{Pace, Worker};

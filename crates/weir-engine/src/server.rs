@@ -1,6 +1,6 @@
 //! Statistics over a Unix socket: whoever connects gets one JSON document and the end of file.
 
-use crate::control::Control;
+use crate::control::Snapshot;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -21,7 +21,7 @@ pub struct Server {
 impl Server {
     /// Serves at `path`. A file there that nobody serves any more is replaced; one that is
     /// served is an error.
-    pub fn start(path: &Path, control: Control) -> io::Result<Server> {
+    pub fn start(path: &Path, statistics: impl Fn() -> Snapshot + Send + 'static) -> io::Result<Server> {
         if UnixStream::connect(path).is_ok() {
             let what = format!("{}: another weir serves there", path.display());
             return Err(io::Error::new(io::ErrorKind::AddrInUse, what));
@@ -42,7 +42,7 @@ impl Server {
                 match listener.accept() {
                     Ok((stream, _)) => {
                         // A client that went away or does not read is its own concern.
-                        let _ = serve(stream, &control);
+                        let _ = serve(stream, &statistics());
                     }
                     Err(_) => std::thread::sleep(Duration::from_millis(20)),
                 }
@@ -62,14 +62,10 @@ impl Drop for Server {
     }
 }
 
-fn serve(mut stream: UnixStream, control: &Control) -> io::Result<()> {
+fn serve(mut stream: UnixStream, snapshot: &Snapshot) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(Duration::from_secs(1)))?;
-    let answer = match control.snapshot() {
-        Ok(snapshot) => serde_json::to_string(&snapshot)?,
-        Err(e) => serde_json::json!({ "error": e.to_string() }).to_string(),
-    };
-    stream.write_all(answer.as_bytes())?;
+    stream.write_all(serde_json::to_string(snapshot)?.as_bytes())?;
     stream.write_all(b"\n")
 }
 

@@ -1,7 +1,7 @@
-//! A live box: a bridge between two interfaces of this machine, until somebody stops it.
+//! A live box: bridges between interfaces of this machine, until somebody stops it.
 
 use crate::bridge::Bridge;
-use crate::control::Snapshot;
+use crate::control::{BridgeState, Control, Snapshot};
 use crate::direction::{Delay, Direction, Observe};
 use crate::server::Server;
 use crate::worker::{Pace, Worker};
@@ -11,7 +11,7 @@ use weir_core::port::Port;
 use weir_io::PoolSize;
 use weir_io::af_packet::AfPacket;
 
-/// One side of the box: an interface, and what manages what leaves by it.
+/// One side of a bridge: an interface, and what manages what leaves by it.
 pub struct Side {
     /// The interface.
     pub interface: String,
@@ -21,8 +21,8 @@ pub struct Side {
     pub delay: Delay,
 }
 
-/// A box.
-pub struct Setup {
+/// One bridge of a box.
+pub struct Pair {
     /// The left side.
     pub left: Side,
     /// The right side.
@@ -31,68 +31,127 @@ pub struct Setup {
     pub pool: PoolSize,
     /// How the worker paces itself.
     pub pace: Pace,
-    /// Where statistics are served; `None`: nowhere.
-    pub socket: Option<PathBuf>,
     /// Hears every packet, one observer for each direction (testbeds).
     pub observers: [Option<Box<dyn Observe>>; 2],
 }
 
-/// A running box. Dropping it without [`Up::stop`] leaves its worker running.
+impl Pair {
+    /// Two sides, with the usual buffers and pace, and nobody who hears.
+    pub fn new(left: Side, right: Side) -> Self {
+        Pair { left, right, pool: PoolSize::default(), pace: Pace::default(), observers: [None, None] }
+    }
+}
+
+/// A box.
+pub struct Setup {
+    /// Its bridges: each has a worker thread of its own.
+    pub bridges: Vec<Pair>,
+    /// Where statistics are served; `None`: nowhere.
+    pub socket: Option<PathBuf>,
+}
+
+/// A running box. Dropping it without [`Up::stop`] leaves its workers running.
 pub struct Up {
-    worker: Worker,
+    bridges: Vec<Running>,
     server: Option<Server>,
 }
 
-/// Brings a box up. Needs root; the interfaces must exist and be up.
-pub fn up(setup: Setup) -> io::Result<Up> {
-    let open = |name: &str| {
-        if !weir_sys::interface(name)?.up {
-            let what = format!("interface {name} is down: `ip link set {name} up`");
-            return Err(io::Error::new(io::ErrorKind::NetworkDown, what));
-        }
-        AfPacket::open(name, 0).map_err(|e| {
-            let hint = match e.kind() {
-                io::ErrorKind::PermissionDenied => "; raw sockets need root",
-                _ => "",
-            };
-            io::Error::new(e.kind(), format!("interface {name}: {e}{hint}"))
-        })
-    };
-    let names = [setup.left.interface.clone(), setup.right.interface.clone()];
-    let (left, right) = (open(&names[0])?, open(&names[1])?);
-    let [to_right, to_left] = setup.observers;
-    let mut directions = [
-        Direction::new(0, setup.right.port, setup.pool, setup.right.delay),
-        Direction::new(1, setup.left.port, setup.pool, setup.left.delay),
-    ];
-    for (direction, observer) in directions.iter_mut().zip([to_right, to_left]) {
+struct Running {
+    interfaces: [String; 2],
+    worker: Worker,
+}
+
+/// Opens an interface for raw frames.
+fn open(name: &str) -> io::Result<AfPacket> {
+    if !weir_sys::interface(name)?.up {
+        let what = format!("interface {name} is down: `ip link set {name} up`");
+        return Err(io::Error::new(io::ErrorKind::NetworkDown, what));
+    }
+    AfPacket::open(name, 0).map_err(|e| {
+        let hint = match e.kind() {
+            io::ErrorKind::PermissionDenied => "; raw sockets need root",
+            _ => "",
+        };
+        io::Error::new(e.kind(), format!("interface {name}: {e}{hint}"))
+    })
+}
+
+/// Starts the worker of one bridge.
+fn start(pair: Pair) -> io::Result<Running> {
+    let Pair { left, right, pool, pace, observers } = pair;
+    let interfaces = [left.interface, right.interface];
+    let (left_io, right_io) = (open(&interfaces[0])?, open(&interfaces[1])?);
+    let mut directions =
+        [Direction::new(0, right.port, pool, right.delay), Direction::new(1, left.port, pool, left.delay)];
+    for (direction, observer) in directions.iter_mut().zip(observers) {
         if let Some(observer) = observer {
             direction.observe(observer);
         }
     }
-    let worker = Worker::start(Bridge::new(left, right, directions), names, setup.pace)?;
-    let server = setup.socket.map(|path| Server::start(&path, worker.control())).transpose();
-    match server {
-        Ok(server) => Ok(Up { worker, server }),
+    let worker = Worker::start(Bridge::new(left_io, right_io, directions), interfaces.clone(), pace)?;
+    Ok(Running { interfaces, worker })
+}
+
+/// Brings a box up, whole or not at all. Needs root; the interfaces must exist and be up.
+pub fn up(setup: Setup) -> io::Result<Up> {
+    let mut up = Up { bridges: Vec::new(), server: None };
+    let bring = || -> io::Result<()> {
+        for pair in setup.bridges {
+            up.bridges.push(start(pair)?);
+        }
+        if let Some(path) = &setup.socket {
+            let of_all = controls(&up.bridges);
+            up.server = Some(Server::start(path, move || snapshot(&of_all))?);
+        }
+        Ok(())
+    };
+    match bring() {
+        Ok(()) => Ok(up),
         Err(e) => {
-            let _ = worker.stop();
+            let _ = up.stop();
             Err(e)
         }
     }
 }
 
+/// The ways to the workers, each with its interfaces.
+fn controls(bridges: &[Running]) -> Vec<([String; 2], Control)> {
+    bridges.iter().map(|bridge| (bridge.interfaces.clone(), bridge.worker.control())).collect()
+}
+
+/// What all bridges say. One that does not answer keeps none of the others from being seen.
+fn snapshot(of_all: &[([String; 2], Control)]) -> Snapshot {
+    let state = |(interfaces, control): &([String; 2], Control)| match control.state() {
+        Ok(state) => state,
+        Err(e) => silent(interfaces, &e),
+    };
+    Snapshot { bridges: of_all.iter().map(state).collect() }
+}
+
+fn silent(interfaces: &[String; 2], why: &io::Error) -> BridgeState {
+    BridgeState { interfaces: interfaces.clone(), silent: Some(why.to_string()), ..BridgeState::default() }
+}
+
 impl Up {
-    /// The way to the worker.
-    pub fn control(&self) -> crate::Control {
-        self.worker.control()
+    /// The way to the worker of a bridge, by its place in the set-up.
+    pub fn control(&self, bridge: usize) -> Option<Control> {
+        self.bridges.get(bridge).map(|running| running.worker.control())
     }
-    /// True once the worker has ended by itself.
-    pub fn has_ended(&self) -> bool {
-        self.worker.has_ended()
+    /// The interfaces of a bridge whose worker has ended by itself.
+    pub fn has_ended(&self) -> Option<&[String; 2]> {
+        self.bridges.iter().find(|running| running.worker.has_ended()).map(|running| &running.interfaces)
+    }
+    /// What all bridges say.
+    pub fn snapshot(&self) -> Snapshot {
+        snapshot(&controls(&self.bridges))
     }
     /// Takes the box down: its last statistics.
-    pub fn stop(self) -> io::Result<Snapshot> {
+    pub fn stop(self) -> Snapshot {
         drop(self.server);
-        self.worker.stop()
+        let last = |Running { interfaces, worker }| match worker.stop() {
+            Ok(state) => state,
+            Err(e) => silent(&interfaces, &e),
+        };
+        Snapshot { bridges: self.bridges.into_iter().map(last).collect() }
     }
 }

@@ -1,7 +1,7 @@
 //! The thread that runs a bridge: tells it the time, sleeps between what is due, survives a panic.
 
 use crate::bridge::{Bridge, Step};
-use crate::control::{Control, Inbox, Request, Snapshot, egresses};
+use crate::control::{BridgeState, Control, Inbox, Request, egresses};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,7 +30,7 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 /// A running bridge.
 pub struct Worker {
-    thread: JoinHandle<Snapshot>,
+    thread: JoinHandle<BridgeState>,
     control: Control,
 }
 
@@ -72,7 +72,7 @@ impl Worker {
         self.thread.is_finished()
     }
     /// Stops the worker: its last statistics.
-    pub fn stop(self) -> io::Result<Snapshot> {
+    pub fn stop(self) -> io::Result<BridgeState> {
         self.control.stop();
         self.thread.join().map_err(|_| io::Error::other("the worker panicked twice and has ended"))
     }
@@ -90,7 +90,7 @@ struct Run<L, R> {
 }
 
 impl<L: Io, R: Io> Run<L, R> {
-    fn run(mut self) -> Snapshot {
+    fn run(mut self) -> BridgeState {
         let mut spinning_since = None;
         loop {
             let now = weir_sys::now();
@@ -100,7 +100,7 @@ impl<L: Io, R: Io> Run<L, R> {
             let step = self.step(now);
             self.steps += 1;
             if self.answer() {
-                return self.snapshot();
+                return self.state();
             }
             if !step.more && !self.pause(step.next) {
                 spinning_since = Some(now);
@@ -137,9 +137,8 @@ impl<L: Io, R: Io> Run<L, R> {
             // Who asked may have gone: that is not our concern.
             match request {
                 Request::Stop => return true,
-                Request::Snapshot(to) => {
-                    let snapshot = self.snapshot();
-                    let _ = to.send(snapshot);
+                Request::State(to) => {
+                    let _ = to.send(self.state());
                 }
                 Request::Swap { direction, plan, done } => {
                     let now = weir_sys::now();
@@ -154,8 +153,10 @@ impl<L: Io, R: Io> Run<L, R> {
         false
     }
 
-    fn snapshot(&mut self) -> Snapshot {
-        Snapshot {
+    fn state(&mut self) -> BridgeState {
+        BridgeState {
+            interfaces: self.names.clone(),
+            silent: None,
             uptime_ns: weir_sys::now().since(self.started).as_nanos(),
             cpu_ns: weir_sys::thread_cpu().as_nanos(),
             spun_ns: self.spun.as_nanos(),

@@ -378,7 +378,7 @@ fn a_panicking_discipline_costs_nothing_but_itself() {
     let control = worker.control();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
     let snapshot = loop {
-        let snapshot = control.snapshot().unwrap();
+        let snapshot = control.state().unwrap();
         if snapshot.egresses[0].sent_packets == 60 || std::time::Instant::now() > deadline {
             break snapshot;
         }
@@ -413,14 +413,20 @@ fn a_worker_answers_swaps_and_stops_while_it_works() {
     let folder = std::env::temp_dir().join(format!("weir-engine-test-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let socket = folder.join("stats");
-    let server = weir_engine::server::Server::start(&socket, control.clone()).unwrap();
-    let second = weir_engine::server::Server::start(&socket, control.clone()).err().unwrap();
+    let start = || {
+        let control = control.clone();
+        let snapshot = move || weir_engine::Snapshot { bridges: vec![control.state().unwrap()] };
+        weir_engine::server::Server::start(&socket, snapshot)
+    };
+    let server = start().unwrap();
+    let second = start().err().unwrap();
     assert!(second.to_string().contains("another weir serves there"), "{second}");
     std::thread::sleep(std::time::Duration::from_millis(30));
     let text = weir_engine::server::fetch(&socket).unwrap();
     let snapshot: weir_engine::Snapshot = serde_json::from_str(&text).unwrap();
-    assert_eq!(snapshot.egresses[0].sent_packets, 30, "{text}");
-    assert_eq!(snapshot.egresses[0].port.as_ref().unwrap().classes[0].name, "all");
+    let egress = &snapshot.bridges[0].egresses[0];
+    assert_eq!(egress.sent_packets, 30, "{text}");
+    assert_eq!(egress.port.as_ref().unwrap().classes[0].name, "all");
     drop(server);
     assert!(!socket.exists());
     let gone = weir_engine::server::fetch(&socket).unwrap_err().to_string();

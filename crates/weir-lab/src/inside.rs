@@ -12,8 +12,8 @@ use weir_core::port::{Event, EventKind, Port, PortConfig, Refill, WireConfig};
 use weir_core::queue::Link;
 use weir_core::sched::Registry;
 use weir_core::units::{Duration, Instant};
-use weir_engine::control::{ClassState, Snapshot};
-use weir_engine::up::{Setup, Side, Up, up};
+use weir_engine::control::{BridgeState, ClassState};
+use weir_engine::up::{Pair, Setup, Side, Up, up};
 use weir_engine::{Delay, Observe, Pace};
 use weir_io::PoolSize;
 use weir_report::report::ConditionerReport;
@@ -46,7 +46,7 @@ pub(crate) struct Start {
 pub(crate) struct Seen {
     /// Ports and links are meant; flows are empty.
     pub(crate) report: Report,
-    pub(crate) snapshot: Snapshot,
+    pub(crate) bridge: BridgeState,
     /// Packets outside their asserted class, for each copy of a flow.
     pub(crate) misclassified: Vec<u64>,
     /// Packets of the sender that a port dropped, for each copy of a flow.
@@ -139,15 +139,14 @@ pub(crate) fn start(with: Value, registry: &Registry) -> Result<Running, String>
     let observer = |known: &Known| -> Option<Box<dyn Observe>> {
         Some(Box::new(EgressObserver { known: known.clone(), recording: recording.clone() }))
     };
-    let setup = Setup {
+    let pair = Pair {
         pool: PoolSize { frames: CAPACITY * 2, tails: 256 },
         pace: Pace { cpu: start.cpu, ..Pace::default() },
-        socket: None,
         observers: [observer(&to_right), observer(&to_left)],
         left,
         right,
     };
-    let up = up(setup).map_err(|e| e.to_string())?;
+    let up = up(Setup { bridges: vec![pair], socket: None }).map_err(|e| e.to_string())?;
     Ok(Running { up, recording, egresses: [to_right, to_left] })
 }
 
@@ -279,10 +278,13 @@ impl Observe for EgressObserver {
 impl Running {
     /// Ends the run.
     pub(crate) fn stop(self) -> Result<Value, String> {
-        let snapshot = self.up.stop().map_err(|e| e.to_string())?;
+        let bridge = self.up.stop().bridges.pop().ok_or("a box has one bridge")?;
+        if let Some(why) = bridge.silent {
+            return Err(why);
+        }
         let recording = Arc::into_inner(self.recording).ok_or("the worker still holds the recording")?;
         let mut recording = recording.into_inner().map_err(|_| "the worker panicked over its recording")?;
-        for (egress, known) in snapshot.egresses.iter().zip(&self.egresses) {
+        for (egress, known) in bridge.egresses.iter().zip(&self.egresses) {
             let Some(state) = &egress.port else { continue };
             recording.recorder.link(known.direction).refills = state.refills;
             let Some(port) = known.port else { continue };
@@ -298,7 +300,7 @@ impl Running {
             }
         }
         let BoxRecording { recorder, misclassified, dropped, .. } = recording;
-        let seen = Seen { report: recorder.finish(), snapshot, misclassified, dropped };
+        let seen = Seen { report: recorder.finish(), bridge, misclassified, dropped };
         serde_json::to_value(seen).map_err(|e| e.to_string())
     }
 }

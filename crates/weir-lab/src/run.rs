@@ -8,7 +8,7 @@ use crate::inside::{Seen, Start};
 use crate::node::{Order, Program};
 use crate::traffic::{Plan, UDP_HEADER, When, ip_headers, plan};
 use std::time::Duration;
-use weir_engine::control::Snapshot;
+use weir_engine::control::BridgeState;
 use weir_report::{FlowKind, Report, RunKind, evaluate};
 use weir_scenario::Scenario;
 use weir_scenario::lab::{LabLayout, lab_layout};
@@ -89,7 +89,7 @@ pub fn run(scenario: &Scenario, options: &Options<'_>) -> Result<Report, Error> 
     }
     let seen = bed.call_box("stop", serde_json::Value::Null)?;
     let seen: Seen = serde_json::from_value(seen).map_err(|e| Error::Broke(e.to_string()))?;
-    notes.extend(judge(&seen.snapshot));
+    notes.extend(judge(&seen.bridge));
     if late > 0 {
         notes.push(format!("the machine was slow: traffic began {} ms late", late / 1_000_000));
     }
@@ -209,9 +209,9 @@ fn bed_plan(scenario: &Scenario, layout: &LabLayout, hosts_cpu: Option<usize>) -
 }
 
 /// What makes a live run doubtful.
-fn judge(snapshot: &Snapshot) -> Vec<String> {
+fn judge(bridge: &BridgeState) -> Vec<String> {
     let mut notes = Vec::new();
-    for egress in &snapshot.egresses {
+    for egress in &bridge.egresses {
         let lost = egress.overrun_packets + egress.nobuf_packets;
         if lost > 0 {
             notes.push(format!(
@@ -230,11 +230,11 @@ fn judge(snapshot: &Snapshot) -> Vec<String> {
             ));
         }
     }
-    if let Some(failed) = &snapshot.failed {
+    if let Some(failed) = &bridge.failed {
         notes.push(format!("not valid: the worker panicked ({failed}) and forwarded plainly from then on"));
     }
-    let uptime = snapshot.uptime_ns.max(1) as f64;
-    let (used, spun) = (snapshot.cpu_ns as f64 / uptime, snapshot.spun_ns as f64 / uptime);
+    let uptime = bridge.uptime_ns.max(1) as f64;
+    let (used, spun) = (bridge.cpu_ns as f64 / uptime, bridge.spun_ns as f64 / uptime);
     let doubt = if used - spun > BUSY { "doubtful: " } else { "" };
     notes.push(format!(
         "{doubt}the box's worker used {:.0} % of a processor, {:.0} points of them awake for packets due in a moment",

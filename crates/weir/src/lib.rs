@@ -152,11 +152,14 @@ enum Command {
     },
     /// Manage live interfaces by a configuration, in the foreground (root)
     Up {
-        /// The altq.conf; its interfaces say `attach bridge PEER`
+        /// The altq.conf; interfaces say `attach bridge PEER`, for each bridge one
         conf: PathBuf,
         /// The Unix socket that `weir stats` asks
         #[arg(long, value_name = "PATH", default_value = commands::live::SOCKET)]
         socket: PathBuf,
+        /// Processors that the workers stay on, one for each bridge in turn, as in `2,3`
+        #[arg(long, value_name = "LIST", value_delimiter = ',')]
+        cpus: Vec<usize>,
     },
     /// Counters of a running `weir up`
     Stats {
@@ -234,7 +237,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
         }
         Command::Bench { names, json } => commands::bench::run(registry, &names, json),
         Command::Disciplines { name, json } => commands::disciplines::run(registry, name.as_deref(), json),
-        Command::Up { conf, socket } => commands::live::up(registry, &conf, &socket),
+        Command::Up { conf, socket, cpus } => commands::live::up(registry, &conf, &socket, &cpus),
         Command::Stats { socket, json } => commands::live::stats(&socket, json),
         Command::LabNode { arguments } => {
             weir_lab::node(registry, &arguments).map_err(commands::Failure::failed)

@@ -11,9 +11,8 @@ use weir_core::port::{Port, PortConfig, PortPlan, WireConfig};
 use weir_core::queue::Link;
 use weir_core::sched::Registry;
 use weir_core::units::{Duration, Rate};
-use weir_engine::up::{Setup, Side, Up, up};
+use weir_engine::up::{Pair, Setup, Side, Up, up};
 use weir_engine::{Delay, Pace};
-use weir_io::PoolSize;
 use weir_sys::icmp::Pinger;
 use weir_sys::socket;
 use weir_sys::{now, sleep_until};
@@ -26,11 +25,12 @@ pub(crate) fn call(name: &str, with: Value, bench: &mut Option<Up>) -> Option<Re
             Value::Null
         }),
         "bench-end" => {
-            let stopped = bench.take().map_or(Ok(()), |up| up.stop().map(|_| ()).map_err(|e| e.to_string()));
+            let last = bench.take().map(Up::stop);
             // The kernel's bridge, if it stood, goes with what hangs on it.
             let _ = namespace::ip("link del dev k\n");
             let _ = tc(&["qdisc", "del", "dev", SIDES[1], "root"]);
-            stopped.map(|()| Value::Null)
+            let silent = last.and_then(|last| last.bridges.into_iter().find_map(|bridge| bridge.silent));
+            silent.map_or(Ok(Value::Null), Err)
         }
         "bench-blast" => blast(&with),
         "bench-received" => received(),
@@ -64,16 +64,9 @@ fn begin(with: Value) -> Result<Option<Up>, String> {
         }),
         delay: Delay::default(),
     };
-    up(Setup {
-        left: side(SIDES[0], None),
-        right: side(SIDES[1], built),
-        pool: PoolSize::default(),
-        pace: Pace { cpu, ..Pace::default() },
-        socket: None,
-        observers: [None, None],
-    })
-    .map(Some)
-    .map_err(|e| e.to_string())
+    let pair = Pair::new(side(SIDES[0], None), side(SIDES[1], built));
+    let pair = Pair { pace: Pace { cpu, ..Pace::default() }, ..pair };
+    up(Setup { bridges: vec![pair], socket: None }).map(Some).map_err(|e| e.to_string())
 }
 
 /// Faster than anything here: the regulator is asked for every packet and never says no.

@@ -7,15 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use weir_conf::plan::Attach;
 use weir_core::classify::Classifier;
 use weir_core::port::{Port, PortConfig, PortPlan, WireConfig};
 use weir_core::sched::{Node, Registry};
-use weir_engine::control::{ClassState, Snapshot};
+use weir_engine::control::{BridgeState, ClassState, Egress, Snapshot};
 use weir_engine::direction::Delay;
-use weir_engine::up::{Setup, Side, up as bring_up};
+use weir_engine::up::{Pair, Setup, Side, up as bring_up};
 use weir_engine::worker::Pace;
-use weir_io::PoolSize;
 use weir_report::report::ConditionerReport;
 
 /// Where `weir up` serves statistics unless told otherwise.
@@ -23,33 +21,22 @@ pub const SOCKET: &str = "/run/weir.sock";
 /// Bytes of an Ethernet header: a frame's length counts it, an interface's MTU does not.
 const LAYER_2: u32 = 14;
 
-/// `weir up`: bridges two interfaces, each egress managed as the configuration says.
-pub fn up(registry: &Registry, conf: &Path, socket: &Path) -> Done {
+/// `weir up`: brings up the bridges of a file, each egress managed as the file says. Their workers
+/// stay on `cpus` in turn, if any are named.
+pub fn up(registry: &Registry, conf: &Path, socket: &Path, cpus: &[usize]) -> Done {
     let plan = super::conf::read(conf, registry)?;
-    let (left, right) = pair(&plan)?;
+    let pairs = bridges(&plan)?;
     if !weir_sys::is_root() {
         return Err(Failure::impossible("raw sockets need root"));
     }
-    let declared = |name: &str| plan.interfaces.iter().find(|i| i.name == name);
-    let side = |name: &str, peer: &str| -> Result<Side, Failure> {
-        let managed = match (declared(name), declared(peer)) {
-            (Some(_), _) => Some(managed(&plan, name, registry)?),
-            // What enters by the peer is conditioned, though nothing is said about where it leaves.
-            (None, Some(entrance)) if !entrance.conditioners.is_empty() => {
-                Some(conditioned(&plan, peer, registry)?)
-            }
-            _ => None,
-        };
-        Ok(Side { interface: name.to_owned(), port: managed, delay: Delay::default() })
+    usable(cpus)?;
+    let mut cpus = cpus.iter().copied().cycle();
+    let pair = |[left, right]: &[&str; 2]| -> Result<Pair, Failure> {
+        let pair = Pair::new(side(&plan, left, right, registry)?, side(&plan, right, left, registry)?);
+        Ok(Pair { pace: Pace { cpu: cpus.next(), ..Pace::default() }, ..pair })
     };
-    let setup = Setup {
-        left: side(&left, &right)?,
-        right: side(&right, &left)?,
-        pool: PoolSize::default(),
-        pace: Pace::default(),
-        socket: Some(socket.to_owned()),
-        observers: [None, None],
-    };
+    let setup =
+        Setup { bridges: pairs.iter().map(pair).collect::<Result<_, _>>()?, socket: Some(socket.to_owned()) };
     // Before the box is up, so that a signal never finds it without an end in order.
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -60,40 +47,59 @@ pub fn up(registry: &Registry, conf: &Path, socket: &Path) -> Done {
         std::io::ErrorKind::NotFound => Failure::usage(e),
         _ => Failure::failed(e),
     })?;
-    eprintln!(
-        "weir: bridging {left} and {right}; `weir stats --socket {}` shows counters; end with ^C",
-        socket.display()
-    );
+    for [left, right] in pairs {
+        eprintln!("weir: bridging {left} and {right}");
+    }
+    eprintln!("weir: `weir stats --socket {}` shows counters; end with ^C", socket.display());
     while !stop.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(100));
-        if box_.has_ended() {
-            return Err(Failure::failed("the worker has ended by itself"));
-        }
-    }
-    let last = box_.stop().map_err(Failure::failed)?;
-    print_snapshot(&last);
-    Ok(())
-}
-
-/// The two interfaces of the bridge.
-fn pair(plan: &weir_conf::Plan) -> Result<(String, String), Failure> {
-    let mut pairs = plan.interfaces.iter().filter_map(|i| match &i.attach {
-        Attach::Bridge(peer) => Some((i.name.clone(), peer.clone())),
-        _ => None,
-    });
-    let Some((left, right)) = pairs.next() else {
-        return Err(Failure::usage(
-            "no interface says `attach bridge PEER`: write it behind the interface's discipline, PEER being the other port of the bridge",
-        ));
-    };
-    for (a, b) in pairs {
-        if (a != right || b != left) && (a != left || b != right) {
-            return Err(Failure::usage(format!(
-                "one bridge at a time: `{left}` with `{right}` and `{a}` with `{b}` are two; start `weir up` for each with a file of its own"
+        if let Some([left, right]) = box_.has_ended() {
+            return Err(Failure::failed(format!(
+                "the worker between {left} and {right} has ended by itself"
             )));
         }
     }
-    Ok((left, right))
+    print_snapshot(&box_.stop());
+    Ok(())
+}
+
+/// The pairs of interfaces that a plan bridges: at least one.
+fn bridges(plan: &weir_conf::Plan) -> Result<Vec<[&str; 2]>, Failure> {
+    let pairs = plan.bridges().map_err(|refused| {
+        let all: Vec<String> = refused.iter().map(ToString::to_string).collect();
+        Failure::usage(all.join("\n"))
+    })?;
+    if pairs.is_empty() {
+        return Err(Failure::usage(
+            "no interface says `attach bridge PEER`: write it behind the interface's discipline, PEER being the other port of the bridge",
+        ));
+    }
+    Ok(pairs)
+}
+
+/// Tries the processors that workers are to stay on.
+fn usable(cpus: &[usize]) -> Done {
+    let tried = cpus.iter().map(|&cpu| std::thread::spawn(move || weir_sys::pin_to(cpu)).join());
+    match cpus.iter().zip(tried).find(|(_, tried)| !matches!(tried, Ok(Ok(())))) {
+        None => Ok(()),
+        Some((cpu, _)) => Err(Failure::usage(format!(
+            "--cpus: no worker can stay on processor {cpu}: name processors as `nproc --all` counts them, from 0"
+        ))),
+    }
+}
+
+/// A side of a bridge, with the port that the plan says for its egress.
+fn side(plan: &weir_conf::Plan, name: &str, peer: &str, registry: &Registry) -> Result<Side, Failure> {
+    let declared = |name: &str| plan.interfaces.iter().find(|i| i.name == name);
+    let port = match (declared(name), declared(peer)) {
+        (Some(_), _) => Some(managed(plan, name, registry)?),
+        // What enters by the peer is conditioned, though nothing is said about where it leaves.
+        (None, Some(entrance)) if !entrance.conditioners.is_empty() => {
+            Some(conditioned(plan, peer, registry)?)
+        }
+        _ => None,
+    };
+    Ok(Side { interface: name.to_owned(), port, delay: Delay::default() })
 }
 
 /// Bytes of the longest frame that an interface takes.
@@ -133,71 +139,81 @@ fn conditioned(plan: &weir_conf::Plan, entrance: &str, registry: &Registry) -> R
 pub fn stats(socket: &Path, json: bool) -> Done {
     let text = weir_engine::server::fetch(socket)
         .map_err(|e| Failure::failed(format!("{e}; is it this --socket?")))?;
-    let answer: serde_json::Value = serde_json::from_str(&text).map_err(Failure::failed)?;
-    if let Some(why) = answer["error"].as_str() {
-        return Err(Failure::failed(why));
-    }
     if json {
         out!("{}", text.trim_end());
         return Ok(());
     }
-    let snapshot: Snapshot = serde_json::from_value(answer).map_err(Failure::failed)?;
+    let snapshot: Snapshot = serde_json::from_str(&text).map_err(Failure::failed)?;
     print_snapshot(&snapshot);
     Ok(())
 }
 
 fn print_snapshot(snapshot: &Snapshot) {
-    let seconds = snapshot.uptime_ns as f64 / 1e9;
-    let cpu = 100.0 * snapshot.cpu_ns as f64 / snapshot.uptime_ns.max(1) as f64;
-    out!("up {seconds:.1} s, worker at {cpu:.0} % of a processor");
-    if let Some(why) = &snapshot.failed {
+    for (index, bridge) in snapshot.bridges.iter().enumerate() {
+        if index > 0 {
+            out!("");
+        }
+        print_bridge(bridge);
+    }
+}
+
+fn print_bridge(bridge: &BridgeState) {
+    let [left, right] = &bridge.interfaces;
+    if let Some(why) = &bridge.silent {
+        out!("bridge {left} {right}: no answer: {why}");
+        return;
+    }
+    let seconds = bridge.uptime_ns as f64 / 1e9;
+    let cpu = 100.0 * bridge.cpu_ns as f64 / bridge.uptime_ns.max(1) as f64;
+    out!("bridge {left} {right}: up {seconds:.1} s, worker at {cpu:.0} % of a processor");
+    if let Some(why) = &bridge.failed {
         out!("BYPASSED: the bridge forwards plainly: {why}");
     }
-    for egress in &snapshot.egresses {
-        out!("");
-        print_wrapped(&format!(
-            "egress {}: {} packets out, {} lost before the queue (overrun {}, no buffer {}), {} refused by the device",
-            egress.interface,
-            egress.sent_packets,
-            egress.overrun_packets + egress.nobuf_packets,
-            egress.overrun_packets,
-            egress.nobuf_packets,
-            egress.refused_packets
-        ));
-        let Some(port) = &egress.port else {
-            out!("not managed: forwarded plainly");
-            continue;
-        };
-        out!("seed {}", port.seed);
-        if let Some(why) = &port.broken {
-            out!("BYPASSED: runs as one FIFO: {why}");
-        }
-        let mut rows =
-            table(&["CLASS", ">OFFERED", ">SENT", ">BYTES", ">DROPPED", ">WAITING", "WHY DROPPED"]);
-        for class in &port.classes {
-            let Some(counts) = &class.counts else { continue };
-            let why: BTreeMap<&String, &u64> =
-                counts.dropped_packets.iter().filter(|(_, n)| **n > 0).collect();
-            let why: Vec<String> = why.iter().map(|(reason, n)| format!("{reason} {n}")).collect();
-            let dropped: u64 = counts.dropped_packets.values().sum();
-            rows.add(vec![
-                class.name.clone(),
-                counts.offered_packets.to_string(),
-                counts.sent_packets.to_string(),
-                counts.sent_bytes.to_string(),
-                dropped.to_string(),
-                counts.inside_packets.to_string(),
-                why.join(", "),
-            ]);
-        }
-        rows.print();
-        let element = |state: &ClassState| {
-            ConditionerReport::of(
-                &state.name,
-                state.values.iter().map(|(name, value)| (name.as_str(), *value)),
-            )
-        };
-        let conditioners: Vec<ConditionerReport> = port.conditioners.iter().map(element).collect();
-        super::report::print_conditioners(&conditioners);
+    for egress in &bridge.egresses {
+        print_egress(egress);
     }
+}
+
+fn print_egress(egress: &Egress) {
+    out!("");
+    print_wrapped(&format!(
+        "egress {}: {} packets out, {} lost before the queue (overrun {}, no buffer {}), {} refused by the device",
+        egress.interface,
+        egress.sent_packets,
+        egress.overrun_packets + egress.nobuf_packets,
+        egress.overrun_packets,
+        egress.nobuf_packets,
+        egress.refused_packets
+    ));
+    let Some(port) = &egress.port else {
+        out!("not managed: forwarded plainly");
+        return;
+    };
+    out!("seed {}", port.seed);
+    if let Some(why) = &port.broken {
+        out!("BYPASSED: runs as one FIFO: {why}");
+    }
+    let mut rows = table(&["CLASS", ">OFFERED", ">SENT", ">BYTES", ">DROPPED", ">WAITING", "WHY DROPPED"]);
+    for class in &port.classes {
+        let Some(counts) = &class.counts else { continue };
+        let why: BTreeMap<&String, &u64> = counts.dropped_packets.iter().filter(|(_, n)| **n > 0).collect();
+        let why: Vec<String> = why.iter().map(|(reason, n)| format!("{reason} {n}")).collect();
+        let dropped: u64 = counts.dropped_packets.values().sum();
+        rows.add(vec![
+            class.name.clone(),
+            counts.offered_packets.to_string(),
+            counts.sent_packets.to_string(),
+            counts.sent_bytes.to_string(),
+            dropped.to_string(),
+            counts.inside_packets.to_string(),
+            why.join(", "),
+        ]);
+    }
+    rows.print();
+    let element = |state: &ClassState| {
+        let values = state.values.iter().map(|(name, value)| (name.as_str(), *value));
+        ConditionerReport::of(&state.name, values)
+    };
+    let conditioners: Vec<ConditionerReport> = port.conditioners.iter().map(element).collect();
+    super::report::print_conditioners(&conditioners);
 }

@@ -1,95 +1,20 @@
-//! `weir up` on real interfaces: two namespaces, and the box in a third between them. The
-//! namespaces live as long as the process that holds each, a bounded time in any case.
+//! `weir lab` and `weir up` on real interfaces.
 
+use crate::bed::{Bed, arrived, possible, send, terminate, wait};
 use crate::pcap;
 use crate::shape::{fits, of};
 use crate::support::{Folder, Run, WEIR, scenario, source, weir};
-use std::io::Write;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 const CONF: &str = "\
-interface right bandwidth 10M priq attach bridge left
-class priq right voice NULL priority 3
-class priq right rest NULL default
-filter right voice 10.0.0.2 5001 0 0 17
-interface left
-conditioner left seen <pass>
-filter left seen 10.0.0.2 5001 0 0 17
+interface right0 bandwidth 10M priq attach bridge left0
+class priq right0 voice NULL priority 3
+class priq right0 rest NULL default
+filter right0 voice 10.0.0.2 5001 0 0 17
+interface left0
+conditioner left0 seen <pass>
+filter left0 seen 10.0.0.2 5001 0 0 17
 ";
-
-/// A process that ends with the test, whatever becomes of the test.
-struct Held(Child);
-
-impl Held {
-    fn pid(&self) -> String {
-        self.0.id().to_string()
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A command that dies with the test's thread, also when the test is killed.
-fn mortal(program: &str) -> Command {
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", program]);
-    command
-}
-
-/// A network namespace, held by a process that sleeps.
-fn namespace() -> Held {
-    let child = mortal("unshare").args(["--net", "sleep", "120"]).stdin(Stdio::null()).spawn().unwrap();
-    let held = Held(child);
-    let ours = std::fs::read_link("/proc/self/ns/net").unwrap();
-    wait("a namespace", || {
-        std::fs::read_link(format!("/proc/{}/ns/net", held.pid())).is_ok_and(|theirs| theirs != ours)
-    });
-    held
-}
-
-fn wait(what: &str, mut ready: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !ready() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{what} did not come");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-fn inside(namespace: &Held, script: &str) {
-    let run: Run = Command::new("nsenter")
-        .args(["-t", &namespace.pid(), "-n", "bash", "-ec", script])
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
-        .into();
-    assert_eq!(run.code, 0, "{script}: {run:?}");
-}
-
-/// Datagrams that reached a host and that nobody there waited for.
-fn arrived(host: &Held) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{}/net/snmp", host.pid())).unwrap();
-    let mut udp = text.lines().filter(|l| l.starts_with("Udp:"));
-    let (names, values) = (udp.next().unwrap(), udp.next().unwrap());
-    let at = names.split(' ').position(|n| n == "NoPorts").unwrap();
-    values.split(' ').nth(at).unwrap().parse().unwrap()
-}
-
-/// True if namespaces can be made here; else says that `what` is left out.
-fn possible(what: &str) -> bool {
-    let root =
-        mortal("unshare").args(["--net", "true"]).stderr(Stdio::null()).status().is_ok_and(|s| s.success());
-    let possible = root && Command::new("ip").arg("-V").output().is_ok_and(|o| o.status.success());
-    if !possible {
-        // Past the harness, which keeps what a test that passes prints by `eprintln!`.
-        let _ = writeln!(std::io::stderr(), "SKIPPED: {what} needs root, iproute2 and util-linux");
-    }
-    possible
-}
 
 #[test]
 fn the_lab_names_the_place_of_a_class_that_does_not_exist() {
@@ -132,58 +57,40 @@ fn a_box_passes_traffic_counts_it_and_leaves_nothing_behind() {
     if !possible("the test of `weir up`") {
         return;
     }
-    let (a, b, box_) = (namespace(), namespace(), namespace());
-    for (host, side, address) in [(&a, "left", "10.0.0.1"), (&b, "right", "10.0.0.2")] {
-        inside(
-            host,
-            &format!(
-                "ip link add eth0 type veth peer name {side} netns {}; ip addr add {address}/24 dev eth0; \
-                 ip link set lo up; ip link set eth0 up",
-                box_.pid()
-            ),
-        );
-        inside(&box_, &format!("ip link set {side} up"));
-    }
-    let folder = Folder::new();
-    let (conf, socket) = (folder.write("a.altq", CONF), folder.path("weir.sock"));
-    let child = mortal("nsenter")
-        .args(["-t", &box_.pid(), "-n", WEIR, "up", &conf, "--socket", &socket])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut up = Held(child);
-    wait("the socket", || weir(&["stats", "--socket", &socket]).code == 0);
+    let bed = Bed::new(1);
+    let (conf, socket) = (bed.folder.write("a.altq", CONF), bed.socket());
+    let up = bed.up(&[&conf]);
 
     // Nobody else may serve on the same socket.
     let second: Run = Command::new("nsenter")
-        .args(["-t", &box_.pid(), "-n", WEIR, "up", &conf, "--socket", &socket])
+        .args(["-t", &bed.boxed.pid(), "-n", WEIR, "up", &conf, "--socket", &socket])
         .output()
         .unwrap()
         .into();
     second.fails(1, &["another weir serves there"]);
 
-    let before = arrived(&b);
+    let right = &bed.hosts[0].right;
+    let before = arrived(right);
     for port in [5001, 5002] {
-        inside(&a, &format!("for i in $(seq 50); do echo $i > /dev/udp/10.0.0.2/{port}; done"));
+        send(&bed, 0, port, 50);
     }
-    wait("the traffic", || arrived(&b) - before >= 100);
-    assert_eq!(arrived(&b) - before, 100, "nothing twice");
+    wait("the traffic", || arrived(right) - before >= 100);
+    assert_eq!(arrived(right) - before, 100, "nothing twice");
 
-    let run = weir(&["stats", "-j", "--socket", &socket]).ok();
+    let run = bed.ask(&["stats", "-j"]).ok();
     let stats = run.json();
     let page = std::fs::read_to_string(source("book/src/json.md")).unwrap();
     fits(&of(&page, "weir stats -j"), &stats, "").unwrap();
-    let egress = stats["egresses"].as_array().unwrap().iter().find(|e| e["interface"] == "right").unwrap();
+    let egresses = stats["bridges"][0]["egresses"].as_array().unwrap();
+    let egress = egresses.iter().find(|e| e["interface"] == "right0").unwrap();
     let sent = |class: &str| {
         let all = egress["port"]["classes"].as_array().unwrap();
         all.iter().find(|c| c["name"] == class).unwrap()["sent_packets"].as_u64().unwrap()
     };
     assert_eq!(sent("voice"), 50, "{stats}");
     assert!(sent("rest") >= 50, "the other port, and ARP: {stats}");
-    let table = weir(&["stats", "--socket", &socket]).ok();
-    assert!(table.out.contains("egress right") && table.out.contains("voice"), "{}", table.out);
+    let table = bed.ask(&["stats"]).ok();
+    assert!(table.out.contains("egress right0") && table.out.contains("voice"), "{}", table.out);
     let conditioner = egress["port"]["conditioners"][0].clone();
     assert_eq!(
         (&conditioner["name"], &conditioner["values"]["passed"]),
@@ -191,11 +98,11 @@ fn a_box_passes_traffic_counts_it_and_leaves_nothing_behind() {
         "{stats}"
     );
     // Each port has drawn a seed, shows it as text and in JSON, and a replay takes it.
-    let seeds: Vec<&str> = (0..2).map(|at| stats["egresses"][at]["port"]["seed"].as_str().unwrap()).collect();
+    let seeds: Vec<&str> = (0..2).map(|at| egresses[at]["port"]["seed"].as_str().unwrap()).collect();
     assert_ne!(seeds[0], seeds[1]);
-    let (shared, trace) = (folder.write("f.altq", "interface em0 bandwidth 1M fqcodel flows 16\n"), {
+    let (shared, trace) = (bed.folder.write("f.altq", "interface em0 bandwidth 1M fqcodel flows 16\n"), {
         let frames: Vec<_> = (0..200).map(|n| (0, pcap::frame(17, 1_000 + n / 10, 53, 0, 500))).collect();
-        folder.write("c.pcap", pcap::file(&frames, 65_535))
+        bed.folder.write("c.pcap", pcap::file(&frames, 65_535))
     });
     let orders = seeds.iter().map(|seed| {
         assert!(table.out.contains(&format!("seed {seed}")), "{}", table.out);
@@ -211,17 +118,63 @@ fn a_box_passes_traffic_counts_it_and_leaves_nothing_behind() {
     assert_eq!(words[..3], ["seen", "offered", "50"], "{}", table.out);
 
     // SIGTERM ends it in order: last figures, exit 0, no socket.
-    let kill = Command::new("kill").args(["-TERM", &up.pid()]).status().unwrap();
-    assert!(kill.success());
-    let mut status = None;
-    wait("the end", || {
-        status = up.0.try_wait().unwrap();
-        status.is_some()
-    });
-    let mut out = String::new();
-    std::io::Read::read_to_string(&mut up.0.stdout.take().unwrap(), &mut out).unwrap();
-    assert_eq!(status.unwrap().code(), Some(0));
-    assert!(out.contains("voice"), "{out}");
+    let ended = terminate(up).ok();
+    assert!(ended.out.contains("voice"), "{ended:?}");
     assert!(!std::path::Path::new(&socket).exists(), "the socket is gone");
-    weir(&["stats", "--socket", &socket]).fails(1, &["is `weir up` running"]);
+    bed.ask(&["stats"]).fails(1, &["is `weir up` running"]);
+}
+
+/// Two bridges of one file in one process, each with what its own lines say.
+#[test]
+fn one_process_runs_every_bridge_of_its_file() {
+    if !possible("the test of two bridges") {
+        return;
+    }
+    let bed = Bed::new(2);
+    let text = "\
+interface right0 bandwidth 10M fifoq attach bridge left0
+interface left1 bandwidth 10M priq attach bridge right1
+class priq left1 all NULL default
+interface right1 bandwidth 10M priq attach bridge left1
+class priq right1 voice NULL priority 3
+class priq right1 rest NULL default
+filter right1 voice 10.1.0.2 5001 0 0 17
+";
+    let conf = bed.folder.write("a.altq", text);
+    let third = bed.folder.write("b.altq", format!("{text}interface left2 attach bridge left0\n"));
+    let check = weir(&["check", &third]);
+    assert!(
+        check.code == 2 && check.out.contains("`left0` is bridged to `right0`, and to `left2`"),
+        "{check:?}"
+    );
+    weir(&["up", &third, "--socket", &bed.socket()]).fails(2, &["`left0` is bridged to `right0`"]);
+    weir(&["up", &conf, "--socket", &bed.socket(), "--cpus", "0,1023"]).fails(2, &["processor 1023"]);
+    let up = bed.up(&[&conf, "--cpus", "0"]);
+    send(&bed, 0, 5001, 10);
+    send(&bed, 1, 5001, 20);
+    wait("the traffic", || arrived(&bed.hosts[0].right) >= 10 && arrived(&bed.hosts[1].right) >= 20);
+    let stats = bed.ask(&["stats", "-j"]).ok().json();
+    let bridges = stats["bridges"].as_array().unwrap();
+    let names: Vec<_> = bridges.iter().map(|b| b["interfaces"].to_string()).collect();
+    assert_eq!(names, [r#"["right0","left0"]"#, r#"["left1","right1"]"#]);
+    let egress = |bridge: usize, name: &str| {
+        let all = bridges[bridge]["egresses"].as_array().unwrap();
+        all.iter().find(|e| e["interface"] == name).unwrap().clone()
+    };
+    assert!(egress(0, "left0")["port"].is_null() && egress(1, "left1")["port"].is_object());
+    let voice = &egress(1, "right1")["port"]["classes"][0];
+    assert_eq!((&voice["name"], &voice["sent_packets"]), (&"voice".into(), &20.into()), "{stats}");
+    assert!(egress(0, "right0")["sent_packets"].as_u64().unwrap() >= 10, "{stats}");
+    // Each worker is a thread of its own, and stays on the processor that was named.
+    let threads = std::fs::read_dir(format!("/proc/{}/task", up.pid())).unwrap();
+    let workers = threads.filter_map(|thread| {
+        let path = thread.ok()?.path();
+        let name = std::fs::read_to_string(path.join("comm")).ok()?;
+        name.starts_with("weir-worker").then(|| std::fs::read_to_string(path.join("status")).unwrap())
+    });
+    let pinned: Vec<bool> = workers.map(|status| status.contains("Cpus_allowed_list:\t0\n")).collect();
+    assert_eq!(pinned, [true, true]);
+    let ended = terminate(up).ok();
+    let said = ["bridging right0 and left0", "bridging left1 and right1"];
+    assert!(said.iter().all(|words| ended.err.contains(words)), "{ended:?}");
 }

@@ -1,0 +1,163 @@
+//! Live boxes for tests: hosts in namespaces on both sides, and the box in a namespace between
+//! them. The namespaces live as long as the process that holds each, a bounded time in any case.
+
+use crate::support::{Folder, Run, WEIR, weir};
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A process that ends with the test, whatever becomes of the test.
+pub struct Held(pub Child);
+
+impl Held {
+    pub fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A command that dies with the test's thread, also when the test is killed.
+pub fn mortal(program: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", program]);
+    command
+}
+
+/// A network namespace, held by a process that sleeps.
+pub fn namespace() -> Held {
+    let child = mortal("unshare").args(["--net", "sleep", "120"]).stdin(Stdio::null()).spawn().unwrap();
+    let held = Held(child);
+    let ours = std::fs::read_link("/proc/self/ns/net").unwrap();
+    wait("a namespace", || {
+        std::fs::read_link(format!("/proc/{}/ns/net", held.pid())).is_ok_and(|theirs| theirs != ours)
+    });
+    held
+}
+
+pub fn wait(what: &str, mut ready: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !ready() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what} did not come");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+pub fn inside(namespace: &Held, script: &str) {
+    let run: Run = Command::new("nsenter")
+        .args(["-t", &namespace.pid(), "-n", "bash", "-ec", script])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+        .into();
+    assert_eq!(run.code, 0, "{script}: {run:?}");
+}
+
+/// Datagrams that reached a host and that nobody there waited for.
+pub fn arrived(host: &Held) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{}/net/snmp", host.pid())).unwrap();
+    let mut udp = text.lines().filter(|l| l.starts_with("Udp:"));
+    let (names, values) = (udp.next().unwrap(), udp.next().unwrap());
+    let at = names.split(' ').position(|n| n == "NoPorts").unwrap();
+    values.split(' ').nth(at).unwrap().parse().unwrap()
+}
+
+/// True if namespaces can be made here; else says that `what` is left out.
+pub fn possible(what: &str) -> bool {
+    let root =
+        mortal("unshare").args(["--net", "true"]).stderr(Stdio::null()).status().is_ok_and(|s| s.success());
+    let possible = root && Command::new("ip").arg("-V").output().is_ok_and(|o| o.status.success());
+    if !possible {
+        // Past the harness, which keeps what a test that passes prints by `eprintln!`.
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {what} needs root, iproute2 and util-linux");
+    }
+    possible
+}
+
+/// Two hosts of a bridge: the one at the left is 10.N.0.1, the one at the right 10.N.0.2.
+pub struct Hosts {
+    pub left: Held,
+    pub right: Held,
+}
+
+/// A box with hosts around it. The box's interfaces are `left0` and `right0`, `left1` and so on.
+pub struct Bed {
+    pub boxed: Held,
+    pub hosts: Vec<Hosts>,
+    pub folder: Folder,
+}
+
+impl Bed {
+    pub fn new(bridges: usize) -> Bed {
+        let mut bed = Bed { boxed: namespace(), hosts: Vec::new(), folder: Folder::new() };
+        for n in 0..bridges {
+            let host = |side: &str, address: u8| {
+                let host = namespace();
+                let peer = format!("peer name {side}{n} netns {}", bed.boxed.pid());
+                inside(
+                    &host,
+                    &format!(
+                        "ip link add eth0 type veth {peer}; ip addr add 10.{n}.0.{address}/24 dev eth0; \
+                         ip link set lo up; ip link set eth0 up"
+                    ),
+                );
+                inside(&bed.boxed, &format!("ip link set {side}{n} up"));
+                host
+            };
+            let (left, right) = (host("left", 1), host("right", 2));
+            bed.hosts.push(Hosts { left, right });
+        }
+        bed
+    }
+
+    /// The path of the box's socket.
+    pub fn socket(&self) -> String {
+        self.folder.path("weir.sock")
+    }
+
+    /// Starts `weir up` in the box, and waits until it answers.
+    pub fn up(&self, arguments: &[&str]) -> Held {
+        let child = mortal("nsenter")
+            .args(["-t", &self.boxed.pid(), "-n", WEIR, "up", "--socket", &self.socket()])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let held = Held(child);
+        wait("the socket", || self.ask(&["stats"]).code == 0);
+        held
+    }
+
+    /// Runs `weir` with a command for the box.
+    pub fn ask(&self, arguments: &[&str]) -> Run {
+        weir(&[arguments, &["--socket", &self.socket()]].concat())
+    }
+}
+
+/// Has a process end in order; what it left.
+pub fn terminate(mut held: Held) -> Run {
+    let kill = Command::new("kill").args(["-TERM", &held.pid()]).status().unwrap();
+    assert!(kill.success());
+    let mut status = None;
+    wait("the end", || {
+        status = held.0.try_wait().unwrap();
+        status.is_some()
+    });
+    let (mut out, mut err) = (String::new(), String::new());
+    held.0.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    held.0.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+    Run { code: status.unwrap().code().unwrap_or(-1), out, err }
+}
+
+/// Sends so many datagrams from the left host of a bridge to a port of the right one.
+pub fn send(bed: &Bed, bridge: usize, port: u16, count: u32) {
+    let script = format!("for i in $(seq {count}); do echo $i > /dev/udp/10.{bridge}.0.2/{port}; done");
+    inside(&bed.hosts[bridge].left, &script);
+}
