@@ -40,6 +40,8 @@ pub struct Built {
     pub regulator: Option<Regulator>,
     /// False if filters use the ECN bits as code points of their own.
     pub ecn: bool,
+    /// Whether filters are asked about the packet inside a tunnel.
+    pub tunnels: bool,
     /// What may not be as its writer thinks.
     pub warnings: Vec<Diagnostic>,
 }
@@ -57,6 +59,7 @@ impl Built {
             classifier: self.classifier,
             conditioners: self.conditioners,
             ecn: self.ecn,
+            tunnels: self.tunnels,
             regulated: Some((link, wire)),
         }
     }
@@ -250,6 +253,7 @@ impl View<'_> {
             conditioners: self.entrance.map_or(Ok(None), |entrance| self.conditioners_of(entrance))?,
             regulator: self.regulator(),
             ecn: !self.interface.ecn_is_off(),
+            tunnels: self.interface.looks_inside(),
             warnings: self.warnings(link),
             classifier: compiled.classifier,
             filters: compiled.filters,

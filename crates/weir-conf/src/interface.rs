@@ -1,7 +1,7 @@
 //! The command `interface`.
 
 use crate::limits;
-use crate::plan::{Attach, Interface, Queue};
+use crate::plan::{Attach, Interface, Queue, Tunnels};
 use crate::read::{Done, Reader, Stop, at};
 use crate::words::{Word, Words};
 use weir_core::queue::Scope;
@@ -10,12 +10,13 @@ use weir_text::Trouble;
 use weir_text::number;
 
 /// Options of every interface.
-const GENERAL: [&str; 4] = ["bandwidth", "tbrsize", "overhead", "attach"];
+const GENERAL: [&str; 5] = ["bandwidth", "tbrsize", "overhead", "tunnels", "attach"];
 /// The only option of disciplines that may stand before their name, as in figure 1 of the QoSbox paper.
 const BEFORE: &str = "qlimit";
 
 impl Reader<'_> {
-    /// `interface IF [bandwidth BPS] [tbrsize BYTES] [overhead BYTES] [attach ...] [DISC [options]]`.
+    /// `interface IF [bandwidth BPS] [tbrsize BYTES] [overhead BYTES]
+    /// [tunnels inner|outer] [attach ...] [DISC [options]]`.
     /// What every interface has may also stand among the options of the discipline.
     pub fn interface(&mut self, words: &mut Words<'_>) -> Done {
         let name = words.need("the interface", "write its name, as in `interface em0 bandwidth 10M cbq`")?;
@@ -130,6 +131,20 @@ impl Reader<'_> {
                 words.take();
                 let (bytes, _) = self.number(words, "overhead", 0..=1_000)?;
                 interface.overhead.replace(bytes as u32).is_some()
+            }
+            "tunnels" => {
+                words.take();
+                const HELP: &str = "write `tunnels inner` or `tunnels outer`";
+                let which = words.need("which packet of a tunnel is meant", HELP)?;
+                let tunnels = match which.text {
+                    "inner" => Tunnels::Inner,
+                    "outer" => Tunnels::Outer,
+                    other => {
+                        let message = format!("a tunnel's packet is not `{other}`");
+                        return Err(Trouble::new(which.place, message, HELP).into());
+                    }
+                };
+                interface.tunnels.replace(tunnels).is_some()
             }
             "attach" => {
                 words.take();

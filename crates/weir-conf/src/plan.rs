@@ -46,6 +46,8 @@ pub struct Interface {
     pub tbrsize: Option<u64>,
     /// Bytes that each packet costs on the wire beyond its frame.
     pub overhead: Option<u32>,
+    /// Which packet of a tunnel filters are asked about; the inner one if not said.
+    pub tunnels: Option<Tunnels>,
     /// How the packets come to Weir.
     pub attach: Attach,
     /// The discipline; `None` on an interface for conditioners only.
@@ -73,11 +75,24 @@ impl Interface {
     pub fn class_index(&self, name: &str) -> Option<usize> {
         self.classes.iter().position(|c| c.name == name)
     }
+    /// True if filters are asked about the packet inside a GRE or VXLAN tunnel.
+    pub fn looks_inside(&self) -> bool {
+        self.tunnels != Some(Tunnels::Outer)
+    }
     /// True if filters ask for the two ECN bits, as `tos 1` to `tos 4` of the QoSbox do: then
     /// they are code points of the operator's own, and this port neither marks nor reads ECN.
     pub fn ecn_is_off(&self) -> bool {
         self.filters.iter().any(Filter::asks_ecn_bits)
     }
+}
+
+/// Which packet of a GRE or VXLAN tunnel filters are asked about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tunnels {
+    /// The packet inside.
+    Inner,
+    /// The tunnel's own packet.
+    Outer,
 }
 
 /// How packets come to Weir and go from it.

@@ -10,6 +10,8 @@ use weir_core::classify::explain::{Cause, differences_from_altq, unreachable};
 use weir_core::classify::overlap::intersections;
 use weir_core::classify::{self, Classifier, Field, FilterId};
 use weir_core::packet::Dscp;
+use weir_core::packet::key::protocol;
+use weir_core::packet::tunnel::VXLAN_PORT;
 use weir_text::Place;
 
 /// Filters as the classifier takes them, and which of the plan's each is.
@@ -122,6 +124,7 @@ pub(crate) fn errors(report: &mut Report<'_>, shape: &Shape<'_>) {
 pub(crate) fn warnings(report: &mut Report<'_>, shape: &Shape<'_>) {
     let interface = shape.interface;
     let brought = Lowered::of(shape).filters;
+    tunnels(report, interface);
     for conditioners in [false, true] {
         let compiled = compile(interface, &brought, conditioners, &mut number(interface, &brought));
         for found in unreachable(&compiled.classifier) {
@@ -147,6 +150,25 @@ pub(crate) fn warnings(report: &mut Report<'_>, shape: &Shape<'_>) {
             let help = "ALTQ looked at filters on one destination host first, whatever their `ruleno`";
             report.warn(place, message, help);
         }
+    }
+}
+
+/// Filters that ask for a tunnel, where it is its inside that is asked about.
+fn tunnels(report: &mut Report<'_>, interface: &Interface) {
+    if interface.tunnels.is_some() {
+        return;
+    }
+    for filter in &interface.filters {
+        let tunnel = match filter.protocol {
+            protocol::GRE => "GRE",
+            protocol::UDP | 0 if filter.dst_port == VXLAN_PORT => "VXLAN",
+            _ => continue,
+        };
+        let line = filter.place.line;
+        let message = format!(
+            "filters see the packet inside a tunnel, and the one on line {line} asks for {tunnel} itself"
+        );
+        report.warn(interface.place, message, "write `tunnels outer`, or `tunnels inner` if that is meant");
     }
 }
 

@@ -1,7 +1,7 @@
 //! From plan to text: an altq.conf that reads back as the same plan.
 
 use crate::names;
-use crate::plan::{Action, Attach, Class, Filter, Interface, Meter, Options, Plan, Queue};
+use crate::plan::{Action, Attach, Class, Filter, Interface, Meter, Options, Plan, Queue, Tunnels};
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use weir_core::packet::{Dscp, Family};
@@ -61,6 +61,11 @@ fn print_interface(text: &mut String, interface: &Interface) {
     }
     if let Some(bytes) = interface.overhead {
         put!(text, " overhead {bytes}");
+    }
+    match interface.tunnels {
+        None => {}
+        Some(Tunnels::Inner) => text.push_str(" tunnels inner"),
+        Some(Tunnels::Outer) => text.push_str(" tunnels outer"),
     }
     match &interface.attach {
         Attach::Unsaid => {}

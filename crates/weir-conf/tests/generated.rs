@@ -4,6 +4,7 @@
 
 use weir_conf::plan::{
     Action, Attach, Class, Conditioner, Filter, Given, Interface, Meter, Options, Plan, Queue, RedDefaults,
+    Tunnels,
 };
 use weir_conf::{Place, print, read};
 use weir_core::Random;
@@ -220,6 +221,7 @@ impl Generator {
         };
         interface.tbrsize = self.chance(30).then(|| self.between(1, 1 << 30));
         interface.overhead = self.chance(30).then(|| self.below(100) as u32);
+        interface.tunnels = self.chance(30).then(|| [Tunnels::Inner, Tunnels::Outer][self.below(2) as usize]);
         interface.attach = match self.below(3) {
             0 => Attach::Unsaid,
             1 => Attach::Nfqueue,

@@ -1,7 +1,7 @@
 //! One direction of the bridge: frames from one interface, through a port, to the other.
 
 use std::collections::{BTreeMap, VecDeque};
-use weir_core::packet::{FragmentCache, FrameRef, Key, dissect, set_tos};
+use weir_core::packet::{FragmentCache, FrameRef, Key, dissect, look_inside, set_tos};
 use weir_core::port::{Event, EventKind, Port, PortPlan};
 use weir_core::units::{Duration, Instant};
 use weir_io::{BATCH, Io, Pool, PoolSize};
@@ -222,6 +222,9 @@ impl Direction {
         };
         let mut read = dissect(frames.pool.head(frame));
         fragments.fill(&mut read);
+        if port.looks_inside() {
+            look_inside(frames.pool.head(frame), &mut read);
+        }
         let record = &mut frames.records[frame.0 as usize];
         record.l3_offset = read.l3_offset as u16;
         if !delay.parts.is_empty() {

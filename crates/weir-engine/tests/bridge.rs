@@ -88,6 +88,41 @@ fn frames_cross_unchanged_and_in_order_at_the_rate_of_the_link() {
     }
 }
 
+/// A call inside a tunnel goes where its own ports say, with the tos byte of the tunnel's header.
+/// Reversed: with `tunnels outer` it is no call.
+#[test]
+fn the_packet_inside_a_tunnel_is_classified() {
+    for (word, class) in [("", "voice"), ("tunnels inner", "voice"), ("tunnels outer", "other")] {
+        let text = format!(
+            "interface em0 bandwidth 10M {word} priq\n\
+             class priq em0 voice NULL priority 1\n\
+             class priq em0 other NULL priority 0 default\n\
+             filter em0 voice 0 5001 0 0 17\n"
+        );
+        let registry = weir_core::sched::Registry::builtin();
+        let plan = weir_conf::read("test", &text, &registry).into_result().unwrap();
+        let view = plan.interface("em0").unwrap();
+        let link = view.link(1514);
+        let built = view.build(&registry, link).unwrap();
+        let port = Port::new(PortConfig::new(link, WireConfig::Open), built.port_plan(link));
+        let forth = Direction::new(0, Some(port), SIZE, Delay::default());
+        let back = Direction::new(1, None, SIZE, Delay::default());
+        let mut bridge = Bridge::new(Memory::new(), Memory::new(), [forth, back]);
+        let call = frame(1, 200, 0);
+        let mut tunnel = call[..34].to_vec();
+        (tunnel[15], tunnel[23]) = (0xb8, 47);
+        tunnel[16..18].copy_from_slice(&210u16.to_be_bytes());
+        tunnel.extend([0, 0, 8, 0]);
+        tunnel.extend(&call[14..]);
+        bridge.interfaces().0.arriving = [tunnel.clone()].into();
+        run(&mut bridge, ms(0), ms(10));
+        assert_eq!(bridge.interfaces().1.sent, [tunnel]);
+        let port = bridge.directions()[0].port().unwrap();
+        let leaf = port.leaves().iter().position(|l| l.name == class).unwrap();
+        assert_eq!(port.account(leaf as u32).unwrap().sent_packets, 1, "{word}");
+    }
+}
+
 /// A later fragment has no ports; it goes where its first fragment went. Reversed: one whose first
 /// fragment never came goes to the default class.
 #[test]

@@ -1,7 +1,9 @@
 //! Frames.
 
 use weir_core::packet::dscp::read_tos;
-use weir_core::packet::{Dissected, Family, FragmentCache, dissect as read_frame, dissect_ip, set_tos};
+use weir_core::packet::{
+    Dissected, Family, FragmentCache, dissect as read_frame, dissect_ip, look_inside, set_tos,
+};
 
 /// What is read lies inside the frame, and reading again gives the same.
 pub fn dissect(bytes: &[u8]) {
@@ -9,6 +11,12 @@ pub fn dissect(bytes: &[u8]) {
         inside(bytes, &read);
         let again = if raw_ip { dissect_ip(bytes) } else { read_frame(bytes) };
         assert_eq!(read, again);
+        // A tunnel's inside changes neither where the header to write is, nor what stands in it.
+        let mut deep = read;
+        let found = look_inside(bytes, &mut deep);
+        inside(bytes, &deep);
+        assert_eq!((deep.l3_offset, deep.key.tos), (read.l3_offset, read.key.tos));
+        assert!(found || deep == read, "nothing inside, and yet the key changed");
         // Padding behind a whole packet is not read.
         if is_whole(bytes, &read) {
             let mut padded = bytes.to_vec();

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, Write};
-use weir_core::packet::{FragmentCache, FrameRef, Meta, dissect};
+use weir_core::packet::{FragmentCache, FrameRef, Meta, dissect, look_inside};
 use weir_core::port::{Conditioned, Event, EventKind, Port};
 use weir_core::units::Instant;
 
@@ -248,6 +248,9 @@ pub fn replay<R: Recording>(
             Content::Frame(bytes) => {
                 let mut read = dissect(bytes);
                 fragments.fill(&mut read);
+                if port.looks_inside() {
+                    look_inside(bytes, &mut read);
+                }
                 let packet = port.condition(record.at, len, frame, &read.key);
                 let label = labels.of_leaf(port, packet.leaf());
                 (packet, label)

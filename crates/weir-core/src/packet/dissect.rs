@@ -1,8 +1,10 @@
-//! From bytes to a [`Key`]: Ethernet, VLAN tags, IPv4, IPv6 and the ports behind them.
+//! From bytes to a [`Key`]: Ethernet, VLAN tags, PPPoE, MPLS, IPv4, IPv6 and the ports behind them.
 //!
 //! ```text
 //! Ethernet  dst 6 | src 6 | type 2                          type 0x0800 IPv4, 0x86dd IPv6
 //! tags      0x8100 (802.1Q), 0x88a8 (802.1ad), 0x9100: tag 2 | type 2, up to MAX_TAGS deep
+//! PPPoE     0x8864: version and type 1 | code 1 | session 2 | length 2 | protocol 2   [RFC 2516 §4]
+//! MPLS      0x8847, 0x8848: labels of 4 up to the bottom of the stack, up to MAX_LABELS  [RFC 3032]
 //! IPv4      20 bytes and options; the length field bounds what is read, so padding is not ports
 //! IPv6      40 bytes; hop-by-hop, routing, destination options, fragment, AH, up to MAX_EXTENSIONS
 //! AH        skipped in both families, its SPI kept: `protocol` is what it protects
@@ -20,6 +22,8 @@ use super::key::{Family, Key, protocol};
 
 /// VLAN tags that are looked behind; a frame with more is [`Family::Other`].
 pub const MAX_TAGS: usize = 4;
+/// MPLS labels that are looked behind; a frame with more is [`Family::Other`].
+pub const MAX_LABELS: usize = 8;
 /// Extension headers that are looked behind; a packet with more has the next one's number as protocol.
 pub const MAX_EXTENSIONS: usize = 8;
 
@@ -75,7 +79,41 @@ pub fn dissect(frame: &[u8]) -> Dissected {
             }
             TYPE_IPV4 => return read_v4(frame, at, out),
             TYPE_IPV6 => return read_v6(frame, at, out),
+            0x8864 => return read_pppoe(frame, at, out),
+            0x8847 | 0x8848 => return read_mpls(frame, at, out),
             _ => break,
+        }
+    }
+    out.l3_offset = at.min(frame.len());
+    out
+}
+
+/// A PPPoE session's packet: only data (code 0) in the one version that there is.
+fn read_pppoe(frame: &[u8], at: usize, mut out: Dissected) -> Dissected {
+    if let Some(&[0x11, 0, _, _, _, _, p0, p1]) = frame.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        match u16::from_be_bytes([p0, p1]) {
+            0x0021 => return read_v4(frame, at + 8, out),
+            0x0057 => return read_v6(frame, at + 8, out),
+            _ => {}
+        }
+    }
+    out.l3_offset = at.min(frame.len());
+    out
+}
+
+/// What lies below a stack of labels is not said: an IP packet shows by its version, and what
+/// begins with another number (a pseudowire's control word has 0 there) is not IP. [RFC 4928 §3]
+fn read_mpls(frame: &[u8], at: usize, mut out: Dissected) -> Dissected {
+    for label in 1..=MAX_LABELS {
+        let below = at + 4 * label;
+        match frame.get(below - 2) {
+            Some(third) if third & 1 == 0 => {}
+            Some(_) => match frame.get(below).map(|first| first >> 4) {
+                Some(4) => return read_v4(frame, below, out),
+                Some(6) => return read_v6(frame, below, out),
+                _ => break,
+            },
+            None => break,
         }
     }
     out.l3_offset = at.min(frame.len());

@@ -14,6 +14,8 @@ pub mod protocol {
     pub const TCP: u8 = 6;
     /// User datagram protocol.
     pub const UDP: u8 = 17;
+    /// Generic routing encapsulation.
+    pub const GRE: u8 = 47;
     /// Encapsulating security payload.
     pub const ESP: u8 = 50;
     /// Authentication header.

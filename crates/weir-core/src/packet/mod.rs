@@ -6,6 +6,7 @@ pub mod ecn;
 pub mod key;
 mod list;
 mod table;
+pub mod tunnel;
 
 pub use dissect::{Dissected, Fragment, FragmentCache, dissect, dissect_ip};
 pub use dscp::{Dscp, set_tos};
@@ -13,3 +14,4 @@ pub use ecn::Ecn;
 pub use key::{Family, Key};
 pub use list::List;
 pub use table::{Colour, FrameRef, Meta, NIL, PacketId, PacketState, PacketTable};
+pub use tunnel::look_inside;

@@ -72,6 +72,8 @@ pub struct PortPlan {
     pub conditioners: Option<Conditioners>,
     /// Whether the two ECN bits mean congestion (false where a configuration uses them as classes).
     pub ecn: bool,
+    /// Whether the host is to classify by the packet inside a tunnel (`packet::look_inside`).
+    pub tunnels: bool,
     /// Another link, and the regulator on it (`WireConfig::Open` for none). `None` keeps both. An
     /// emulated link is the host's and not the configuration's: it stays in any case.
     pub regulated: Option<(Link, WireConfig)>,
@@ -79,9 +81,9 @@ pub struct PortPlan {
 
 impl PortPlan {
     /// A tree and its filters, without conditioners, on the link that is there; ECN bits mean
-    /// congestion.
+    /// congestion, and tunnels are looked into.
     pub fn new(tree: Tree, classifier: Classifier) -> Self {
-        PortPlan { tree, classifier, conditioners: None, ecn: true, regulated: None }
+        PortPlan { tree, classifier, conditioners: None, ecn: true, tunnels: true, regulated: None }
     }
     /// One FIFO of `limit` packets, whose only class is called `all`.
     pub fn fifo(limit: u32) -> Self {
@@ -124,6 +126,7 @@ pub struct Port {
     tick: Duration,
     packet_events: bool,
     ecn: bool,
+    tunnels: bool,
     seed: u64,
     order: u32,
     wake_ups: u64,
@@ -136,7 +139,7 @@ impl Port {
     /// A port that runs `plan`. Where the plan brings a link and a regulator of its own, these
     /// count instead of `config`'s, unless the link is emulated.
     pub fn new(config: PortConfig, plan: PortPlan) -> Self {
-        let PortPlan { tree, classifier, conditioners, ecn, regulated } = plan;
+        let PortPlan { tree, classifier, conditioners, ecn, tunnels, regulated } = plan;
         let (link, wire) = match (config.wire, regulated) {
             (WireConfig::Link { .. }, _) | (_, None) => (config.link, config.wire),
             (_, Some(of_the_plan)) => of_the_plan,
@@ -154,6 +157,7 @@ impl Port {
             tick: config.tick,
             packet_events: config.packet_events,
             ecn,
+            tunnels,
             seed: config.seed,
             order: 0,
             wake_ups: 0,
@@ -205,6 +209,11 @@ impl Port {
         meta.protocol = key.protocol;
         meta.ecn = if self.ecn { key.tos & 3 } else { 0 };
         conditioned
+    }
+
+    /// Whether the host is to give the key of the packet inside a tunnel.
+    pub fn looks_inside(&self) -> bool {
+        self.tunnels
     }
 
     /// The leaf for packets with that key that no conditioner marks.
@@ -278,7 +287,7 @@ impl Port {
     /// start with full buckets; what waits in the port was conditioned when it came.
     pub fn swap(&mut self, now: Instant, plan: PortPlan, host: &mut impl FnMut(Event<'_>)) {
         self.run(now, false, host);
-        let PortPlan { tree, classifier, conditioners, ecn, regulated } = plan;
+        let PortPlan { tree, classifier, conditioners, ecn, tunnels, regulated } = plan;
         let default = tree.default_leaf.unwrap_or(0);
         let heir: Vec<(u32, bool)> = self
             .leaves
@@ -312,7 +321,8 @@ impl Port {
         self.ledger.inherit(&heir, tree.leaves.len(), &moved);
         self.leaves = tree.leaves;
         self.default_leaf = default;
-        (self.classifier, self.conditioners, self.ecn) = (classifier, conditioners, ecn);
+        (self.classifier, self.conditioners) = (classifier, conditioners);
+        (self.ecn, self.tunnels) = (ecn, tunnels);
         if let Some((link, config)) = regulated
             && self.wire.regulate(self.cx.now, config, &link)
         {

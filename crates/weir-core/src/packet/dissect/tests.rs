@@ -16,15 +16,29 @@ pub(crate) mod build {
         QinQ,
         OldQinQ,
         FourTags,
+        Pppoe,
+        TaggedPppoe,
+        Mpls,
+        TaggedMpls,
     }
-    pub const FRAMINGS: [Framing; 6] =
-        [Framing::Ip, Framing::Ethernet, Framing::Dot1q, Framing::QinQ, Framing::OldQinQ, Framing::FourTags];
+    pub const FRAMINGS: [Framing; 10] = [
+        Framing::Ip,
+        Framing::Ethernet,
+        Framing::Dot1q,
+        Framing::QinQ,
+        Framing::OldQinQ,
+        Framing::FourTags,
+        Framing::Pppoe,
+        Framing::TaggedPppoe,
+        Framing::Mpls,
+        Framing::TaggedMpls,
+    ];
 
     impl Framing {
         pub fn tags(self) -> &'static [u16] {
             match self {
-                Framing::Ip | Framing::Ethernet => &[],
-                Framing::Dot1q => &[0x8100],
+                Framing::Ip | Framing::Ethernet | Framing::Pppoe | Framing::Mpls => &[],
+                Framing::Dot1q | Framing::TaggedPppoe | Framing::TaggedMpls => &[0x8100],
                 Framing::QinQ => &[0x88a8, 0x8100],
                 Framing::OldQinQ => &[0x9100, 0x8100],
                 Framing::FourTags => &[0x88a8, 0x8100, 0x8100, 0x8100],
@@ -38,7 +52,20 @@ pub(crate) mod build {
                     frame.extend(tag_type.to_be_bytes());
                     frame.extend((0xa000 + 100 + i as u16).to_be_bytes());
                 }
-                frame.extend(if packet[0] >> 4 == 4 { TYPE_IPV4 } else { TYPE_IPV6 }.to_be_bytes());
+                let is_v4 = packet[0] >> 4 == 4;
+                match self {
+                    Framing::Pppoe | Framing::TaggedPppoe => {
+                        frame.extend([0x88, 0x64, 0x11, 0, 0, 7]);
+                        frame.extend((packet.len() as u16 + 2).to_be_bytes());
+                        frame.extend(if is_v4 { [0, 0x21] } else { [0, 0x57] });
+                    }
+                    // The bottom bit is the lowest of a label's third byte.
+                    Framing::Mpls => frame.extend([0x88, 0x47, 0, 0x12, 0x31, 64]),
+                    Framing::TaggedMpls => {
+                        frame.extend([0x88, 0x48, 0, 0x12, 0x30, 64, 0, 0, 0x10, 64, 0, 0x34, 0x51, 1]);
+                    }
+                    _ => frame.extend(if is_v4 { TYPE_IPV4 } else { TYPE_IPV6 }.to_be_bytes()),
+                }
             }
             frame.extend(packet);
             frame
@@ -371,4 +398,29 @@ fn what_is_not_ip_is_other() {
     deep.extend([0x08, 0]);
     deep.extend(build::packet(&tcp4()));
     assert_eq!(dissect(&deep).key.family, Family::Other);
+}
+
+#[test]
+fn what_pppoe_and_mpls_carry_besides_ip_is_other() {
+    let packet = build::packet(&tcp4());
+    let pppoe = build::Framing::Pppoe.wrap(&packet);
+    // Another version, a discovery's code, and LCP (0xc021).
+    for (at, byte) in [(14, 0x12), (15, 0x09), (20, 0xc0)] {
+        let mut frame = pppoe.clone();
+        frame[at] = byte;
+        assert_eq!((dissect(&frame).key, dissect(&frame).l3_offset), (Key::default(), 14), "{at}");
+    }
+    // A pseudowire, and a stack without a bottom.
+    let mut frame = build::Framing::Mpls.wrap(&packet);
+    frame[18] = 0;
+    assert_eq!(dissect(&frame).key, Key::default());
+    let mut deep = build::Framing::Ethernet.wrap(&packet)[..12].to_vec();
+    deep.extend([0x88, 0x47]);
+    for depth in 0..=MAX_LABELS {
+        deep.extend([0, 1, u8::from(depth == MAX_LABELS), 64]);
+    }
+    deep.extend(&packet);
+    assert_eq!(dissect(&deep).key, Key::default(), "one label too many");
+    deep.drain(14..18);
+    assert_eq!(dissect(&deep).key, tcp4());
 }
