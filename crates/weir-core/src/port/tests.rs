@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::queue::{Discipline, Kind, ParamSpec};
+use crate::sched::Tree;
 use crate::sched::{ClassConfig, Node, Registry};
 use crate::units::Rate;
 use alloc::string::ToString;

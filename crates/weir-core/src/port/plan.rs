@@ -1,0 +1,66 @@
+//! What a port is told: how it is set up, and what a configuration puts into it.
+
+use super::WireConfig;
+use crate::classify::Classifier;
+use crate::meter::Conditioners;
+use crate::queue::{Leaf, Link};
+use crate::sched::{Fifo, LeafInfo, Tree};
+use crate::units::Duration;
+use alloc::boxed::Box;
+
+/// How a port is set up; what stands above the tree is the configuration's business.
+#[derive(Clone, Copy, Debug)]
+pub struct PortConfig {
+    /// Rate, overhead and MTU of the link.
+    pub link: Link,
+    /// What stands below the tree.
+    pub wire: WireConfig,
+    /// Most packets in the port at once; all memory is taken at the start.
+    pub capacity: u32,
+    /// Seed of the port's random stream and of its flow hashes. Where strangers' traffic comes, it
+    /// is to be drawn at random and kept secret: who knows it can compute which flows collide.
+    pub seed: u64,
+    /// Timer tick; zero for an exact timer.
+    pub tick: Duration,
+    /// Whether the tree is asked after every arrival and completion while a timer runs (A24).
+    pub packet_events: bool,
+}
+
+impl PortConfig {
+    /// An exact timer, packet events on, 4096 packets, seed 1.
+    pub fn new(link: Link, wire: WireConfig) -> Self {
+        PortConfig { link, wire, capacity: 4096, seed: 1, tick: Duration::ZERO, packet_events: true }
+    }
+}
+
+/// What a configuration puts into a port, when it is opened (`Port::new`) and later (`Port::swap`).
+/// It is exchanged as a whole, so that nothing of an older configuration stays.
+pub struct PortPlan {
+    /// The disciplines.
+    pub tree: Tree,
+    /// The filters, whose classes are the tree's leaves.
+    pub classifier: Classifier,
+    /// What is done with packets before; `None` where there are none.
+    pub conditioners: Option<Conditioners>,
+    /// Whether the two ECN bits mean congestion (false where a configuration uses them as classes).
+    pub ecn: bool,
+    /// Whether the host is to classify by the packet inside a tunnel (`packet::look_inside`).
+    pub tunnels: bool,
+    /// Another link, and the regulator on it (`WireConfig::Open` for none). `None` keeps both. An
+    /// emulated link is the host's and not the configuration's: it stays in any case.
+    pub regulated: Option<(Link, WireConfig)>,
+}
+
+impl PortPlan {
+    /// A tree and its filters, without conditioners, on the link that is there; ECN bits mean
+    /// congestion, and tunnels are looked into.
+    pub fn new(tree: Tree, classifier: Classifier) -> Self {
+        PortPlan { tree, classifier, conditioners: None, ecn: true, tunnels: true, regulated: None }
+    }
+    /// One FIFO of `limit` packets, whose only class is called `all`.
+    pub fn fifo(limit: u32) -> Self {
+        let discipline = Box::new(Fifo::new(Leaf::tail_drop(limit)));
+        let leaves = alloc::vec![LeafInfo { name: "all".into(), terminal: true }];
+        PortPlan::new(Tree { discipline, leaves, default_leaf: Some(0) }, Classifier::empty())
+    }
+}
