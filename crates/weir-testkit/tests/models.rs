@@ -35,6 +35,9 @@ fn serve(node: &Node, link: Link, wire: WireConfig, arrivals: &[Arrival]) -> Vec
     };
     for (index, arrival) in arrivals.iter().enumerate() {
         let now = Instant::from_nanos(arrival.at_ns);
+        while port.next_wake_up() < now {
+            port.advance(port.next_wake_up(), &mut hear);
+        }
         let mut meta = Meta::new(arrival.bytes, now, FrameRef(index as u32));
         meta.leaf = arrival.leaf;
         meta.flow = arrival.flow.wrapping_mul(0x9e37_79b9);

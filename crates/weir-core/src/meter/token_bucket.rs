@@ -43,6 +43,10 @@ impl TokenBucket {
     pub fn new(rate: Rate, depth_bytes: u64) -> Self {
         TokenBucket { rate_bps: rate.as_bps().min(MOST_BPS), depth: cost_of(depth_bytes), empty_at: 0 }
     }
+    /// The most that it holds, bytes.
+    pub fn depth_bytes(&self) -> u64 {
+        (self.depth / u128::from(PER_BYTE)) as u64
+    }
     /// What has flowed in since the origin. Below 2^64 * 2^54.
     fn inflow(&self, now: Instant) -> u128 {
         u128::from(now.as_nanos()) * u128::from(self.rate_bps)

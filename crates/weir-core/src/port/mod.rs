@@ -3,8 +3,7 @@
 //! Simulator, engine, replay and bench all drive this object; they differ only in who tells the
 //! time and who owns the bytes. A host does three things:
 //! - `receive` what arrives, in order of time (or `condition` and `offer` it in two steps);
-//! - `advance` to the present when `next_wake_up` has come (or passed: what was due happens in
-//!   virtual order, so lateness of the host adds burst and never changes a rate);
+//! - `advance` to the present when `next_wake_up` has come or passed;
 //! - act on the `Event`s: packets that were taken from the tree, that left, and that were dropped.
 //!
 //! What enters walks conditioners -> class filters -> tree -> wire: a `PortPlan` holds the
@@ -14,7 +13,12 @@
 //!
 //! At one instant arrivals come before completions: `receive` at t does what was due before t,
 //! `advance` to t what is due at t too.
+//!
+//! A late host: an emulated link does what was due in virtual order, as if the host had been in
+//! time. A real wire cannot send in the past, so what was due happens now. Lateness up to the time
+//! in which the bucket fills changes no rate. What is missed beyond that is lost (`clock.rs`).
 
+mod clock;
 mod event;
 mod ledger;
 mod plan;
@@ -35,6 +39,7 @@ use crate::sched::{Fifo, LeafInfo};
 use crate::units::{Duration, Fine, Instant};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use clock::Clock;
 use ledger::Ledger;
 use wire::Wire;
 
@@ -59,7 +64,9 @@ struct Timer {
 /// that keeps its own state in one struct beside the port passes
 /// `&mut |event| state.hear(event)` and borrows nothing twice.
 pub struct Port {
+    /// Its `now` is the tree's time.
     cx: Cx,
+    clock: Clock,
     tree: Child,
     wire: Wire,
     timer: Option<Timer>,
@@ -89,10 +96,12 @@ impl Port {
             (WireConfig::Link { .. }, _) | (_, None) => (config.link, config.wire),
             (_, Some(of_the_plan)) => of_the_plan,
         };
+        let wire = Wire::new(wire, &link);
         Port {
             cx: Cx::new(config.capacity, link, config.seed),
             ledger: Ledger::new(tree.leaves.len()),
-            wire: Wire::new(wire, &link),
+            clock: Clock::new(wire.tolerance(&link)),
+            wire,
             timer: None,
             classifier,
             conditioners,
@@ -138,7 +147,7 @@ impl Port {
         let meta = &mut conditioned.0;
         (meta.tos_in, meta.dscp) = (key.tos, key.tos >> 2);
         if let Some(conditioners) = &mut self.conditioners {
-            let now = now.max(self.cx.now);
+            let now = now.max(self.clock.host(self.cx.now));
             let Judgement { passes, dscp, colour } = conditioners.judge(now, len, key, &mut self.cx.random);
             (meta.dscp, meta.colour) = (dscp, colour);
             if !passes {
@@ -195,11 +204,11 @@ impl Port {
         self.order = self.order.wrapping_add(1);
         self.ledger.offered(meta.leaf, meta.len);
         if policed {
-            return self.refuse(meta, DropReason::Policed, host);
+            return self.refuse(packet.0, DropReason::Policed, host);
         }
         let verdict = match self.cx.packets.insert(packet.0) {
             Ok(id) => self.tree.enqueue(&mut self.cx, id),
-            Err(meta) => return self.refuse(&meta, DropReason::Nobuf, host),
+            Err(meta) => return self.refuse(meta, DropReason::Nobuf, host),
         };
         self.settle(host);
         self.ask_again(host);
@@ -207,9 +216,11 @@ impl Port {
     }
 
     /// Drops a packet that the table does not hold.
-    fn refuse(&mut self, meta: &Meta, reason: DropReason, host: &mut impl FnMut(Event<'_>)) -> Verdict {
+    fn refuse(&mut self, mut meta: Meta, reason: DropReason, host: &mut impl FnMut(Event<'_>)) -> Verdict {
         self.ledger.dropped(meta.leaf, meta.len, reason);
-        host(Event { at: self.cx.now, meta, kind: EventKind::Dropped(reason) });
+        let at = self.clock.host(self.cx.now);
+        meta.arrival = at;
+        host(Event { at, meta: &meta, kind: EventKind::Dropped(reason) });
         Verdict::Dropped
     }
 
@@ -220,7 +231,7 @@ impl Port {
 
     /// When `advance` has something to do next; `NEVER` if only an arrival can change that.
     pub fn next_wake_up(&self) -> Instant {
-        let timer = self.timer.map_or(Instant::NEVER, |t| t.due);
+        let timer = self.timer.map_or(Instant::NEVER, |t| self.clock.host(t.due));
         match &self.wire {
             Wire::Device(device) => device.next_completion().map_or(timer, |done| done.ceil().min(timer)),
             _ => timer,
@@ -272,6 +283,7 @@ impl Port {
             && self.wire.regulate(self.cx.now, config, &link)
         {
             self.cx.link = link;
+            self.clock.tolerate(self.wire.tolerance(&link));
         }
         self.broken = None;
         self.adopt(Child::inner(tree.discipline), queued, host);
@@ -366,6 +378,11 @@ impl Port {
     pub fn link(&self) -> &Link {
         &self.cx.link
     }
+    /// Time for which timers went off later than the bucket could make good, since the port was
+    /// made. What could have been sent in it is lost. Always zero on an emulated link.
+    pub fn lost_time(&self) -> Duration {
+        self.clock.lost()
+    }
     /// Times that the timer woke the tree.
     pub fn wake_ups(&self) -> u64 {
         self.wake_ups
@@ -402,7 +419,29 @@ impl Port {
 
     /// Does what is due before `now`, and at `now` too if `inclusive`; then sets the clock.
     fn run(&mut self, now: Instant, inclusive: bool, host: &mut impl FnMut(Event<'_>)) {
+        match &self.wire {
+            Wire::Device(_) => self.run_in_order(now, inclusive, host),
+            Wire::Bucket(_) | Wire::Open => self.run_at(now, inclusive, host),
+        }
+    }
+
+    /// On a real wire all that was due happens now, or at the latest time that the bucket allows.
+    fn run_at(&mut self, now: Instant, inclusive: bool, host: &mut impl FnMut(Event<'_>)) {
         // A clock that runs backwards stands still here.
+        let present = self.clock.tree(now).max(self.cx.now);
+        let due = self.timer.map_or(Instant::NEVER, |t| t.due);
+        if due > present || (due == present && !inclusive) {
+            self.cx.now = present;
+            return;
+        }
+        self.cx.now = self.clock.late(due, self.clock.host(present)).max(self.cx.now);
+        self.wake_ups += 1;
+        self.timer = None;
+        self.fill(host);
+    }
+
+    /// On an emulated link all happens when it was due, in order of time.
+    fn run_in_order(&mut self, now: Instant, inclusive: bool, host: &mut impl FnMut(Event<'_>)) {
         let now = now.max(self.cx.now);
         let until = Fine::from(now);
         let is_due = |at: Fine| at < until || (inclusive && at == until);
@@ -445,7 +484,7 @@ impl Port {
         self.tree.on_sent(&mut self.cx, &id, at);
         let meta = self.cx.packets.get(&id);
         self.ledger.sent(meta.leaf, meta.len);
-        host(Event { at, meta, kind: EventKind::Sent });
+        host(Event { at: self.clock.host(at), meta, kind: EventKind::Sent });
         self.cx.packets.remove(id);
     }
 
@@ -487,8 +526,8 @@ impl Port {
                 _ if self.cx.is_broken().is_some() => return self.settle(host),
                 Next::Packet(id) => {
                     let row = self.cx.packets.get_mut(&id);
-                    row.state = PacketState::Ring;
-                    host(Event { at: now, meta: row, kind: EventKind::Taken });
+                    (row.state, row.arrival) = (PacketState::Ring, self.clock.came(row.arrival));
+                    host(Event { at: self.clock.host(now), meta: row, kind: EventKind::Taken });
                     match &mut self.wire {
                         Wire::Device(device) => device.load(&mut self.cx.packets, &self.cx.link, now, id),
                         _ => self.sent(id, now, host),
@@ -538,9 +577,10 @@ impl Port {
 
     fn hand_back(&mut self, host: &mut impl FnMut(Event<'_>)) {
         while let Some((id, reason)) = self.cx.next_dropped() {
-            let meta = self.cx.packets.get(&id);
+            let meta = self.cx.packets.get_mut(&id);
+            meta.arrival = self.clock.came(meta.arrival);
             self.ledger.dropped(meta.leaf, meta.len, reason);
-            host(Event { at: self.cx.now, meta, kind: EventKind::Dropped(reason) });
+            host(Event { at: self.clock.host(self.cx.now), meta, kind: EventKind::Dropped(reason) });
             self.cx.packets.remove(id);
         }
         if let Some(broken) = self.cx.is_broken() {

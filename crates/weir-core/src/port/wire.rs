@@ -13,7 +13,7 @@
 use crate::meter::TokenBucket;
 use crate::packet::{List, PacketId, PacketTable};
 use crate::queue::Link;
-use crate::units::{Fine, Instant};
+use crate::units::{Duration, Fine, Instant};
 
 /// When a device ring gets new packets (Nichols et al., two-bit diff-serv in ALTQ, section 5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -125,6 +125,14 @@ impl Wire {
             WireConfig::Link { ring, refill } => Wire::Device(Device::new(ring, refill)),
             WireConfig::Regulator { depth_bytes } => Wire::Bucket(TokenBucket::new(link.rate, depth_bytes)),
             WireConfig::Open => Wire::Open,
+        }
+    }
+    /// How late a timer may go off without a loss: the time in which the bucket fills. What an open
+    /// wire has below it is not known; the millisecond is that of the automatic bucket.
+    pub(super) fn tolerance(&self, link: &Link) -> Duration {
+        match self {
+            Wire::Bucket(bucket) => link.rate.time_for(bucket.depth_bytes()).floor().since(Instant::ZERO),
+            Wire::Device(_) | Wire::Open => Duration::from_millis(1),
         }
     }
     /// Another regulator, or none, from `now` on; false on an emulated link, which stays. What is
