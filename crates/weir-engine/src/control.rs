@@ -39,6 +39,10 @@ pub struct BridgeState {
     pub spun_ns: u64,
     /// Steps that the worker has made.
     pub steps: u64,
+    /// The priority of the worker's thread: `SCHED_FIFO 10`, `nice -20` or `no priority`, and in
+    /// brackets what the system refused.
+    #[serde(default)]
+    pub priority: String,
     /// Why the bridge forwards plainly, if the worker had to give up its ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,

@@ -471,3 +471,31 @@ fn a_worker_answers_swaps_and_stops_while_it_works() {
     assert!(last.cpu_ns > 0 && last.uptime_ns > 30_000_000);
     assert!(control.swap(0, PortPlan::new(fifo(5), Classifier::empty())).is_err(), "nobody answers any more");
 }
+
+/// A worker that spins without end, on the processor of an ordinary thread: that thread runs every
+/// few milliseconds, and is not kept out for most of a second.
+#[test]
+fn a_worker_under_sched_fifo_leaves_room_for_ordinary_threads() {
+    let spin = Duration::from_secs(1 << 40);
+    let pace = Pace { spin, cpu: Some(0), priority: weir_sys::Priority::Fifo };
+    let worker = Worker::start(bridge(fifo(5), Duration::ZERO), ["l".into(), "r".into()], pace).unwrap();
+    let priority = worker.control().state().unwrap().priority;
+    if priority != "SCHED_FIFO 10" {
+        eprintln!("SKIPPED: needs CAP_SYS_NICE: {priority}");
+        return;
+    }
+    let ordinary = std::thread::spawn(|| {
+        weir_sys::pin_to(0).unwrap();
+        let (start, mut last, mut turns) = (weir_sys::now(), weir_sys::now(), 0);
+        while last.since(start) < Duration::from_millis(500) {
+            let now = weir_sys::now();
+            turns += u32::from(now.since(last) > Duration::from_micros(500));
+            last = now;
+        }
+        turns
+    });
+    let turns = ordinary.join().unwrap();
+    let last = worker.stop().unwrap();
+    assert!(last.cpu_ns > last.uptime_ns / 4, "the worker spins: {last:?}");
+    assert!(turns > 25, "an ordinary thread had {turns} turns in 0.5 s");
+}

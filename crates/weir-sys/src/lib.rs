@@ -1,7 +1,7 @@
 //! System calls, made safe. The only crate with `unsafe` code.
 //!
 //! - Time: [`now`], [`thread_cpu`], [`sleep_until`], [`wait`].
-//! - This process and others: [`pin_to`], [`enter_new_network`], [`come_first`], [`kill`], [`random_seed`].
+//! - This process and others: [`pin_to`], [`enter_new_network`], [`take_priority`], [`kill`], [`random_seed`].
 //! - Interfaces: [`interface`], [`interface_index`], [`set_offloads`].
 //! - [`packet`]: raw frames of an interface, in batches (AF_PACKET).
 //! - [`socket`]: TCP and UDP with the options that test traffic needs.
@@ -16,6 +16,7 @@ mod clock;
 pub mod icmp;
 mod interface;
 pub mod packet;
+mod priority;
 mod process;
 pub mod socket;
 
@@ -23,7 +24,8 @@ use std::io;
 
 pub use clock::{now, sleep_precisely, sleep_until, thread_cpu, wait};
 pub use interface::{Interface, interface, interface_index, set_offloads};
-pub use process::{come_first, die_with_parent, enter_new_network, is_root, kill, pin_to, random_seed};
+pub use priority::{Granted, Priority, take_priority};
+pub use process::{die_with_parent, enter_new_network, is_root, kill, pin_to, random_seed};
 
 /// Turns a system call's answer into a result.
 fn check(answer: libc::c_int) -> io::Result<libc::c_int> {

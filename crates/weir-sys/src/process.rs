@@ -1,4 +1,4 @@
-//! This process and others: processors, network namespaces, precedence, ends.
+//! This process and others: processors, network namespaces, ends.
 #![allow(unsafe_code, reason = "system calls without a safe wrapper in the standard library")]
 
 use crate::check;
@@ -13,17 +13,6 @@ pub fn die_with_parent(parent: u32) -> io::Result<()> {
         return Err(io::Error::other("the parent process ended before its child had started"));
     }
     Ok(())
-}
-
-/// Gives this process a session of its own and, where the machine schedules by session
-/// (autogroup), precedence over those of others: a measured process should not wait for a
-/// compiler. Does what it may; without the privilege nothing changes.
-pub fn come_first() {
-    // SAFETY: setsid takes nothing and touches no memory. It fails for a group leader: fine.
-    let _ = unsafe { libc::setsid() };
-    let _ = std::fs::write("/proc/self/autogroup", "-20");
-    // SAFETY: setpriority takes numbers and touches no memory; 0 is this process.
-    let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
 }
 
 /// Moves the calling thread, and those that it starts from now on, into a new network namespace.

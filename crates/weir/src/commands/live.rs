@@ -15,6 +15,7 @@ use weir_engine::direction::Delay;
 use weir_engine::up::{Pair, Setup, Side, up as bring_up};
 use weir_engine::worker::Pace;
 use weir_report::report::ConditionerReport;
+use weir_sys::Priority;
 
 /// Where `weir up` serves statistics unless told otherwise.
 pub const SOCKET: &str = "/run/weir.sock";
@@ -23,7 +24,7 @@ const LAYER_2: u32 = 14;
 
 /// `weir up`: brings up the bridges of a file, each egress managed as the file says. Their workers
 /// stay on `cpus` in turn, if any are named.
-pub fn up(registry: &Registry, conf: &Path, socket: &Path, cpus: &[usize]) -> Done {
+pub fn up(registry: &Registry, conf: &Path, socket: &Path, cpus: &[usize], priority: Priority) -> Done {
     let plan = super::conf::read(conf, registry)?;
     let pairs = bridges(&plan)?;
     if !weir_sys::is_root() {
@@ -33,7 +34,7 @@ pub fn up(registry: &Registry, conf: &Path, socket: &Path, cpus: &[usize]) -> Do
     let mut cpus = cpus.iter().copied().cycle();
     let pair = |[left, right]: &[&str; 2]| -> Result<Pair, Failure> {
         let pair = Pair::new(side(&plan, left, right, registry)?, side(&plan, right, left, registry)?);
-        Ok(Pair { pace: Pace { cpu: cpus.next(), ..Pace::default() }, ..pair })
+        Ok(Pair { pace: Pace { cpu: cpus.next(), priority, ..Pace::default() }, ..pair })
     };
     let setup =
         Setup { bridges: pairs.iter().map(pair).collect::<Result<_, _>>()?, socket: Some(socket.to_owned()) };
@@ -47,8 +48,8 @@ pub fn up(registry: &Registry, conf: &Path, socket: &Path, cpus: &[usize]) -> Do
         std::io::ErrorKind::NotFound => Failure::usage(e),
         _ => Failure::failed(e),
     })?;
-    for [left, right] in pairs {
-        eprintln!("weir: bridging {left} and {right}");
+    for BridgeState { interfaces: [left, right], priority, .. } in box_.snapshot().bridges {
+        eprintln!("weir: bridging {left} and {right}, {priority}");
     }
     eprintln!("weir: `weir stats --socket {}` shows counters; end with ^C", socket.display());
     while !stop.load(Ordering::Relaxed) {
@@ -165,7 +166,10 @@ fn print_bridge(bridge: &BridgeState) {
     }
     let seconds = bridge.uptime_ns as f64 / 1e9;
     let cpu = 100.0 * bridge.cpu_ns as f64 / bridge.uptime_ns.max(1) as f64;
-    out!("bridge {left} {right}: up {seconds:.1} s, worker at {cpu:.0} % of a processor");
+    out!(
+        "bridge {left} {right}: up {seconds:.1} s, worker at {cpu:.0} % of a processor, {}",
+        bridge.priority
+    );
     if let Some(why) = &bridge.failed {
         out!("BYPASSED: the bridge forwards plainly: {why}");
     }

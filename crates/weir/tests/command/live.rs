@@ -91,6 +91,10 @@ fn a_box_passes_traffic_counts_it_and_leaves_nothing_behind() {
     assert!(sent("rest") >= 50, "the other port, and ARP: {stats}");
     let table = bed.ask(&["stats"]).ok();
     assert!(table.out.contains("egress right0") && table.out.contains("voice"), "{}", table.out);
+    // Without another word the worker asks for SCHED_FIFO; what it got is said.
+    let priority = stats["bridges"][0]["priority"].as_str().unwrap();
+    assert!(priority == "SCHED_FIFO 10" || priority.contains("(SCHED_FIFO 10: "), "{priority}");
+    assert!(table.out.contains(&format!("of a processor, {priority}\n")), "{}", table.out);
     let conditioner = egress["port"]["conditioners"][0].clone();
     assert_eq!(
         (&conditioner["name"], &conditioner["values"]["passed"]),
@@ -175,6 +179,7 @@ filter right1 voice 10.1.0.2 5001 0 0 17
     let pinned: Vec<bool> = workers.map(|status| status.contains("Cpus_allowed_list:\t0\n")).collect();
     assert_eq!(pinned, [true, true]);
     let ended = terminate(up).ok();
-    let said = ["bridging right0 and left0", "bridging left1 and right1"];
-    assert!(said.iter().all(|words| ended.err.contains(words)), "{ended:?}");
+    let priority = bridges[0]["priority"].as_str().unwrap();
+    let said = ["right0 and left0", "left1 and right1"].map(|pair| format!("bridging {pair}, {priority}\n"));
+    assert!(said.iter().all(|words| ended.err.contains(words.as_str())), "{ended:?}");
 }
