@@ -71,8 +71,11 @@ pub struct Egress {
     pub sent_packets: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
-    /// Packets that the device refused.
+    /// Packets that the device refused. Their classes count them as dropped, not as sent.
     pub refused_packets: u64,
+    /// The same by reason: `toolong`, `devicefull`, `portdown`, `refused`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub refused: BTreeMap<String, u64>,
     /// Packets whose ECN or DSCP was changed.
     pub rewritten_packets: u64,
     /// Packets on their way out: in the delay line, or at a full device.
@@ -148,10 +151,14 @@ pub struct PacketCounts {
     pub dropped_packets: BTreeMap<String, u64>,
 }
 
+/// Counts by reason, without those that are zero.
+fn by_reason(counts: &[u64; DropReason::ALL.len()]) -> BTreeMap<String, u64> {
+    let named = DropReason::ALL.iter().map(|&reason| (reason.name().to_string(), counts[reason as usize]));
+    named.filter(|(_, count)| *count > 0).collect()
+}
+
 impl From<&Account> for PacketCounts {
     fn from(account: &Account) -> PacketCounts {
-        let dropped =
-            DropReason::ALL.iter().map(|&r| (r.name().to_string(), account.dropped_packets[r as usize]));
         PacketCounts {
             offered_packets: account.offered_packets,
             offered_bytes: account.offered_bytes,
@@ -159,7 +166,7 @@ impl From<&Account> for PacketCounts {
             sent_bytes: account.sent_bytes,
             inside_packets: account.inside(),
             dropped_bytes: account.dropped_bytes,
-            dropped_packets: dropped.filter(|(_, count)| *count > 0).collect(),
+            dropped_packets: by_reason(&account.dropped_packets),
         }
     }
 }
@@ -229,6 +236,7 @@ pub fn egresses<L: Io, R: Io>(bridge: &mut Bridge<L, R>, names: &[String; 2]) ->
                 sent_packets: output.tx_frames,
                 sent_bytes: output.tx_bytes,
                 refused_packets: output.tx_errors,
+                refused: by_reason(direction.refused()),
                 rewritten_packets: direction.rewritten(),
                 leaving_packets: direction.leaving() as u64,
                 port: direction.port().map(port_state),

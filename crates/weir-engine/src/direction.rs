@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use weir_core::packet::{FragmentCache, FrameRef, Key, dissect, look_inside, set_tos};
 use weir_core::port::{Event, EventKind, Port, PortPlan};
+use weir_core::queue::DropReason;
 use weir_core::units::{Duration, Instant};
-use weir_io::{BATCH, Io, Pool, PoolSize};
+use weir_io::{BATCH, Io, Pool, PoolSize, Refusal};
 
 /// Hears what happens to packets, for reports finer than the port's own counters.
 ///
@@ -34,7 +35,12 @@ struct FrameRecord {
     l3_offset: u16,
     place: Whereabouts,
     delay: Duration,
+    /// As what the port counted it when it left: leaf, and bytes.
+    sent_as: (u32, u32),
 }
+
+/// The leaf of a frame whose class is no longer there.
+const NO_LEAF: u32 = u32::MAX;
 
 /// Propagation delay behind the wire: one for all packets, or by the hosts that they are between.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -110,7 +116,9 @@ impl Frames {
         match kind {
             EventKind::Taken => {}
             EventKind::Sent => {
-                let (tos, l3_offset) = (meta.tos_out(), self.records[frame.0 as usize].l3_offset);
+                let record = &mut self.records[frame.0 as usize];
+                record.sent_as = (meta.leaf, meta.len);
+                let (tos, l3_offset) = (meta.tos_out(), record.l3_offset);
                 if tos != meta.tos_in && set_tos(self.pool.head_mut(frame), usize::from(l3_offset), tos) {
                     self.rewritten += 1;
                 }
@@ -139,6 +147,10 @@ pub struct Direction {
     delay: Delay,
     /// Frames being sent; the front first.
     outbox: Vec<FrameRef>,
+    /// Frames that the device did not take, for as long as a call lasts.
+    refusals: Vec<Refusal>,
+    /// How many it did not take since the start, by reason.
+    refused: [u64; DropReason::ALL.len()],
     fresh: Vec<FrameRef>,
     /// Ports of first fragments, for the later ones.
     fragments: FragmentCache,
@@ -150,8 +162,13 @@ const FULL_DEVICE: Duration = Duration::from_micros(50);
 impl Direction {
     /// A direction with its own frames. `delay` is the propagation delay behind the wire.
     pub fn new(index: usize, port: Option<Port>, size: PoolSize, delay: Delay) -> Self {
-        let record =
-            FrameRecord { order: 0, l3_offset: 0, place: Whereabouts::Elsewhere, delay: Duration::ZERO };
+        let record = FrameRecord {
+            order: 0,
+            l3_offset: 0,
+            place: Whereabouts::Elsewhere,
+            delay: Duration::ZERO,
+            sent_as: (NO_LEAF, 0),
+        };
         Direction {
             port,
             frames: Frames {
@@ -165,6 +182,8 @@ impl Direction {
             order: 0,
             delay,
             outbox: Vec::with_capacity(2 * BATCH),
+            refusals: Vec::with_capacity(BATCH),
+            refused: [0; DropReason::ALL.len()],
             fresh: Vec::with_capacity(BATCH),
             fragments: FragmentCache::new(),
         }
@@ -186,6 +205,11 @@ impl Direction {
     pub fn rewritten(&self) -> u64 {
         self.frames.rewritten
     }
+    /// Frames that the device did not take, by `DropReason as usize`. Their classes count them as
+    /// dropped.
+    pub fn refused(&self) -> &[u64; DropReason::ALL.len()] {
+        &self.refused
+    }
     /// Frames that can still be taken in.
     pub fn frames_available(&self) -> usize {
         self.frames.pool.available()
@@ -204,6 +228,7 @@ impl Direction {
                 l3_offset: 0,
                 place: Whereabouts::Port,
                 delay: self.delay.otherwise,
+                sent_as: (NO_LEAF, 0),
             };
             self.order += 1;
         }
@@ -256,7 +281,14 @@ impl Direction {
             if self.outbox.is_empty() {
                 return;
             }
-            let done = to.send(&mut self.frames.pool, &self.outbox);
+            let done = to.send(&mut self.frames.pool, &self.outbox, &mut self.refusals);
+            for (frame, reason) in self.refusals.drain(..) {
+                self.refused[reason as usize] += 1;
+                let (leaf, len) = self.frames.records[frame.0 as usize].sent_as;
+                if let Some(port) = &mut self.port {
+                    port.refused(leaf, len, reason);
+                }
+            }
             for frame in self.outbox.drain(..done) {
                 self.frames.records[frame.0 as usize].place = Whereabouts::Elsewhere;
                 self.frames.pool.free(frame);
@@ -279,6 +311,13 @@ impl Direction {
     /// Replaces all that the port's configuration says, losing nothing; false if there is no port.
     pub fn swap(&mut self, now: Instant, plan: PortPlan) -> bool {
         let Direction { port: Some(port), frames, .. } = self else { return false };
+        // Until here frames have left as the leaves of the old plan, from here on as the new ones.
+        port.advance(now, &mut |event| frames.hear(event));
+        let leaving = frames.records.iter_mut().filter(|record| record.place == Whereabouts::DelayLine);
+        for FrameRecord { sent_as: (leaf, _), .. } in leaving {
+            let same = port.leaves().get(*leaf as usize).and_then(|old| plan.tree.leaf(&old.name));
+            *leaf = same.unwrap_or(NO_LEAF);
+        }
         port.swap(now, plan, &mut |event| frames.hear(event));
         true
     }

@@ -294,3 +294,56 @@ fn a_worker_takes_a_thousand_swaps_while_it_works() {
     let port = last.egresses[0].port.as_ref().unwrap();
     assert!(port.conditioners.is_empty(), "the last file has none");
 }
+
+/// What the device refuses is counted as dropped by its class, also if the class got another
+/// number, or went, while the frame stood before the device. Reversed: what it takes stays sent.
+#[test]
+fn a_frame_that_the_device_refuses_is_dropped_in_its_class() {
+    let classes = |names: [&str; 2]| {
+        let [first, second] = names;
+        plan(&format!(
+            "interface in0 bandwidth 10M priq\nclass priq in0 {first} NULL priority 1\n\
+             class priq in0 {second} NULL priority 0 default\nfilter in0 {first} 0 5001 0 0 17\n"
+        ))
+    };
+    for refuses in [true, false] {
+        let mut bridge = bridge(managed(classes(["video", "other"]), None));
+        let mut tcp = frame(9, 100, 0);
+        tcp[23] = 6;
+        let (left, right) = bridge.interfaces();
+        left.arriving = [frame(0, 100, 0), tcp, frame(1, 200, 0)].into();
+        right.room = Some(0);
+        run(&mut bridge, 0, 1_000);
+        assert_eq!(bridge.directions()[0].leaving(), 3);
+        // `video` has another number now; `other` is gone.
+        assert!(bridge.directions_mut()[0].swap(Instant::from_micros(2_000), classes(["third", "video"])));
+        let (_, right) = bridge.interfaces();
+        (right.room, right.longest) = (None, refuses.then_some(150));
+        run(&mut bridge, 3_000, 4_000);
+        let state = egresses(&mut bridge, &["l".into(), "r".into()]);
+        let port = state[0].port.as_ref().unwrap();
+        let video = port.classes.iter().find(|c| c.name == "video").unwrap().counts.as_ref().unwrap();
+        let toolong =
+            |counts: &weir_engine::control::PacketCounts| counts.dropped_packets.get("toolong").copied();
+        let lost = refuses.then_some(1);
+        assert_eq!((video.sent_packets, video.sent_bytes), if refuses { (1, 100) } else { (2, 300) });
+        assert_eq!((toolong(video), toolong(&port.total)), (lost, lost));
+        assert_eq!((port.total.sent_packets, port.total.inside_packets), (3 - lost.unwrap_or(0), 0));
+        assert_eq!(
+            (state[0].refused.get("toolong").copied(), state[0].refused_packets),
+            (lost, lost.unwrap_or(0))
+        );
+        bridge.directions()[0].port().unwrap().check().unwrap();
+        // A class that a swap took away has lost what it sent last.
+        let left = &mut bridge.interfaces().0.arriving;
+        left.push_back(frame(3, 160, 0));
+        bridge.interfaces().1.room = Some(0);
+        run(&mut bridge, 5_000, 6_000);
+        assert!(bridge.directions_mut()[0].swap(Instant::from_micros(7_000), classes(["a", "b"])));
+        bridge.interfaces().1.room = None;
+        run(&mut bridge, 8_000, 9_000);
+        let port = bridge.directions()[0].port().unwrap();
+        assert_eq!(port.total().dropped(), 2 * lost.unwrap_or(0));
+        assert_eq!(port.total().inside(), 0);
+    }
+}

@@ -9,20 +9,25 @@
 //!   repeats the IP header, so changing DSCP or ECN in it beforehand is sound: the IP header's own
 //!   checksum is never partial, and the pseudo header of TCP and UDP holds neither field.
 //! - VLAN tags, which the kernel strips on receipt, are put back into the frame.
-//! - Batches of [`BATCH`] with `recvmmsg` and `sendmmsg`, past the interface's own queueing
-//!   discipline (`PACKET_QDISC_BYPASS`): queueing is this project's job.
+//! - Batches of [`BATCH`] with `recvmmsg` and `sendmmsg`, through the interface's own queueing
+//!   discipline. Past it (`PACKET_QDISC_BYPASS`) the kernel drops what it would have to segment.
 
 use crate::pool::OFFLOAD_BYTES;
-use crate::{BATCH, FrameRef, Io, IoStats, Pool};
+use crate::{BATCH, FrameRef, Io, IoStats, Pool, Refusal};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use weir_sys::packet::PacketSocket;
+use weir_core::queue::DropReason;
+use weir_core::units::{Duration, Instant};
+use weir_sys::packet::{PacketSocket, SendError};
 
 /// An interface, opened for raw frames.
 pub struct AfPacket {
     socket: PacketSocket,
     /// Frames waiting to be filled, so that a receive that finds nothing costs no allocation.
     slots: Vec<FrameRef>,
+    /// Whether the interface could send when it was last asked, and when to ask it again.
+    running: bool,
+    ask_at: Instant,
     stats: IoStats,
 }
 
@@ -34,7 +39,24 @@ impl AfPacket {
     /// No such interface, or no privilege for raw sockets.
     pub fn open(interface: &str, buffer_bytes: usize) -> io::Result<Self> {
         let socket = PacketSocket::open(interface, buffer_bytes)?;
-        Ok(AfPacket { socket, slots: Vec::with_capacity(BATCH), stats: IoStats::default() })
+        let slots = Vec::with_capacity(BATCH);
+        Ok(AfPacket { socket, slots, running: false, ask_at: Instant::ZERO, stats: IoStats::default() })
+    }
+}
+
+/// How long it is believed that an interface can send.
+const BELIEVED: Duration = Duration::from_millis(1);
+
+impl AfPacket {
+    /// False while the interface is down, gone or without a carrier. Without a carrier the kernel
+    /// takes each frame, drops it, and answers that all is well.
+    fn can_send(&mut self) -> bool {
+        let now = weir_sys::now();
+        if !self.running || now >= self.ask_at {
+            self.ask_at = now + BELIEVED;
+            self.running = self.socket.interface().is_ok_and(|interface| interface.running);
+        }
+        self.running
     }
 }
 
@@ -77,28 +99,35 @@ impl Io for AfPacket {
         }
     }
 
-    fn send(&mut self, pool: &mut Pool, frames: &[FrameRef]) -> usize {
+    fn send(&mut self, pool: &mut Pool, frames: &[FrameRef], refused: &mut Vec<Refusal>) -> usize {
         let frames = &frames[..frames.len().min(BATCH)];
+        if !self.can_send() {
+            self.stats.tx_errors += frames.len() as u64;
+            refused.extend(frames.iter().map(|&frame| (frame, DropReason::Portdown)));
+            return frames.len();
+        }
         let parts = pool.send_parts(frames);
         let mut done = 0;
         while done < frames.len() {
-            match self.socket.send(&parts[done..frames.len()]) {
+            let reason = match self.socket.send(&parts[done..frames.len()]) {
                 Ok(count) => {
                     for &frame in &frames[done..done + count] {
                         self.stats.tx_frames += 1;
                         self.stats.tx_bytes += u64::from(pool.len_bytes(frame));
                     }
                     done += count;
+                    continue;
                 }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => {
-                    // The first frame was refused (too long, device full or down): it is lost,
-                    // as on any link, and the next one gets its chance.
-                    self.stats.tx_errors += 1;
-                    done += 1;
-                }
-            }
+                Err(SendError::Full) => break,
+                Err(SendError::TooLong) => DropReason::Toolong,
+                Err(SendError::NoRoom) => DropReason::Devicefull,
+                Err(SendError::LinkDown) => DropReason::Portdown,
+                Err(SendError::Other) => DropReason::Refused,
+            };
+            // The first frame is lost, as on any link, and the next one gets its chance.
+            self.stats.tx_errors += 1;
+            refused.push((frames[done], reason));
+            done += 1;
         }
         done
     }

@@ -1,7 +1,7 @@
 //! A wrapper that does to frames what bad networks do: drops, repeats, damages and withholds
 //! them, and returns short batches. Seeded: the same seed and calls, the same faults.
 
-use crate::{BATCH, FrameRef, Io, IoStats, Pool};
+use crate::{BATCH, FrameRef, Io, IoStats, Pool, Refusal};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
@@ -144,12 +144,12 @@ impl<I: Io> Io for Faulty<I> {
         }
     }
 
-    fn send(&mut self, pool: &mut Pool, frames: &[FrameRef]) -> usize {
+    fn send(&mut self, pool: &mut Pool, frames: &[FrameRef], refused: &mut Vec<Refusal>) -> usize {
         let mut most = frames.len().min(BATCH);
         if self.strikes(self.faults.short_send) {
             most = (self.next() % (most as u64 + 1)) as usize;
         }
-        self.inner.send(pool, &frames[..most])
+        self.inner.send(pool, &frames[..most], refused)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -179,7 +179,7 @@ mod tests {
         while !io.inner().arriving.is_empty() || io.held() > 0 {
             io.receive(&mut pool, &mut frames);
             while !frames.is_empty() {
-                let done = io.send(&mut pool, &frames);
+                let done = io.send(&mut pool, &frames, &mut Vec::new());
                 frames.drain(..done).for_each(|f| pool.free(f));
             }
         }

@@ -20,6 +20,8 @@ pub mod trace;
 
 use std::os::fd::BorrowedFd;
 
+use weir_core::queue::DropReason;
+
 pub use pool::{FrameRef, Pool, PoolSize};
 pub use weir_sys::packet::BATCH;
 
@@ -40,9 +42,12 @@ pub struct IoStats {
     pub tx_frames: u64,
     /// Bytes sent.
     pub tx_bytes: u64,
-    /// Frames that the system refused to send (device gone or full, or longer than its MTU).
+    /// Frames that could not be sent: each was a [`Refusal`].
     pub tx_errors: u64,
 }
+
+/// A frame that could not be sent, and why: `Toolong`, `Devicefull`, `Portdown` or `Refused`.
+pub type Refusal = (FrameRef, DropReason);
 
 /// One side of the engine: somewhere frames come from and go to.
 ///
@@ -52,10 +57,10 @@ pub trait Io {
     /// more was there. The caller owns the frames and frees them.
     fn receive(&mut self, pool: &mut Pool, out: &mut Vec<FrameRef>);
 
-    /// Sends frames in their order and answers how many of them are done with: sent, or refused
-    /// and counted in [`IoStats::tx_errors`]. The caller keeps all frames, frees those done with
-    /// and offers the rest again later.
-    fn send(&mut self, pool: &mut Pool, frames: &[FrameRef]) -> usize;
+    /// Sends frames in their order and answers how many of them are done with. Those among them
+    /// that were not sent are appended to `refused`, in their order, each with its reason. The
+    /// caller keeps all frames, frees those done with and offers the rest again later.
+    fn send(&mut self, pool: &mut Pool, frames: &[FrameRef], refused: &mut Vec<Refusal>) -> usize;
 
     /// What to wait on until frames can be received; `None` if there is nothing to wait on.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
@@ -68,8 +73,8 @@ impl<I: Io + ?Sized> Io for Box<I> {
     fn receive(&mut self, pool: &mut Pool, out: &mut Vec<FrameRef>) {
         (**self).receive(pool, out);
     }
-    fn send(&mut self, pool: &mut Pool, frames: &[FrameRef]) -> usize {
-        (**self).send(pool, frames)
+    fn send(&mut self, pool: &mut Pool, frames: &[FrameRef], refused: &mut Vec<Refusal>) -> usize {
+        (**self).send(pool, frames, refused)
     }
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         (**self).descriptor()

@@ -2,9 +2,10 @@
 //!
 //! For tests of the engine without a network, and for programs that carry frames themselves.
 
-use crate::{BATCH, FrameRef, Io, IoStats, Pool};
+use crate::{BATCH, FrameRef, Io, IoStats, Pool, Refusal};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
+use weir_core::queue::DropReason;
 
 /// Frames waiting to be received, and frames that were sent.
 #[derive(Default)]
@@ -16,6 +17,8 @@ pub struct Memory {
     /// Frames that `send` takes before it says that the device is full; refilled by the owner.
     /// `None` takes all.
     pub room: Option<usize>,
+    /// Bytes of the longest frame that `send` takes; longer ones are refused. `None` takes any.
+    pub longest: Option<u32>,
     stats: IoStats,
 }
 
@@ -45,9 +48,14 @@ impl Io for Memory {
         }
     }
 
-    fn send(&mut self, pool: &mut Pool, frames: &[FrameRef]) -> usize {
+    fn send(&mut self, pool: &mut Pool, frames: &[FrameRef], refused: &mut Vec<Refusal>) -> usize {
         let most = self.room.unwrap_or(usize::MAX).min(BATCH).min(frames.len());
         for &frame in &frames[..most] {
+            if self.longest.is_some_and(|longest| pool.len_bytes(frame) > longest) {
+                self.stats.tx_errors += 1;
+                refused.push((frame, DropReason::Toolong));
+                continue;
+            }
             let mut bytes = Vec::with_capacity(pool.len_bytes(frame) as usize);
             pool.copy_to(frame, &mut bytes);
             self.stats.tx_frames += 1;
@@ -85,13 +93,25 @@ mod tests {
         io.receive(&mut pool, &mut frames);
         assert_eq!(frames.len(), 40);
         io.room = Some(30);
-        assert_eq!(io.send(&mut pool, &frames), 30);
-        assert_eq!(io.send(&mut pool, &frames[30..]), 0);
+        assert_eq!(io.send(&mut pool, &frames, &mut Vec::new()), 30);
+        assert_eq!(io.send(&mut pool, &frames[30..], &mut Vec::new()), 0);
         io.room = None;
-        assert_eq!(io.send(&mut pool, &frames[30..]), 10);
+        assert_eq!(io.send(&mut pool, &frames[30..], &mut Vec::new()), 10);
         assert_eq!(io.sent, (0..40u8).map(|i| vec![i; 60]).collect::<Vec<_>>());
         let stats = io.stats();
         assert_eq!((stats.rx_frames, stats.tx_frames, stats.tx_bytes), (40, 40, 2400));
+    }
+
+    #[test]
+    fn a_frame_that_is_too_long_is_done_with_and_named() {
+        let mut pool = Pool::new(PoolSize { frames: 64, tails: 1 });
+        let mut io = Memory { longest: Some(60), ..Memory::new() };
+        io.arriving = [vec![1; 60], vec![2; 61], vec![3; 60]].into();
+        let (mut frames, mut refused) = (Vec::new(), Vec::new());
+        io.receive(&mut pool, &mut frames);
+        assert_eq!(io.send(&mut pool, &frames, &mut refused), 3);
+        assert_eq!(refused, [(frames[1], DropReason::Toolong)]);
+        assert_eq!((io.stats().tx_frames, io.stats().tx_errors), (2, 1));
     }
 
     #[test]

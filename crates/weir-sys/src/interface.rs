@@ -3,18 +3,41 @@
 
 use crate::check;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+/// What an interface may leave to the device, or to the kernel right before it or after it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Offload {
+    /// The device segments TCP.
+    Tso,
+    /// Packets stay whole down to the device (generic segmentation offload).
+    Gso,
+    /// Arriving packets are put together (generic receive offload).
+    Gro,
+    /// The device completes checksums on sending. Without it the system switches `Tso` off too.
+    Checksum,
+    /// The device gathers a frame from pieces. Without it the system switches `Tso` off too.
+    ScatterGather,
+}
+
+/// Switches one offload of an interface. What needs it goes off with it.
+pub fn set_offload(interface: &str, offload: Offload, on: bool) -> io::Result<()> {
+    let command = match offload {
+        Offload::Checksum => 0x17,
+        Offload::ScatterGather => 0x19,
+        Offload::Tso => 0x1f,
+        Offload::Gso => 0x24,
+        Offload::Gro => 0x2c,
+    };
+    ethtool(interface, command, u32::from(on))
+}
 
 /// Segmentation and aggregation offloads of an interface, off or on: with them a "packet" is up to
 /// 64 KB, 5 ms at 100 Mbit/s, and fairness and delay mean little.
 pub fn set_offloads(interface: &str, on: bool) -> io::Result<()> {
-    const SET_TSO: u32 = 0x1f;
-    const SET_GSO: u32 = 0x24;
-    const SET_GRO: u32 = 0x2c;
-    for command in [SET_TSO, SET_GSO, SET_GRO] {
-        ethtool(interface, command, u32::from(on))?;
-    }
-    Ok(())
+    [Offload::Tso, Offload::Gso, Offload::Gro]
+        .into_iter()
+        .try_for_each(|offload| set_offload(interface, offload, on))
 }
 
 fn ethtool(interface: &str, command: u32, data: u32) -> io::Result<()> {
@@ -43,6 +66,8 @@ pub struct Interface {
     pub mtu: u32,
     /// Whether it was brought up.
     pub up: bool,
+    /// Whether it can send: it is up and has a carrier.
+    pub running: bool,
 }
 
 /// Asks about an interface of this network namespace.
@@ -52,6 +77,11 @@ pub fn interface(name: &str) -> io::Result<Interface> {
     // SAFETY: an ifreq is plain bytes and a union, for which all zeroes is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     copy_name(name, &mut request.ifr_name)?;
+    ask(socket.as_fd(), request)
+}
+
+/// Asks about the interface that `request` names, in the namespace of `socket`.
+pub(crate) fn ask(socket: BorrowedFd<'_>, mut request: libc::ifreq) -> io::Result<Interface> {
     // SAFETY: SIOCGIFMTU reads the name of a valid ifreq and writes its number.
     check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) })?;
     // SAFETY: the call above filled this member of the union.
@@ -59,8 +89,23 @@ pub fn interface(name: &str) -> io::Result<Interface> {
     // SAFETY: as above, for the flags.
     check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS as _, &raw mut request) })?;
     // SAFETY: the call above filled this member of the union.
-    let flags = unsafe { request.ifr_ifru.ifru_flags };
-    Ok(Interface { mtu: mtu.max(0) as u32, up: libc::c_int::from(flags) & libc::IFF_UP != 0 })
+    let flags = libc::c_int::from(unsafe { request.ifr_ifru.ifru_flags });
+    let says = |flag| flags & flag == flag;
+    Ok(Interface {
+        mtu: mtu.max(0) as u32,
+        up: says(libc::IFF_UP),
+        running: says(libc::IFF_UP | libc::IFF_RUNNING),
+    })
+}
+
+/// A request about interface number `index` of the namespace of `socket`, by its present name.
+pub(crate) fn interface_name(socket: BorrowedFd<'_>, index: u32) -> io::Result<libc::ifreq> {
+    // SAFETY: an ifreq is plain bytes and a union, for which all zeroes is valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_ifru.ifru_ifindex = index as libc::c_int;
+    // SAFETY: SIOCGIFNAME reads the number of a valid ifreq and writes its name.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFNAME as _, &raw mut request) })?;
+    Ok(request)
 }
 
 fn copy_name(name: &str, to: &mut [libc::c_char; libc::IFNAMSIZ]) -> io::Result<()> {

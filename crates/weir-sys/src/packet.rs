@@ -6,7 +6,7 @@
 #![allow(unsafe_code, reason = "raw sockets and batched system calls")]
 
 use crate::check;
-use crate::interface::interface_index;
+use crate::interface::{Interface, ask, interface_index, interface_name};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -19,7 +19,6 @@ const SOL_PACKET: libc::c_int = 263;
 const PACKET_STATISTICS: libc::c_int = 6;
 const PACKET_AUXDATA: libc::c_int = 8;
 const PACKET_VNET_HDR: libc::c_int = 15;
-const PACKET_QDISC_BYPASS: libc::c_int = 20;
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 const TP_STATUS_VLAN_VALID: u32 = 1 << 4;
 const TP_STATUS_VLAN_TPID_VALID: u32 = 1 << 6;
@@ -41,9 +40,37 @@ pub struct Received {
     pub vlan_tag: Option<[u8; 4]>,
 }
 
+/// Why the system did not take a frame to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SendError {
+    /// The socket's send buffer is full of frames that the device has not sent: try again later.
+    Full,
+    /// The frame is longer than the device sends.
+    TooLong,
+    /// The device's queue, or the system's memory, had no room. The frame is lost.
+    NoRoom,
+    /// The device is down or gone.
+    LinkDown,
+    /// Anything else, an offload header that makes no sense for instance.
+    Other,
+}
+
+impl From<io::Error> for SendError {
+    fn from(error: io::Error) -> SendError {
+        match error.raw_os_error() {
+            Some(libc::EAGAIN) => SendError::Full,
+            Some(libc::EMSGSIZE) => SendError::TooLong,
+            Some(libc::ENOBUFS | libc::ENOMEM) => SendError::NoRoom,
+            Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => SendError::LinkDown,
+            _ => SendError::Other,
+        }
+    }
+}
+
 /// A raw socket on an interface. Its calls never block.
 pub struct PacketSocket {
     socket: OwnedFd,
+    index: u32,
     headers: Box<[libc::mmsghdr; BATCH]>,
     controls: Box<[Control; BATCH]>,
 }
@@ -69,7 +96,6 @@ impl PacketSocket {
         let option = |level, name, value: libc::c_int| set_option(socket.as_fd(), level, name, &value);
         option(SOL_PACKET, PACKET_VNET_HDR, 1)?;
         option(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
-        option(SOL_PACKET, PACKET_QDISC_BYPASS, 1)?;
         option(SOL_PACKET, PACKET_AUXDATA, 1)?;
         let room = libc::c_int::try_from(buffer_bytes).unwrap_or(libc::c_int::MAX);
         let room = if room == 0 { 4 << 20 } else { room };
@@ -98,6 +124,7 @@ impl PacketSocket {
         let headers = unsafe { std::mem::zeroed() };
         Ok(PacketSocket {
             socket,
+            index,
             headers: Box::new(headers),
             controls: Box::new([Control([0; CONTROL_BYTES]); BATCH]),
         })
@@ -151,10 +178,12 @@ impl PacketSocket {
 
     /// Sends the first [`BATCH`] of `frames` at most, in their order, and answers how many the system took.
     ///
+    /// The interface's own queueing discipline stands below. Without it (`PACKET_QDISC_BYPASS`)
+    /// the kernel drops each frame that it would have to segment.
+    ///
     /// # Errors
-    /// `WouldBlock` if the device is full. Any other error is about the first frame alone: too long,
-    /// or the device is down.
-    pub fn send(&mut self, frames: &[[IoSlice<'_>; 2]]) -> io::Result<usize> {
+    /// About the first frame alone. `Full` leaves it to the caller; any other error loses it.
+    pub fn send(&mut self, frames: &[[IoSlice<'_>; 2]]) -> Result<usize, SendError> {
         let count = frames.len().min(BATCH);
         for (frame, header) in frames.iter().zip(&mut *self.headers) {
             let header = &mut header.msg_hdr;
@@ -165,17 +194,30 @@ impl PacketSocket {
             header.msg_controllen = 0;
             header.msg_flags = 0;
         }
-        // SAFETY: the first `count` headers point at `frames` and so at buffers that are borrowed for
-        // the whole call; sending only reads them.
-        let answer = unsafe {
-            libc::sendmmsg(
-                self.socket.as_raw_fd(),
-                self.headers.as_mut_ptr(),
-                count as libc::c_uint,
-                libc::MSG_DONTWAIT as _,
-            )
-        };
-        check(answer).map(|count| count as usize)
+        loop {
+            // SAFETY: the first `count` headers point at `frames` and so at buffers that are borrowed
+            // for the whole call; sending only reads them.
+            let answer = unsafe {
+                libc::sendmmsg(
+                    self.socket.as_raw_fd(),
+                    self.headers.as_mut_ptr(),
+                    count as libc::c_uint,
+                    libc::MSG_DONTWAIT as _,
+                )
+            };
+            match check(answer) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                answer => return Ok(answer? as usize),
+            }
+        }
+    }
+
+    /// What the system says of the interface now, whatever its name has become.
+    ///
+    /// # Errors
+    /// The interface is gone.
+    pub fn interface(&self) -> io::Result<Interface> {
+        ask(self.as_fd(), interface_name(self.as_fd(), self.index)?)
     }
 
     /// Frames that the system dropped because nobody fetched them in time, since the last call.

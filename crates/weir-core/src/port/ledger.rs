@@ -95,3 +95,18 @@ impl Ledger {
         }
     }
 }
+
+impl super::Port {
+    /// Says that the device below refused a packet of `len` bytes that left as `leaf`, the number
+    /// that its class has now: it counts as dropped, not as sent. A class that a swap took away
+    /// has `u32::MAX`.
+    pub fn refused(&mut self, leaf: u32, len: u32, reason: DropReason) {
+        let account = self.ledger.leaves.get_mut(leaf as usize).unwrap_or(&mut self.ledger.gone);
+        if account.sent_packets > 0 {
+            account.sent_packets -= 1;
+            account.sent_bytes = account.sent_bytes.saturating_sub(u64::from(len));
+            account.dropped_packets[reason as usize] += 1;
+            account.dropped_bytes += u64::from(len);
+        }
+    }
+}

@@ -435,6 +435,24 @@ fn a_full_table_drops_with_nobuf() {
     assert_eq!(seen.sent.len(), 3);
 }
 
+/// What the device below refuses left the port, and yet was not sent. A leaf that is gone counts
+/// in the sum.
+#[test]
+fn what_the_device_refuses_counts_as_dropped() {
+    let (mut port, mut seen) = (port(WireConfig::Open), Seen::default());
+    for frame in 0..3 {
+        port.offer(at(0), packet(frame, 1500), &mut seen.host());
+    }
+    assert_eq!(port.total().sent_bytes, 4500);
+    port.refused(0, 1500, DropReason::Toolong);
+    // More than it sent cannot come back: a leaf that is gone has sent nothing here.
+    port.refused(u32::MAX, 1500, DropReason::Toolong);
+    let total = port.total();
+    assert_eq!((total.sent_packets, total.sent_bytes, total.dropped_bytes), (2, 3000, 1500));
+    assert_eq!(total.dropped_packets[DropReason::Toolong as usize], 1);
+    port.check().unwrap();
+}
+
 /// altq98-impact: 1024 bytes last 0.819 ms at 10 Mbit/s; the third of three waits 1.638 ms.
 #[test]
 fn altq98_impact() {

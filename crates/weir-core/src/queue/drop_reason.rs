@@ -22,13 +22,19 @@ pub enum DropReason {
     Policed,
     /// The packet table was full.
     Nobuf,
-    /// The port went down.
+    /// The device below the port was down or gone.
     Portdown,
+    /// It was longer than the device sends.
+    Toolong,
+    /// The device below the port had no room left for it.
+    Devicefull,
+    /// The device below the port refused it for another reason.
+    Refused,
 }
 
 impl DropReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [DropReason; 10] = [
+    pub const ALL: [DropReason; 13] = [
         DropReason::Tail,
         DropReason::Early,
         DropReason::Pushout,
@@ -39,6 +45,9 @@ impl DropReason {
         DropReason::Policed,
         DropReason::Nobuf,
         DropReason::Portdown,
+        DropReason::Toolong,
+        DropReason::Devicefull,
+        DropReason::Refused,
     ];
 
     /// The stable name.
@@ -54,6 +63,9 @@ impl DropReason {
             DropReason::Policed => "policed",
             DropReason::Nobuf => "nobuf",
             DropReason::Portdown => "portdown",
+            DropReason::Toolong => "toolong",
+            DropReason::Devicefull => "devicefull",
+            DropReason::Refused => "refused",
         }
     }
     /// The reason with that number (`reason as u8`).

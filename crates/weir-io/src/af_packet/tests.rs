@@ -20,9 +20,17 @@ fn in_namespace(test: impl FnOnce() + Send + 'static) {
         }
         ip("link set wa up");
         ip("link set wb up");
+        await_running();
         test();
     };
     std::thread::spawn(run).join().unwrap();
+}
+
+/// The kernel notices a carrier in the background, and drops what is sent before.
+fn await_running() {
+    while !["wa", "wb"].iter().all(|name| sys::interface(name).unwrap().running) {
+        std::thread::yield_now();
+    }
 }
 
 fn ip(arguments: &str) {
@@ -71,7 +79,7 @@ fn frames_cross_unchanged_in_batches_and_both_sides_count() {
         let frames: Vec<_> = sent.iter().map(|bytes| fill(&mut pool, bytes)).collect();
         let mut done = 0;
         while done < frames.len() {
-            done += a.send(&mut pool, &frames[done..]);
+            done += a.send(&mut pool, &frames[done..], &mut Vec::new());
         }
         frames.iter().for_each(|&f| pool.free(f));
         assert_eq!(collect(&mut b, &mut pool, 100), sent);
@@ -93,8 +101,10 @@ fn a_frame_longer_than_the_mtu_is_refused_and_the_next_one_leaves() {
             fill(&mut pool, &frame(4000, 2)),
             fill(&mut pool, &frame(60, 3)),
         ];
-        assert_eq!(a.send(&mut pool, &frames), 3);
-        assert_eq!(a.stats().tx_errors, 1);
+        let mut refused = Vec::new();
+        assert_eq!(a.send(&mut pool, &frames, &mut refused), 3);
+        assert_eq!(refused, [(frames[1], DropReason::Toolong)]);
+        assert_eq!((a.stats().tx_frames, a.stats().tx_errors), (2, 1));
         assert_eq!(collect(&mut b, &mut pool, 2), [frame(60, 1), frame(60, 3)]);
     });
 }
@@ -110,7 +120,7 @@ fn vlan_tags_survive() {
         double.splice(12..12, [0x88, 0xa8, 0x00, 0x07, 0x81, 0x00, 0x00, 0x08]);
         let sent = vec![frame(80, 4), tagged, double];
         let frames: Vec<_> = sent.iter().map(|bytes| fill(&mut pool, bytes)).collect();
-        assert_eq!(a.send(&mut pool, &frames), 3);
+        assert_eq!(a.send(&mut pool, &frames, &mut Vec::new()), 3);
         assert_eq!(collect(&mut b, &mut pool, 3), sent);
     });
 }
@@ -124,7 +134,7 @@ fn losses_on_receipt_are_counted_by_their_cause() {
         let (mut a, mut b) = (AfPacket::open("wa", 0).unwrap(), AfPacket::open("wb", 1).unwrap());
         let one = fill(&mut pool, &frame(1514, 9));
         for _ in 0..400 {
-            assert_eq!(a.send(&mut pool, &[one]), 1);
+            assert_eq!(a.send(&mut pool, &[one], &mut Vec::new()), 1);
         }
         // The socket's buffer, as small as the kernel allows, overflowed.
         let mut got = collect(&mut b, &mut tiny, 400).len() as u64;
@@ -177,7 +187,7 @@ fn segmentation_offload_goes_through_a_bridge_of_two_sockets() {
         // flags NEEDS_CSUM, type TCPV4, hdr_len 54, gso_size 1448, csum_start 34, csum_offset 16.
         let [head, _] = &mut pool.receive_rooms(&[one])[0];
         head[..OFFLOAD_BYTES].copy_from_slice(&[1, 1, 54, 0, 0xa8, 5, 34, 0, 16, 0]);
-        assert_eq!(a.send(&mut pool, &[one]), 1);
+        assert_eq!(a.send(&mut pool, &[one], &mut Vec::new()), 1);
         assert_eq!(a.stats().tx_errors, 0);
         let mut frames = Vec::new();
         for _ in 0..40 {
@@ -202,12 +212,29 @@ fn a_link_that_goes_down_is_noticed_and_comes_back() {
         let mut pool = Pool::new(PoolSize { frames: 128, tails: 64 });
         let (mut a, mut b) = (AfPacket::open("wa", 0).unwrap(), AfPacket::open("wb", 0).unwrap());
         let one = fill(&mut pool, &frame(60, 1));
-        ip("link set wb down");
-        assert!(collect(&mut b, &mut pool, 1).is_empty());
-        assert_eq!((a.send(&mut pool, &[one]), b.stats().rx_errors), (1, 1));
-        ip("link set wb up");
-        assert_eq!(a.send(&mut pool, &[one]), 1);
-        assert_eq!(collect(&mut b, &mut pool, 1), [frame(60, 1)]);
+        let believed = || std::thread::sleep(std::time::Duration::from_millis(2));
+        let mut refused = Vec::new();
+        // First the far end of the pair, so that this end has no carrier; then this end.
+        for name in ["wb", "wa"] {
+            ip(&format!("link set {name} down"));
+            believed();
+            // A socket is told once that its own interface went down.
+            assert!(collect(&mut a, &mut pool, 1).is_empty() && collect(&mut b, &mut pool, 1).is_empty());
+            refused.clear();
+            assert_eq!(a.send(&mut pool, &[one], &mut refused), 1);
+            assert_eq!(refused, [(one, DropReason::Portdown)], "{name}");
+            ip(&format!("link set {name} up"));
+            await_running();
+            assert_eq!(a.send(&mut pool, &[one], &mut refused), 1);
+            assert_eq!(collect(&mut b, &mut pool, 1), [frame(60, 1)]);
+        }
+        assert_eq!((a.stats().tx_frames, a.stats().tx_errors), (2, 2));
+        assert_eq!((a.stats().rx_errors, b.stats().rx_errors), (1, 1));
+        // Gone for good.
+        ip("link del wa");
+        believed();
+        refused.clear();
+        assert_eq!((a.send(&mut pool, &[one], &mut refused), refused[0].1), (1, DropReason::Portdown));
     });
 }
 

@@ -181,13 +181,14 @@ fn print_bridge(bridge: &BridgeState) {
 fn print_egress(egress: &Egress) {
     out!("");
     print_wrapped(&format!(
-        "egress {}: {} packets out, {} lost before the queue (overrun {}, no buffer {}), {} refused by the device",
+        "egress {}: {} packets out, {} lost before the queue (overrun {}, no buffer {}), {} refused by the device{}",
         egress.interface,
         egress.sent_packets,
         egress.overrun_packets + egress.nobuf_packets,
         egress.overrun_packets,
         egress.nobuf_packets,
-        egress.refused_packets
+        egress.refused_packets,
+        if egress.refused.is_empty() { String::new() } else { format!(" ({})", reasons(&egress.refused)) }
     ));
     let Some(port) = &egress.port else {
         out!("not managed: forwarded plainly");
@@ -200,8 +201,6 @@ fn print_egress(egress: &Egress) {
     let mut rows = table(&["CLASS", ">OFFERED", ">SENT", ">BYTES", ">DROPPED", ">WAITING", "WHY DROPPED"]);
     for class in &port.classes {
         let Some(counts) = &class.counts else { continue };
-        let why: BTreeMap<&String, &u64> = counts.dropped_packets.iter().filter(|(_, n)| **n > 0).collect();
-        let why: Vec<String> = why.iter().map(|(reason, n)| format!("{reason} {n}")).collect();
         let dropped: u64 = counts.dropped_packets.values().sum();
         rows.add(vec![
             class.name.clone(),
@@ -210,7 +209,7 @@ fn print_egress(egress: &Egress) {
             counts.sent_bytes.to_string(),
             dropped.to_string(),
             counts.inside_packets.to_string(),
-            why.join(", "),
+            reasons(&counts.dropped_packets),
         ]);
     }
     rows.print();
@@ -220,4 +219,11 @@ fn print_egress(egress: &Egress) {
     };
     let conditioners: Vec<ConditionerReport> = port.conditioners.iter().map(element).collect();
     super::report::print_conditioners(&conditioners);
+}
+
+/// Counts by reason, as in "tail 42, toolong 3".
+fn reasons(counts: &BTreeMap<String, u64>) -> String {
+    let said: Vec<String> =
+        counts.iter().filter(|(_, n)| **n > 0).map(|(reason, n)| format!("{reason} {n}")).collect();
+    said.join(", ")
 }
