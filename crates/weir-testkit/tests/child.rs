@@ -78,6 +78,19 @@ fn a06_holds(name: &str, child: impl Fn() -> Child) {
                     }
                     other => assert_eq!((other, shown), (Next::Idle, None), "{told}"),
                 },
+                // A parent chooses its own victim, as JoBS does: the newest packet. The one that was
+                // shown is it only where there is no other.
+                9 if call % 2 == 0 && child.as_leaf().is_some() => {
+                    let newest = child.as_leaf_mut().and_then(|leaf| leaf.pop_back(&mut cx));
+                    if let Some(id) = newest {
+                        let (len, left) = (cx.packets.get(&id).len, child.backlog().packets);
+                        if shown == Some(len) {
+                            assert_eq!(left, 0, "{told}: the oldest packet was taken as the newest");
+                            shown = None;
+                        }
+                        cx.drop(id, DropReason::Pushout);
+                    }
+                }
                 _ => cx.now += Duration::from_nanos(random.below(10_000_000)),
             }
             let meta = child.head_meta(&cx).map(|row| row.len);

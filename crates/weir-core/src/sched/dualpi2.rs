@@ -480,6 +480,38 @@ mod tests {
         }
     }
 
+    /// Low-latency packets that go before a classic one that came when the classic queue was empty
+    /// (`alone`) or not, both sent after a classic packet beside low-latency ones.
+    fn low_before_classic(alone: bool) -> u32 {
+        let mut bench = bench(&[("ramp-min", Value::Time(Duration::from_secs(9)))]);
+        for _ in 0..40 {
+            bench.offer(1_500, |m| m.ecn = 1);
+        }
+        let offer = |bench: &mut Bench| bench.offer(1_500, |m| m.ecn = 2);
+        let until_classic = |bench: &mut Bench| {
+            let low = core::iter::from_fn(|| bench.serve().filter(|sent| sent.ecn & 1 == 1));
+            low.count() as u32
+        };
+        offer(&mut bench);
+        if !alone {
+            offer(&mut bench);
+        }
+        assert_eq!(until_classic(&mut bench), 1, "one packet makes the classic queue wait for its share");
+        if alone {
+            offer(&mut bench);
+        }
+        until_classic(&mut bench)
+    }
+
+    /// What a queue had counts against it only for as long as it has packets: there is no credit, and
+    /// no debt, of a time in which it asked for nothing.
+    #[test]
+    fn no_debt_outlives_an_empty_queue() {
+        assert_eq!(low_before_classic(true), 1);
+        // Reversed: beside a queue that stayed busy, a tenth comes after nine.
+        assert!((9..=10).contains(&low_before_classic(false)), "{}", low_before_classic(false));
+    }
+
     #[test]
     fn an_overload_drops_in_both_queues() {
         let mut bench = bench(&[]);

@@ -423,6 +423,38 @@ mod tests {
         assert!(behind > 50_000, "reversed: {behind} us in one queue");
     }
 
+    /// A flow that sends its next packet just after its queue ran empty is not new each time: it has
+    /// no more than a flow that always has packets [RFC 8290 section 4.2]. Reversed: one queue serves
+    /// by arrival, not by shares.
+    #[test]
+    fn a_queue_that_runs_empty_is_not_new_at_once() {
+        for (discipline, holds) in [("fqcodel", true), ("fifoq", false)] {
+            let mut bench = Bench::new(&node(discipline, &[]), 5);
+            let (mut bytes, mut waits) = ([0i64; 2], false);
+            for _ in 0..5 {
+                bench.offer(300, |m| m.flow = 1);
+            }
+            for _ in 0..2_000 {
+                let sent = bench.serve().unwrap();
+                let flow = sent.flow as usize;
+                bytes[flow] += i64::from(sent.len);
+                if flow == 1 {
+                    bench.offer(300, |m| m.flow = 1);
+                    // It comes when its queue has been found empty.
+                    if !waits {
+                        bench.offer(1_500, |m| m.flow = 0);
+                        waits = true;
+                    }
+                } else {
+                    waits = false;
+                }
+            }
+            // No time passes, so CoDel drops nothing. A quantum and a packet each way.
+            assert!(bench.dropped.is_empty() && bytes[0] > 0, "{discipline}: {bytes:?}");
+            assert_eq!((bytes[0] - bytes[1]).abs() <= 2 * (1_514 + 1_500), holds, "{discipline}: {bytes:?}");
+        }
+    }
+
     #[test]
     fn the_flow_that_stands_is_the_one_that_is_dropped() {
         for (noecn, codepoint, marks) in [(false, 0, false), (false, 2, true), (true, 2, false)] {

@@ -324,6 +324,69 @@ fn a22_ancestor_only_keeps_the_agencies() {
     }
 }
 
+/// Shares of the leaves of two chains of `depth` classes that hang on the root. Their topmost classes,
+/// `permille` of the link each, may not borrow; all below them may, and have packets all the time.
+fn chains(rule: &'static str, depth: usize, permille: [u64; 2]) -> [f64; 2] {
+    let mut classes = vec![class("root", None, 1_000, false)];
+    for (chain, permille) in permille.into_iter().enumerate() {
+        for level in 0..depth {
+            let parent = if level == 0 { 0 } else { chain * depth + level };
+            let share = if level == 0 { permille } else { permille / 10 };
+            classes.push(class("", Some(parent), share, level > 0));
+        }
+    }
+    let leaves = [depth as u32, 2 * depth as u32];
+    let mut port = port(link(10), discipline(rule, 32), classes);
+    let sent = saturate(&mut port, &mut leaves.map(|leaf| source(leaf, &[1_000])), 0, 6 * SECOND);
+    leaves.map(|leaf| share(&sent, leaf, link(10), SECOND, 6 * SECOND))
+}
+
+/// A packet is charged to every ancestor. So what a class may have bounds those below it, at every
+/// level. Reversed: with the shares exchanged, the bounds are.
+#[test]
+fn a22_a_share_bounds_all_below_at_every_level() {
+    for rule in RULES {
+        for depth in [2, 3, 4, 6] {
+            for permille in [[200, 500], [500, 200]] {
+                let shares = chains(rule, depth, permille);
+                for (share, permille) in shares.into_iter().zip(permille) {
+                    let ratio = share * 1_000.0 / permille as f64;
+                    assert!((ratio - 1.0).abs() < 0.03, "{rule}, {depth} deep, {permille}: {shares:?}");
+                }
+            }
+        }
+    }
+}
+
+/// A link that takes all at once is faster than its rate says. CBQ then believes it busy for 64
+/// packets and no longer: a class of a tenth has a tenth of those, and its burst, not a tenth of all
+/// that another class sent. Reversed: a class that may borrow goes with the others.
+#[test]
+fn the_link_is_not_believed_busy_for_longer_than_a_ring() {
+    let at_once = |borrows: bool| {
+        let mut classes = regulated(100);
+        classes[1] = class("c", Some(0), 100, borrows);
+        classes.push(class("bulk", Some(0), 900, true));
+        let mut cbq =
+            Bench::new(&Node { discipline: "cbq".into(), params: discipline("formal", 32), classes }, 1);
+        let mut sent = [0; 3];
+        for _ in 0..100 {
+            cbq.offer(1_500, |m| m.leaf = 1);
+        }
+        for _ in 0..2_000 {
+            cbq.offer(1_500, |m| m.leaf = 2);
+            match cbq.serve() {
+                Some(row) => sent[row.leaf as usize] += 1,
+                None => break,
+            }
+        }
+        assert!(sent[2] > 1_000, "the other class goes at once: {sent:?}");
+        sent[1]
+    };
+    assert!(at_once(false) <= 64 / 10 + 16 + 1, "{}", at_once(false));
+    assert!(at_once(true) > 64, "{}", at_once(true));
+}
+
 /// Packets that a class which was long idle sends back to back.
 fn burst(maxburst: u64, gain: u64, permille: u64, size: u32) -> usize {
     let mut classes = regulated(permille);

@@ -372,6 +372,96 @@ fn who_joins_does_not_wait_for_a_class_that_real_time_serves() {
     }
 }
 
+/// What a class gets by sharing is not held against its guarantee [HFSC97 section 3.2]. A class had
+/// the link alone for a second, five times what it is owed. When another takes the link, the first
+/// has its guarantee from that moment on. Reversed: without one it has only its little share.
+#[test]
+fn what_sharing_gave_is_not_taken_off_the_guarantee() {
+    let ls = |bps| Params::new().with("ls", linear(bps));
+    for (owed, holds) in [(ls(100_000).with("rt", linear(2_000_000)), true), (ls(100_000), false)] {
+        let mut rig = Rig::new(&[("owed", None, owed), ("other", None, ls(9_900_000))]);
+        for _ in 0..10 {
+            rig.put(0, "owed", 1_000);
+        }
+        let (joins_ns, until_ns, mut joined, mut bytes) = (1_000_000_000, 2_000_000_000, false, [0u64; 2]);
+        while let Some((start, end, leaf, len)) = rig.send(until_ns) {
+            bytes[leaf] += u64::from(len);
+            rig.put(end, ["owed", "other"][leaf], 1_000);
+            if start >= joins_ns && !joined {
+                assert!(bytes[0] > 1_200_000, "alone it has the link: {bytes:?}");
+                (joined, bytes) = (true, [0; 2]);
+                for _ in 0..10 {
+                    rig.put(end, "other", 1_000);
+                }
+            }
+        }
+        // 250,000 bytes in a second, less a packet that is not yet eligible and one on the wire.
+        assert_eq!(bytes[0] >= 248_000, holds, "{bytes:?}");
+    }
+}
+
+/// A busy period begins for all classes alike: what one of them had in the period before is not held
+/// against it, whichever joins first. Reversed: where its weight is a quarter, it has less.
+#[test]
+fn what_a_class_had_in_an_earlier_period_is_forgotten() {
+    let ls = |bps| Params::new().with("ls", linear(bps));
+    for (weight, first, equal) in
+        [(1_000_000, "new", true), (1_000_000, "old", true), (250_000, "new", false)]
+    {
+        let mut rig = Rig::new(&[("old", None, ls(weight)), ("new", None, ls(1_000_000))]);
+        // A second of the link for one class, and then a second without a packet.
+        for _ in 0..1_250 {
+            rig.put(0, "old", 1_000);
+        }
+        while rig.send(2_000_000_000).is_some() {}
+        rig.free_ns = 2_000_000_000;
+        for _ in 0..10 {
+            rig.put(rig.free_ns, first, 1_000);
+            rig.put(rig.free_ns, if first == "old" { "new" } else { "old" }, 1_000);
+        }
+        let mut bytes = [0u64; 2];
+        while let Some((_, end, leaf, len)) = rig.send(2_100_000_000) {
+            bytes[leaf] += u64::from(len);
+            rig.put(end, ["old", "new"][leaf], 1_000);
+        }
+        assert!(bytes[0] + bytes[1] > 120_000, "the link was busy: {bytes:?}");
+        assert_eq!(bytes[0].abs_diff(bytes[1]) <= 2_000, equal, "{first} first: {bytes:?}");
+    }
+}
+
+/// Classes come one after the other with a packet each, the next when that packet has left. However
+/// many there are, a class that has packets all the time goes on: any two virtual times stay within a constant of each other
+/// [HFSC97 section 4.2]. Reversed: with a twentieth of their weight it waits longer.
+#[test]
+fn newcomers_do_not_pass_those_who_wait() {
+    const NEWCOMERS: usize = 60;
+    let ls = |bps| Params::new().with("ls", linear(bps));
+    let names: Vec<String> = (0..NEWCOMERS).map(|n| std::format!("n{n}")).collect();
+    for (weight, holds) in [(1_000_000, true), (50_000, false)] {
+        let mut classes = vec![("a", None, ls(weight)), ("b", None, ls(weight))];
+        classes.extend(names.iter().map(|name| (name.as_str(), None, ls(1_000_000))));
+        let mut rig = Rig::new(&classes);
+        for n in 0..400 {
+            rig.put(0, ["a", "b"][n % 2], 1_500);
+        }
+        let (mut come, mut waits, mut since, mut longest) = (0, false, [0; 2], 0);
+        while come < NEWCOMERS {
+            let (_, end, leaf, _) = rig.send(u64::MAX).unwrap();
+            waits &= leaf < 2;
+            // The first ten bring virtual time under way.
+            if end > 10 * 1_200_000 && !waits {
+                rig.put(end, &names[come], 1_500);
+                (come, waits) = (come + 1, true);
+            }
+            for (class, since) in since.iter_mut().enumerate() {
+                *since = if class == leaf { 0 } else { *since + 1 };
+                longest = longest.max(*since);
+            }
+        }
+        assert_eq!(longest <= 4, holds, "{longest} packets of others between two of a class");
+    }
+}
+
 #[test]
 fn a_packet_for_a_class_without_a_queue_is_dropped_and_reported() {
     let class = HfscClass {
