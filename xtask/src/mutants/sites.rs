@@ -1,5 +1,6 @@
 //! Where a small mistake can be made, and how it is put behind a switch.
 
+use std::collections::HashSet;
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
@@ -42,25 +43,47 @@ impl Site {
     }
 }
 
-/// Every place in the files below `folder` whose path contains `only`.
+/// Every place in the files below `folder` whose path contains `only`, but for modules of tests.
 pub fn find(folder: &Path, only: &str) -> Result<Vec<Site>, String> {
-    let mut sites = Vec::new();
-    let mut files = Vec::new();
-    collect(folder, &mut files).map_err(|e| format!("{}: {e}", folder.display()))?;
-    files.sort();
-    for path in files {
+    let mut paths = Vec::new();
+    collect(folder, &mut paths).map_err(|e| format!("{}: {e}", folder.display()))?;
+    paths.sort();
+    let (mut files, mut of_tests) = (Vec::new(), HashSet::new());
+    for path in paths {
         let file = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
-        let is_test = file.ends_with("tests.rs") || file.contains("tests/") || file.contains("testing");
-        if is_test || !file.contains(only) {
-            continue;
-        }
         let text = fs::read_to_string(&path).map_err(|e| format!("{file}: {e}"))?;
         let tree = syn::parse_file(&text).map_err(|e| format!("{file}: {e}"))?;
-        let mut finder = Finder { file, text: &text, functions: Vec::new(), sites: Vec::new() };
-        finder.visit_file(&tree);
-        sites.append(&mut finder.sites);
+        of_tests.extend(modules_of_tests(&file, &text, &tree));
+        files.push((file, text, tree));
+    }
+    let mut sites = Vec::new();
+    for (file, text, tree) in files {
+        let is_test = of_tests.contains(&file) || file.ends_with("tests.rs") || file.ends_with("testing.rs");
+        if !is_test && file.contains(only) {
+            let mut finder = Finder { file, text: &text, functions: Vec::new(), sites: Vec::new() };
+            finder.visit_file(&tree);
+            sites.append(&mut finder.sites);
+        }
     }
     Ok(sites)
+}
+
+/// The files of the modules that `file` declares for tests alone.
+fn modules_of_tests(file: &str, text: &str, tree: &syn::File) -> Vec<String> {
+    let folder = match file.strip_suffix("mod.rs").or(file.strip_suffix("lib.rs")) {
+        Some(folder) => folder.to_owned(),
+        None => format!("{}/", file.trim_end_matches(".rs")),
+    };
+    let modules = tree.items.iter().filter_map(|item| match item {
+        syn::Item::Mod(module) if module.content.is_none() => Some(module),
+        _ => None,
+    });
+    let for_tests = modules.filter(|module| module.attrs.iter().any(|a| is_about_tests(text, a)));
+    for_tests.map(|module| format!("{folder}{}.rs", module.ident)).collect()
+}
+
+fn is_about_tests(text: &str, attribute: &syn::Attribute) -> bool {
+    text[attribute.span().byte_range()].contains("test")
 }
 
 fn collect(folder: &Path, files: &mut Vec<std::path::PathBuf>) -> std::io::Result<()> {
@@ -103,10 +126,9 @@ impl Finder<'_> {
         constant: bool,
         inside: impl FnOnce(&mut Self),
     ) {
-        let is_test = attributes.iter().any(|a| {
-            let text = self.source(a);
-            text.contains("test") || text.contains("debug_assertions")
-        });
+        let is_test = attributes
+            .iter()
+            .any(|a| is_about_tests(self.text, a) || self.source(a).contains("debug_assertions"));
         if is_test || constant || PASSED_OVER.contains(&name.as_str()) {
             return;
         }
@@ -156,8 +178,7 @@ fn binds(expr: &Expr) -> bool {
 
 impl<'ast> Visit<'ast> for Finder<'_> {
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
-        let is_test = item.attrs.iter().any(|a| self.source(a).contains("test"));
-        if !is_test {
+        if !item.attrs.iter().any(|a| is_about_tests(self.text, a)) {
             visit::visit_item_mod(self, item);
         }
     }
@@ -245,6 +266,24 @@ impl<'ast> Visit<'ast> for Finder<'_> {
                 }
             }
             _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_of_tests_are_no_place_for_mistakes() {
+        let core = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/weir-core/src");
+        let sites = find(&core, "").expect("weir-core is Rust");
+        let has = |file: &str| sites.iter().any(|site| site.file == file);
+        for file in ["sched/cbq/link_sharing.rs", "sched/hfsc/share.rs", "packet/list.rs"] {
+            assert!(has(file), "{file}");
+        }
+        for file in ["sched/cbq/law.rs", "sched/testing.rs", "packet/dissect/tests.rs", "aqm/red_tests.rs"] {
+            assert!(core.join(file).exists() && !has(file), "{file}");
         }
     }
 }
