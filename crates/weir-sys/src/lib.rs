@@ -4,6 +4,7 @@
 //! - This process and others: [`pin_to`], [`enter_new_network`], [`take_priority`], [`kill`], [`random_seed`].
 //! - Interfaces: [`interface`], [`interface_index`], [`set_offload`], [`set_offloads`].
 //! - [`packet`]: raw frames of an interface, in batches (AF_PACKET).
+//! - [`bpf`]: small programs for the kernel, and a heartbeat that they read; [`tc`]: filters of an interface.
 //! - [`socket`]: TCP and UDP with the options that test traffic needs.
 //! - [`icmp`]: echo requests.
 //! - [`allocations`]: an allocator that counts.
@@ -12,6 +13,7 @@
 //! Every `unsafe` block says why it is sound, and a test walks over it.
 
 pub mod allocations;
+pub mod bpf;
 mod clock;
 pub mod icmp;
 mod interface;
@@ -19,6 +21,7 @@ pub mod packet;
 mod priority;
 mod process;
 pub mod socket;
+pub mod tc;
 
 use std::io;
 

@@ -1,0 +1,397 @@
+//! Small programs for the kernel by bpf(2): an assembler, a heartbeat that they read, and where
+//! they are attached. No compiler and no library is needed.
+//!
+//! A program is a few instructions, written with [`Assembler`]. The kernel checks it when it is
+//! loaded, so no program can harm memory. Needs CAP_BPF and CAP_NET_ADMIN, and Linux 5.8.
+#![allow(unsafe_code, reason = "bpf(2) and shared memory have no safe wrapper")]
+
+use crate::check;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+use weir_core::units::{Duration, Instant};
+
+const MAP_CREATE: libc::c_int = 0;
+const PROG_LOAD: libc::c_int = 5;
+const LINK_CREATE: libc::c_int = 28;
+const MAP_TYPE_ARRAY: u32 = 2;
+const F_MMAPABLE: u32 = 1 << 10;
+const TCX_INGRESS: u32 = 46;
+/// Says that a 64-bit constant is the address of a map's value.
+const PSEUDO_MAP_VALUE: u8 = 2;
+/// Descriptors of attachments are at least this high: see [`attach_to_ingress`].
+const HIGH_DESCRIPTOR: RawFd = 512;
+
+/// Helper: nanoseconds of CLOCK_MONOTONIC, the clock of [`crate::now`].
+pub const KTIME_GET_NS: i32 = 5;
+/// Helper: sends the frame out of the interface whose index is in register 1; flags in register 2.
+pub const REDIRECT: i32 = 23;
+
+/// What a program is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Decides how many bytes of a frame a socket gets (`SO_ATTACH_BPF`).
+    SocketFilter = 1,
+    /// Decides what becomes of a frame where it enters an interface (TCX, `cls_bpf`).
+    Classifier = 3,
+}
+
+/// Calls bpf(2) with an attribute of plain numbers.
+fn bpf<T>(command: libc::c_int, attribute: &T) -> io::Result<libc::c_int> {
+    // SAFETY: `attribute` is a structure of numbers as this command reads them, of the size given.
+    // Addresses in it point to memory of the caller's that outlives the call. It is only read.
+    let answer = unsafe {
+        libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attribute), size_of::<T>() as libc::c_uint)
+    };
+    check(answer as libc::c_int)
+}
+
+/// Calls bpf(2) for a command that answers a new descriptor.
+fn bpf_open<T>(command: libc::c_int, attribute: &T) -> io::Result<OwnedFd> {
+    let raw = bpf(command, attribute)?;
+    // SAFETY: `raw` was just opened and belongs to nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
+/// A name as the kernel shows it: up to 15 letters, digits, points and underscores.
+fn object_name(name: &str) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    for (to, from) in bytes[..15].iter_mut().zip(name.bytes()) {
+        *to = from;
+    }
+    bytes
+}
+
+/// What the programs read, in the order of the words that they read it from.
+#[repr(C)]
+struct Words {
+    beat: AtomicU64,
+    limit: AtomicU64,
+}
+
+/// The time at which a worker was last seen alive, and how long it counts as alive after it.
+///
+/// It lies in memory that this process and the kernel's programs share, so a beat is one store.
+pub struct Heartbeat {
+    map: OwnedFd,
+    words: NonNull<Words>,
+}
+
+// SAFETY: the words are atomic, and the mapping belongs to no thread.
+unsafe impl Send for Heartbeat {}
+
+/// Bytes of the mapping: the kernel rounds the map up to a page, the smallest of which is this.
+const MAPPED: usize = 4096;
+
+impl Heartbeat {
+    /// A heart that does not beat yet.
+    ///
+    /// # Errors
+    /// No privilege, or a kernel without mappable maps (before 5.5).
+    pub fn new() -> io::Result<Self> {
+        #[repr(C)]
+        struct Attribute {
+            map_type: u32,
+            key_size: u32,
+            value_size: u32,
+            max_entries: u32,
+            flags: u32,
+            inner_map: u32,
+            numa_node: u32,
+            name: [u8; 16],
+        }
+        let map = bpf_open(
+            MAP_CREATE,
+            &Attribute {
+                map_type: MAP_TYPE_ARRAY,
+                key_size: 4,
+                value_size: size_of::<Words>() as u32,
+                max_entries: 1,
+                flags: F_MMAPABLE,
+                inner_map: 0,
+                numa_node: 0,
+                name: object_name("weir_heartbeat"),
+            },
+        )?;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address that the system chooses touches no memory of ours.
+        let mapped =
+            unsafe { libc::mmap(std::ptr::null_mut(), MAPPED, access, libc::MAP_SHARED, map.as_raw_fd(), 0) };
+        if mapped == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let words = NonNull::new(mapped.cast()).ok_or_else(|| io::Error::other("mmap answered null"))?;
+        Ok(Heartbeat { map, words })
+    }
+
+    fn words(&self) -> &Words {
+        // SAFETY: the mapping is page-aligned, larger than `Words`, zero at first, and lives as long
+        // as `self`. Others change it only by whole words, which are atomic here.
+        unsafe { self.words.as_ref() }
+    }
+    /// The worker was alive at `now`, above 0.
+    pub fn beat(&self, now: Instant) {
+        self.words().beat.store(now.as_nanos(), Ordering::Relaxed);
+    }
+    /// Counts as dead from now on, until the next beat.
+    pub fn stop(&self) {
+        self.words().beat.store(0, Ordering::Relaxed);
+    }
+    /// Counts as alive until `limit` after a beat.
+    pub fn set_limit(&self, limit: Duration) {
+        self.words().limit.store(limit.as_nanos(), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Heartbeat {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping that `new` made, and nothing refers into it any more.
+        let _ = unsafe { libc::munmap(self.words.as_ptr().cast(), MAPPED) };
+    }
+}
+
+/// Writes the instructions of a program. Registers are 0 to 9; 0 holds what a helper or the
+/// program answers, and a helper forgets 1 to 5.
+#[derive(Default)]
+pub struct Assembler {
+    code: Vec<[u8; 8]>,
+}
+
+impl Assembler {
+    fn put(mut self, code: u8, to: u8, from: u8, offset: i16, value: i32) -> Self {
+        let registers = if cfg!(target_endian = "little") { from << 4 | to } else { to << 4 | from };
+        let mut bytes = [code, registers, 0, 0, 0, 0, 0, 0];
+        bytes[2..4].copy_from_slice(&offset.to_ne_bytes());
+        bytes[4..].copy_from_slice(&value.to_ne_bytes());
+        self.code.push(bytes);
+        self
+    }
+    /// `to` = `value`, its sign kept in 64 bits.
+    pub fn set(self, to: u8, value: i32) -> Self {
+        self.put(0xb7, to, 0, 0, value)
+    }
+    /// `to` -= `from`.
+    pub fn subtract(self, to: u8, from: u8) -> Self {
+        self.put(0x1f, to, from, 0, 0)
+    }
+    /// `to` = the 64 bits at `offset` from the address in `from`.
+    pub fn load(self, to: u8, from: u8, offset: i16) -> Self {
+        self.put(0x79, to, from, offset, 0)
+    }
+    /// Passes over the next `count` instructions if `left` >= `right`, both signed.
+    pub fn skip_if_at_least(self, left: u8, right: u8, count: i16) -> Self {
+        self.put(0x7d, left, right, count, 0)
+    }
+    /// Register 0 = what the helper answers.
+    pub fn call(self, helper: i32) -> Self {
+        self.put(0x85, 0, 0, 0, helper)
+    }
+    /// Ends the program with register 0.
+    pub fn exit(self) -> Self {
+        self.put(0x95, 0, 0, 0, 0)
+    }
+    /// Passes over the next `count` instructions unless `heartbeat` counts as alive. Uses registers
+    /// 0 to 5. A beat that is later than now counts as alive.
+    pub fn skip_if_dead(self, heartbeat: &Heartbeat, count: i16) -> Self {
+        let map = heartbeat.map.as_raw_fd();
+        self.call(KTIME_GET_NS)
+            .put(0x18, 1, PSEUDO_MAP_VALUE, 0, map)
+            .put(0, 0, 0, 0, 0)
+            .load(2, 1, std::mem::offset_of!(Words, beat) as i16)
+            .load(3, 1, std::mem::offset_of!(Words, limit) as i16)
+            .subtract(0, 2)
+            .skip_if_at_least(0, 3, count)
+    }
+
+    /// Has the kernel check and take the program, under a name of up to 15 letters.
+    ///
+    /// # Errors
+    /// No privilege, or what the kernel's checker says of the program.
+    pub fn into_program(self, kind: Kind, name: &str) -> io::Result<Program> {
+        let mut log = Vec::new();
+        self.offer(kind, name, &mut log).map_err(|e| {
+            log.resize(1 << 16, 0);
+            // Once more, for its reasons. They fit.
+            let _ = self.offer(kind, name, &mut log);
+            let said = String::from_utf8_lossy(&log).trim_matches(['\0', '\n']).replace('\n', "; ");
+            let what = format!("program {name}: {e}{}{said}", if said.is_empty() { "" } else { ": " });
+            io::Error::new(e.kind(), what)
+        })
+    }
+
+    fn offer(&self, kind: Kind, name: &str, log: &mut Vec<u8>) -> io::Result<Program> {
+        #[repr(C)]
+        struct Attribute {
+            kind: u32,
+            instruction_count: u32,
+            instructions: u64,
+            license: u64,
+            log_level: u32,
+            log_size: u32,
+            log: u64,
+            kernel_version: u32,
+            flags: u32,
+            name: [u8; 16],
+        }
+        let log_at = if log.is_empty() { 0 } else { log.as_mut_ptr().expose_provenance() as u64 };
+        let attribute = Attribute {
+            kind: kind as u32,
+            instruction_count: self.code.len() as u32,
+            instructions: self.code.as_ptr().expose_provenance() as u64,
+            license: c"BSD".as_ptr().expose_provenance() as u64,
+            log_level: u32::from(!log.is_empty()),
+            log_size: log.len() as u32,
+            log: log_at,
+            kernel_version: 0,
+            flags: 0,
+            name: object_name(name),
+        };
+        bpf_open(PROG_LOAD, &attribute).map(Program)
+    }
+}
+
+/// A program that the kernel has taken. It stays as long as this, or as long as it is attached.
+pub struct Program(OwnedFd);
+
+impl AsFd for Program {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Attaches a [`Kind::Classifier`] to what enters by the interface `index` of this network
+/// namespace, behind the programs that are attached there (TCX). It lasts as long as what is
+/// answered: also `kill -9` takes it away, at once.
+///
+/// A process that ends closes its highest descriptors first. This one is above those of sockets,
+/// each of which takes the kernel milliseconds to close.
+///
+/// # Errors
+/// No such interface, or a kernel without TCX (before 6.6).
+pub fn attach_to_ingress(program: &Program, index: u32) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Attribute {
+        program: u32,
+        interface: u32,
+        place: u32,
+        flags: u32,
+        relative: u32,
+        padding: u32,
+        revision: u64,
+    }
+    let attribute = Attribute {
+        program: program.0.as_raw_fd() as u32,
+        interface: index,
+        place: TCX_INGRESS,
+        flags: 0,
+        relative: 0,
+        padding: 0,
+        revision: 0,
+    };
+    let link = bpf_open(LINK_CREATE, &attribute)?;
+    // SAFETY: fcntl takes numbers and touches no memory.
+    let high = unsafe { libc::fcntl(link.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR) };
+    // A limit on descriptors below that is no reason to fail.
+    let Ok(high) = check(high) else { return Ok(link) };
+    // SAFETY: `high` was just opened and belongs to nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(high) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the program answers for a frame of 60 bytes.
+    fn run(program: &Program) -> u32 {
+        const TEST_RUN: libc::c_int = 10;
+        #[repr(C)]
+        struct Attribute {
+            program: u32,
+            answer: u32,
+            data_size: u32,
+            out_size: u32,
+            data: u64,
+            out: u64,
+            repeat: u32,
+            duration: u32,
+            rest: [u64; 5],
+        }
+        let frame = [0u8; 60];
+        let mut attribute = Attribute {
+            program: program.0.as_raw_fd() as u32,
+            answer: 0,
+            data_size: 60,
+            out_size: 0,
+            data: frame.as_ptr().expose_provenance() as u64,
+            out: 0,
+            repeat: 1,
+            duration: 0,
+            rest: [0; 5],
+        };
+        // SAFETY: the attribute is as this command reads and writes it, and `frame` outlives the call.
+        let answer = unsafe {
+            libc::syscall(libc::SYS_bpf, TEST_RUN, &raw mut attribute, size_of::<Attribute>() as libc::c_uint)
+        };
+        check(answer as libc::c_int).unwrap();
+        attribute.answer
+    }
+
+    /// A heartbeat, if this process may make one.
+    fn heartbeat() -> Option<Heartbeat> {
+        match Heartbeat::new() {
+            Ok(heartbeat) => Some(heartbeat),
+            Err(e) => {
+                eprintln!("SKIPPED: needs bpf(2): {e}");
+                assert!(!crate::is_root() || e.kind() != io::ErrorKind::InvalidInput, "{e}");
+                None
+            }
+        }
+    }
+
+    #[test]
+    fn a_program_sees_the_heart_beat_and_stop() {
+        let Some(heartbeat) = heartbeat() else { return };
+        for kind in [Kind::SocketFilter, Kind::Classifier] {
+            let code = Assembler::default().skip_if_dead(&heartbeat, 2).set(0, 7).exit().set(0, -1).exit();
+            let program = code.into_program(kind, "weir_test").unwrap();
+            heartbeat.stop();
+            heartbeat.set_limit(Duration::from_millis(50));
+            assert_eq!(run(&program), u32::MAX, "no beat yet");
+            heartbeat.beat(crate::now() + Duration::from_millis(1));
+            assert_eq!(run(&program), 7, "a beat of another processor's clock");
+            let before = crate::now();
+            heartbeat.beat(before);
+            let answer = run(&program);
+            assert!(answer == 7 || crate::now().since(before) > Duration::from_millis(50));
+            crate::sleep_until(before + Duration::from_millis(51));
+            assert_eq!(run(&program), u32::MAX, "the limit has passed");
+            heartbeat.set_limit(Duration::from_secs(100));
+            assert_eq!(run(&program), 7);
+            heartbeat.stop();
+            let dead = crate::now().since(Instant::ZERO) > Duration::from_secs(100);
+            assert_eq!(run(&program), if dead { u32::MAX } else { 7 });
+        }
+    }
+
+    #[test]
+    fn a_program_that_the_kernel_refuses_is_explained() {
+        if heartbeat().is_none() {
+            return;
+        }
+        // It would read what is at address 0.
+        let code = Assembler::default().set(1, 0).load(0, 1, 0).exit();
+        let error = code.into_program(Kind::Classifier, "weir_test").err().unwrap().to_string();
+        assert!(error.contains("program weir_test: ") && error.contains("R1 invalid mem access"), "{error}");
+    }
+
+    #[test]
+    fn an_interface_that_is_missing_cannot_be_attached_to() {
+        if heartbeat().is_none() {
+            return;
+        }
+        let program = Assembler::default().set(0, -1).exit();
+        let program = program.into_program(Kind::Classifier, "weir_test").unwrap();
+        assert!(attach_to_ingress(&program, u32::MAX >> 1).is_err());
+    }
+}
