@@ -16,10 +16,8 @@ use weir_core::sched::{Guarantee, LeafInfo, Node, Outline, Registry, Tree};
 use weir_core::units::Rate;
 use weir_text::{Diagnostic, Place, Severity, Trouble};
 
-/// Ethernet's bytes on the wire beyond the frame: preamble, checksum, gap.
-const ETHERNET_OVERHEAD: u32 = 24;
-/// The packet that ALTQ's choice of a bucket's depth counts in.
-const REGULATOR_PACKET: u64 = 1_500;
+/// The automatic bucket holds what flows in within so long.
+const AUTOMATIC_NS: u64 = 1_000_000;
 /// Most interfaces that a warning names one by one.
 const MOST_NAMED: usize = 8;
 
@@ -95,17 +93,11 @@ pub struct Regulator {
 }
 
 impl Regulator {
-    /// The bucket at `rate`: `depth_bytes`, or ALTQ's choice for that rate, in packets of 1,500
-    /// bytes: 1 to 1 Mbit/s, 4 to 10 Mbit/s, 8 to 200 Mbit/s, 24 to 2.5 Gbit/s, then 128.
-    pub fn new(rate: Rate, depth_bytes: Option<u64>) -> Self {
-        let packets = match rate.as_bps() {
-            0..=1_000_000 => 1,
-            1_000_001..=10_000_000 => 4,
-            10_000_001..=200_000_000 => 8,
-            200_000_001..=2_500_000_000 => 24,
-            _ => 128,
-        };
-        Regulator { rate, depth_bytes: depth_bytes.unwrap_or(packets * REGULATOR_PACKET) }
+    /// The bucket at `rate` over `link`: `depth_bytes`, or what flows in within a millisecond, and
+    /// two full frames at least. A host that wakes up later than that loses what it missed.
+    pub fn new(rate: Rate, link: &Link, depth_bytes: Option<u64>) -> Self {
+        let least = 2 * link.cost_bytes(link.mtu);
+        Regulator { rate, depth_bytes: depth_bytes.unwrap_or(rate.bytes_in(AUTOMATIC_NS).max(least)) }
     }
 }
 
@@ -134,20 +126,14 @@ impl Plan {
 }
 
 impl View<'_> {
-    /// The link that the interface's line describes, for packets of up to `mtu` bytes, layer-2
-    /// header included.
-    pub fn link(&self, mtu: u32) -> Link {
-        Link::new(self.interface.rate(), self.interface.overhead.unwrap_or(ETHERNET_OVERHEAD), mtu)
-    }
-
-    /// The regulator that the interface's line asks for.
-    pub fn regulator(&self) -> Option<Regulator> {
+    /// The regulator that the interface's line asks for, over `link`.
+    pub fn regulator(&self, link: &Link) -> Option<Regulator> {
         let rate = match (self.interface.bandwidth, &self.interface.discipline) {
             (Some(rate), _) => rate,
             (None, Some(_)) => self.interface.rate(),
             (None, None) => return None,
         };
-        (!rate.is_zero()).then(|| Regulator::new(rate, self.interface.tbrsize))
+        (!rate.is_zero()).then(|| Regulator::new(rate, link, self.interface.tbrsize))
     }
 
     /// The interface's own conditioners with their filters: for the port through which the packets
@@ -251,7 +237,7 @@ impl View<'_> {
         Ok(Built {
             default_leaf: tree.default_leaf.unwrap_or(0),
             conditioners: self.entrance.map_or(Ok(None), |entrance| self.conditioners_of(entrance))?,
-            regulator: self.regulator(),
+            regulator: self.regulator(&link),
             ecn: !self.interface.ecn_is_off(),
             tunnels: self.interface.looks_inside(),
             warnings: self.warnings(link),

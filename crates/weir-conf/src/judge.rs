@@ -1,5 +1,6 @@
 //! What is lawful in a plan and yet may not be as its writer thinks: for `weir check`.
 
+use crate::build::Regulator;
 use crate::hooks;
 use crate::plan::{Attach, Given, Interface, Options, Plan};
 use crate::precedence;
@@ -9,6 +10,9 @@ use std::collections::{HashMap, HashSet};
 use weir_core::aqm::AqmEntry;
 use weir_core::sched::{Classes, Registry};
 use weir_text::{Diagnostic, Place};
+
+/// A full Ethernet frame, layer-2 header included.
+const ETHERNET_FRAME: u32 = 1_514;
 
 /// Everything that can be said against a plan, errors first: those that [`crate::read`] refuses
 /// a file for (a plan may also come from a program), and warnings beyond what reading gave.
@@ -32,6 +36,7 @@ pub fn judge(plan: &Plan, registry: &Registry) -> Vec<Diagnostic> {
         ecn(&mut report, interface);
         precedence::warnings(&mut report, &shape);
         empty(&mut report, interface);
+        bucket(&mut report, interface);
         attach(&mut report, interface);
         bridge(&mut report, &by_name, interface);
     }
@@ -163,6 +168,20 @@ fn empty(report: &mut Report<'_>, interface: &Interface) {
     if interface.discipline.is_none() && interface.conditioners.is_empty() && interface.bandwidth.is_none() {
         let message = format!("interface `{}` has neither discipline nor conditioner", interface.name);
         report.warn(interface.place, message, "its packets pass as they come");
+    }
+}
+
+/// A token bucket in which a late wake-up finds no room.
+fn bucket(report: &mut Report<'_>, interface: &Interface) {
+    let link = interface.link(ETHERNET_FRAME);
+    let least = 2 * link.cost_bytes(link.mtu);
+    if let Some(bytes) = interface.tbrsize.filter(|&bytes| bytes < least) {
+        let automatic = Regulator::new(link.rate, &link, None).depth_bytes;
+        let message = format!("`tbrsize {bytes}` is less than two full frames, which take {least} bytes");
+        let help = format!(
+            "what does not fit when Weir wakes up late is lost: take `tbrsize` away, for {automatic}"
+        );
+        report.warn(interface.place, message, help);
     }
 }
 

@@ -4,12 +4,14 @@
 use std::sync::Arc;
 pub use weir_core::meter::Meter;
 use weir_core::packet::Family;
-use weir_core::queue::{Kind, ParamSpec, Params, Value};
+use weir_core::queue::{Kind, Link, ParamSpec, Params, Value};
 use weir_core::units::Rate;
 use weir_text::{Place, Source};
 
 /// The rate of an interface whose line gives no `bandwidth`.
 pub const DEFAULT_BANDWIDTH: Rate = Rate::from_mbps(100);
+/// Ethernet's bytes on the wire beyond the frame: preamble, checksum, gap.
+const ETHERNET_OVERHEAD: u32 = 24;
 
 /// A configuration.
 #[derive(Clone, PartialEq, Default, Debug)]
@@ -66,6 +68,10 @@ impl Interface {
     /// Its bandwidth, or the default.
     pub fn rate(&self) -> Rate {
         self.bandwidth.unwrap_or(DEFAULT_BANDWIDTH)
+    }
+    /// The link that its line describes, for packets of up to `mtu` bytes, layer-2 header included.
+    pub fn link(&self, mtu: u32) -> Link {
+        Link::new(self.rate(), self.overhead.unwrap_or(ETHERNET_OVERHEAD), mtu)
     }
     /// The class of that name.
     pub fn class(&self, name: &str) -> Option<&Class> {

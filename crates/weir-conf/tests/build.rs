@@ -139,18 +139,20 @@ fn the_commands_red_and_rio_fill_what_a_discipline_leaves_open() {
 }
 
 #[test]
-fn the_regulator_is_altqs() {
+fn the_automatic_bucket_is_a_millisecond_or_two_frames() {
     let depth = |options: &str| {
         let plan = plan(&format!("interface em0 {options}\n"));
-        plan.interface("").unwrap().regulator().map(|r| (r.rate.as_bps(), r.depth_bytes))
+        let view = plan.interface("").unwrap();
+        view.regulator(&view.link(1_514)).map(|r| (r.rate.as_bps(), r.depth_bytes))
     };
-    assert_eq!(depth("fifoq"), Some((100_000_000, 12_000)));
-    assert_eq!(depth("bandwidth 1M fifoq"), Some((1_000_000, 1_500)));
-    assert_eq!(depth("bandwidth 10M fifoq tbrsize auto"), Some((10_000_000, 6_000)));
-    assert_eq!(depth("bandwidth 1G fifoq"), Some((1_000_000_000, 36_000)));
-    assert_eq!(depth("bandwidth 400G fifoq"), Some((400_000_000_000, 192_000)));
+    assert_eq!(depth("fifoq"), Some((100_000_000, 12_500)));
+    assert_eq!(depth("bandwidth 1M fifoq"), Some((1_000_000, 3_076)));
+    assert_eq!(depth("bandwidth 10M fifoq tbrsize auto"), Some((10_000_000, 3_076)));
+    assert_eq!(depth("bandwidth 1G fifoq"), Some((1_000_000_000, 125_000)));
+    assert_eq!(depth("bandwidth 400G fifoq"), Some((400_000_000_000, 50_000_000)));
+    assert_eq!(depth("bandwidth 10M overhead 0 fifoq"), Some((10_000_000, 3_028)));
     assert_eq!(depth("bandwidth 10M tbrsize 3K fifoq"), Some((10_000_000, 3_072)));
-    assert_eq!(depth("bandwidth 5M"), Some((5_000_000, 6_000)));
+    assert_eq!(depth("bandwidth 5M"), Some((5_000_000, 3_076)));
     assert_eq!(depth(""), None);
 }
 

@@ -126,9 +126,19 @@ impl Link {
     pub fn new(rate: Rate, overhead: u32, mtu: u32) -> Self {
         Link { rate, overhead, mtu, per_byte: PerByte::of(rate) }
     }
-    /// Transmission time of a packet of `len` bytes: (len + overhead) * 8 / rate.
+    /// What a packet of `len` bytes costs on the wire, bytes: the one measure of every rate.
+    #[inline]
+    pub fn cost_bytes(&self, len: u32) -> u64 {
+        u64::from(len) + u64::from(self.overhead)
+    }
+    /// What all of `backlog` costs on the wire, bytes.
+    #[inline]
+    pub fn cost_of(&self, backlog: Backlog) -> u64 {
+        backlog.bytes + backlog.packets * u64::from(self.overhead)
+    }
+    /// Transmission time of a packet of `len` bytes: its cost * 8 / rate.
     pub fn time_for(&self, len: u32) -> Fine {
-        self.per_byte.time_for(u64::from(len) + u64::from(self.overhead))
+        self.per_byte.time_for(self.cost_bytes(len))
     }
     /// Time a byte takes, in units of 2^-32 ns.
     pub fn per_byte(&self) -> PerByte {
