@@ -376,7 +376,8 @@ fn a22_formal_link_sharing_is_the_fluid_one() {
         (wrong[1].share_bps, wrong[2].share_bps) = (classes[2].share_bps, classes[1].share_bps);
         refuted += u32::from(worst(&fluid_shares(&wrong)) > 0.01);
     }
-    assert!(refuted >= 6, "only {refuted} of 12 wrong models were refuted");
+    // Five of six wrong models are refuted: fewer than three of 12 once in 10^6 seeds.
+    assert!(refuted >= 3, "only {refuted} of 12 wrong models were refuted");
 }
 
 /// Real-time curves that fit a link of `BPS`, of every shape, and equal shares of the rest.

@@ -300,38 +300,39 @@ mod tests {
     use std::collections::VecDeque;
     use std::vec::Vec;
 
-    /// RFC 8289, section 5, in floating point and with its own loop: the reference.
+    /// RFC 8289, section 5, with its own loop, in ns; its root in floating point: the reference.
     struct Reference {
-        queue: VecDeque<(f64, u32, u32)>,
+        queue: VecDeque<(u64, u32, u32)>,
         bytes: u32,
-        first_above: f64,
-        drop_next: f64,
+        /// 0 for none.
+        first_above: u64,
+        drop_next: u64,
         count: u32,
         last_count: u32,
         dropping: bool,
         dropped: Vec<u32>,
     }
     impl Reference {
-        fn pull(&mut self, now: f64) -> (Option<u32>, bool) {
+        fn pull(&mut self, now: u64) -> (Option<u32>, bool) {
             let Some((came, len, name)) = self.queue.pop_front() else {
-                self.first_above = 0.0;
+                self.first_above = 0;
                 return (None, false);
             };
             self.bytes -= len;
             let mut ok = false;
-            if now - came < 0.005 || self.bytes <= 1514 {
-                self.first_above = 0.0;
-            } else if self.first_above == 0.0 {
-                self.first_above = now + 0.1;
+            if now - came < 5_000_000 || self.bytes <= 1514 {
+                self.first_above = 0;
+            } else if self.first_above == 0 {
+                self.first_above = now + 100_000_000;
             } else {
                 ok = now >= self.first_above;
             }
             (Some(name), ok)
         }
-        fn law(t: f64, count: u32) -> f64 {
-            t + (1e8 / f64::from(count).sqrt()).floor() / 1e9
+        fn law(t: u64, count: u32) -> u64 {
+            t + (1e8 / f64::from(count).sqrt()) as u64
         }
-        fn dequeue(&mut self, now: f64) -> Option<u32> {
+        fn dequeue(&mut self, now: u64) -> Option<u32> {
             let (mut packet, mut ok) = self.pull(now);
             if packet.is_none() {
                 self.dropping = false;
@@ -356,7 +357,8 @@ mod tests {
                 (packet, _) = self.pull(now);
                 self.dropping = true;
                 let delta = self.count - self.last_count;
-                self.count = if delta > 1 && now - self.drop_next < 1.6 { delta } else { 1 };
+                self.count =
+                    if delta > 1 && now.saturating_sub(self.drop_next) < 1_600_000_000 { delta } else { 1 };
                 self.drop_next = Self::law(now, self.count);
                 self.last_count = self.count;
             }
@@ -370,19 +372,18 @@ mod tests {
         let mut reference = Reference {
             queue: VecDeque::new(),
             bytes: 0,
-            first_above: 0.0,
-            drop_next: 0.0,
+            first_above: 0,
+            drop_next: 0,
             count: 0,
             last_count: 0,
             dropping: false,
             dropped: Vec::new(),
         };
         let (mut random, mut name) = (Random::new(seed), 0);
-        // A packet of 1250 bytes is served each millisecond, at a random time within it: at a tie
-        // floating point may round either way.
+        // A packet of 1250 bytes is served each millisecond, at a random time within it.
         for ms in 1..30_000u64 {
             bench.cx.now = Instant::from_nanos(ms * 1_000_000 + random.below(999_983));
-            let now = bench.cx.now.as_nanos() as f64 / 1e9;
+            let now = bench.cx.now.as_nanos();
             let load = if ms / 3_000 % 2 == 0 { high } else { 60 };
             for _ in 0..2 {
                 if random.below(200) < load {
