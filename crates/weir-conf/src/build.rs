@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use weir_core::classify::Classifier;
 use weir_core::meter::{self, Conditioners};
 use weir_core::packet::Dscp;
-use weir_core::port::{PortPlan, WireConfig};
+use weir_core::port::{PortPlan, Protect, WireConfig};
 use weir_core::queue::{Link, ParamError, Params, Value};
 use weir_core::sched::{Guarantee, LeafInfo, Node, Outline, Registry, Tree};
 use weir_core::units::Rate;
@@ -34,6 +34,8 @@ pub struct Built {
     /// What is done with the packets before: the conditioners of the interface by which they come,
     /// see `View::entrance`. `None` where there are none.
     pub conditioners: Option<Conditioners>,
+    /// What control packets may take before the disciplines; `None` where nothing.
+    pub protect: Option<Protect>,
     /// The token bucket in front of a real link; `None` where there is no bandwidth to keep.
     pub regulator: Option<Regulator>,
     /// False if filters use the ECN bits as code points of their own.
@@ -58,6 +60,7 @@ impl Built {
             conditioners: self.conditioners,
             ecn: self.ecn,
             tunnels: self.tunnels,
+            protect: self.protect,
             regulated: Some((link, wire)),
         }
     }
@@ -240,6 +243,10 @@ impl View<'_> {
             regulator: self.regulator(&link),
             ecn: !self.interface.ecn_is_off(),
             tunnels: self.interface.looks_inside(),
+            protect: match self.interface.protect {
+                None => Some(Protect::of(&link)),
+                Some(rate) => (!rate.is_zero()).then(|| Protect::at(rate, &link)),
+            },
             warnings: self.warnings(link),
             classifier: compiled.classifier,
             filters: compiled.filters,

@@ -6,17 +6,18 @@ use crate::read::{Done, Reader, Stop, at};
 use crate::words::{Word, Words};
 use weir_core::queue::Scope;
 use weir_core::sched::Entry;
+use weir_core::units::Rate;
 use weir_text::Trouble;
 use weir_text::number;
 
 /// Options of every interface.
-const GENERAL: [&str; 5] = ["bandwidth", "tbrsize", "overhead", "tunnels", "attach"];
+const GENERAL: [&str; 6] = ["bandwidth", "tbrsize", "overhead", "tunnels", "protect", "attach"];
 /// The only option of disciplines that may stand before their name, as in figure 1 of the QoSbox paper.
 const BEFORE: &str = "qlimit";
 
 impl Reader<'_> {
     /// `interface IF [bandwidth BPS] [tbrsize BYTES] [overhead BYTES]
-    /// [tunnels inner|outer] [attach ...] [DISC [options]]`.
+    /// [tunnels inner|outer] [protect RATE|off] [attach ...] [DISC [options]]`.
     /// What every interface has may also stand among the options of the discipline.
     pub fn interface(&mut self, words: &mut Words<'_>) -> Done {
         let name = words.need("the interface", "write its name, as in `interface em0 bandwidth 10M cbq`")?;
@@ -145,6 +146,16 @@ impl Reader<'_> {
                     }
                 };
                 interface.tunnels.replace(tunnels).is_some()
+            }
+            "protect" => {
+                words.take();
+                let value =
+                    words.need("how much control packets may take", "write `protect 500K` or `off`")?;
+                let rate = match value.text {
+                    "off" => Rate::ZERO,
+                    text => number::rate(text).map_err(|bad| at(value, bad))?,
+                };
+                interface.protect.replace(rate).is_some()
             }
             "attach" => {
                 words.take();

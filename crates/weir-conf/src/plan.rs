@@ -50,6 +50,9 @@ pub struct Interface {
     pub overhead: Option<u32>,
     /// Which packet of a tunnel filters are asked about; the inner one if not said.
     pub tunnels: Option<Tunnels>,
+    /// What control packets may take before the classes: a twentieth of the link if not said, and
+    /// nothing if 0.
+    pub protect: Option<Rate>,
     /// How the packets come to Weir.
     pub attach: Attach,
     /// The discipline; `None` on an interface for conditioners only.

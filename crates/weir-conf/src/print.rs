@@ -5,6 +5,7 @@ use crate::plan::{Action, Attach, Class, Filter, Interface, Meter, Options, Plan
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use weir_core::packet::{Dscp, Family};
+use weir_core::units::Rate;
 
 /// The plan as altq.conf.
 pub fn print(plan: &Plan) -> String {
@@ -66,6 +67,13 @@ fn print_interface(text: &mut String, interface: &Interface) {
         None => {}
         Some(Tunnels::Inner) => text.push_str(" tunnels inner"),
         Some(Tunnels::Outer) => text.push_str(" tunnels outer"),
+    }
+    match interface.protect {
+        None => {}
+        Some(Rate::ZERO) => text.push_str(" protect off"),
+        Some(rate) => {
+            put!(text, " protect {rate}");
+        }
     }
     match &interface.attach {
         Attach::Unsaid => {}

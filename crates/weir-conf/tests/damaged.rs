@@ -126,9 +126,20 @@ fn damaged_configurations_get_an_answer() {
         };
         loaded += 1;
         let errors: Vec<_> = judge(&plan, &registry).into_iter().filter(|d| d.is_error()).collect();
-        // Read, and yet not usable: only a file without an interface, and what is not built.
-        let unusable =
-            plan.interfaces.is_empty() || plan.interfaces.iter().any(|i| i.attach == Attach::Nfqueue);
+        // Read, and yet not usable: only a file without an interface, what is not built, and an
+        // interface in two bridges.
+        let pairs: Vec<[&String; 2]> = plan
+            .interfaces
+            .iter()
+            .filter_map(|i| match &i.attach {
+                Attach::Bridge(peer) => Some(if i.name < *peer { [&i.name, peer] } else { [peer, &i.name] }),
+                _ => None,
+            })
+            .collect();
+        let twice = |a: &[&String; 2]| pairs.iter().any(|b| a != b && a.iter().any(|name| b.contains(name)));
+        let unusable = plan.interfaces.is_empty()
+            || plan.interfaces.iter().any(|i| i.attach == Attach::Nfqueue)
+            || pairs.iter().any(twice);
         assert_eq!(!errors.is_empty(), unusable, "case {case}: {errors:?}");
         let printed = print(&plan);
         let again = read("printed", &printed, &registry);

@@ -222,6 +222,7 @@ impl Generator {
         interface.tbrsize = self.chance(30).then(|| self.between(1, 1 << 30));
         interface.overhead = self.chance(30).then(|| self.below(100) as u32);
         interface.tunnels = self.chance(30).then(|| [Tunnels::Inner, Tunnels::Outer][self.below(2) as usize]);
+        interface.protect = self.chance(30).then(|| Rate::from_bps(self.below(1 << 40)));
         interface.attach = match self.below(3) {
             0 => Attach::Unsaid,
             1 => Attach::Nfqueue,

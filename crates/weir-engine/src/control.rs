@@ -110,6 +110,9 @@ pub struct PortState {
     pub wake_ups: u64,
     /// Packets that a swap gave to the default class because theirs was gone.
     pub reassigned_packets: u64,
+    /// Control packets that went before all classes; `None` where they do not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protected: Option<PacketCounts>,
     /// All classes together.
     pub total: PacketCounts,
     /// The classes in the order of the configuration.
@@ -213,6 +216,7 @@ pub fn port_state(port: &Port) -> PortState {
         refills: port.refills(),
         wake_ups: port.wake_ups(),
         reassigned_packets: port.reassigned(),
+        protected: port.protects().then(|| PacketCounts::from(port.protected())),
         total: PacketCounts::from(&port.total()),
         classes,
         conditioners: conditioners.0,

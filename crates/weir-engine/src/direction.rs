@@ -1,7 +1,7 @@
 //! One direction of the bridge: frames from one interface, through a port, to the other.
 
 use std::collections::{BTreeMap, VecDeque};
-use weir_core::packet::{FragmentCache, FrameRef, Key, dissect, look_inside, set_tos};
+use weir_core::packet::{FragmentCache, FrameRef, Key, dissect, is_control, look_inside, set_tos};
 use weir_core::port::{Event, EventKind, Port, PortPlan};
 use weir_core::queue::DropReason;
 use weir_core::units::{Duration, Instant};
@@ -117,7 +117,7 @@ impl Frames {
             EventKind::Taken => {}
             EventKind::Sent => {
                 let record = &mut self.records[frame.0 as usize];
-                record.sent_as = (meta.leaf, meta.len);
+                record.sent_as = (if meta.is_control() { Port::CONTROL } else { meta.leaf }, meta.len);
                 let (tos, l3_offset) = (meta.tos_out(), record.l3_offset);
                 if tos != meta.tos_in && set_tos(self.pool.head_mut(frame), usize::from(l3_offset), tos) {
                     self.rewritten += 1;
@@ -247,6 +247,7 @@ impl Direction {
         };
         let mut read = dissect(frames.pool.head(frame));
         fragments.fill(&mut read);
+        let control = port.protects() && is_control(frames.pool.head(frame), &read);
         if port.looks_inside() {
             look_inside(frames.pool.head(frame), &mut read);
         }
@@ -257,6 +258,7 @@ impl Direction {
         }
         let len = frames.pool.len_bytes(frame);
         let packet = port.condition(now, len, frame, &read.key);
+        let packet = if control { packet.protected() } else { packet };
         if let Some(observer) = &mut frames.observer {
             observer.arrived(frames.index, now, &read.key, packet.leaf(), len);
         }
@@ -315,6 +317,9 @@ impl Direction {
         port.advance(now, &mut |event| frames.hear(event));
         let leaving = frames.records.iter_mut().filter(|record| record.place == Whereabouts::DelayLine);
         for FrameRecord { sent_as: (leaf, _), .. } in leaving {
+            if *leaf == Port::CONTROL {
+                continue;
+            }
             let same = port.leaves().get(*leaf as usize).and_then(|old| plan.tree.leaf(&old.name));
             *leaf = same.unwrap_or(NO_LEAF);
         }

@@ -16,8 +16,8 @@
 //! - [`server`]: statistics over a Unix socket, as JSON.
 //! - [`up`](mod@up): a live box of any number of bridges, as `weir up` runs it.
 //!
-//! **What is not IP** (ARP, neighbour discovery's lower half, spanning tree) has no filter that
-//! could match, goes to the default class, and must not starve there: give that class a share.
+//! **Control packets** (ARP, neighbour discovery, spanning tree, routing) go before all classes, up
+//! to a rate. What else is not IP has no filter that could match, and goes to the default class.
 //!
 //! **Segmentation offload**: a frame of up to 64 KB is one packet here. It is charged by its
 //! bytes, DSCP and ECN are written to its one header, which the kernel repeats on every segment,

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, Write};
-use weir_core::packet::{FragmentCache, FrameRef, Meta, dissect, look_inside};
+use weir_core::packet::{FragmentCache, FrameRef, Meta, dissect, is_control, look_inside};
 use weir_core::port::{Conditioned, Event, EventKind, Port};
 use weir_core::units::Instant;
 
@@ -248,10 +248,12 @@ pub fn replay<R: Recording>(
             Content::Frame(bytes) => {
                 let mut read = dissect(bytes);
                 fragments.fill(&mut read);
+                let control = port.protects() && is_control(bytes, &read);
                 if port.looks_inside() {
                     look_inside(bytes, &mut read);
                 }
                 let packet = port.condition(record.at, len, frame, &read.key);
+                let packet = if control { packet.protected() } else { packet };
                 let label = labels.of_leaf(port, packet.leaf());
                 (packet, label)
             }

@@ -1,5 +1,6 @@
 //! Packets as fixed-size handles, and what is read from their headers.
 
+mod control;
 pub mod dissect;
 pub mod dscp;
 pub mod ecn;
@@ -8,6 +9,7 @@ mod list;
 mod table;
 pub mod tunnel;
 
+pub use control::is_control;
 pub use dissect::{Dissected, Fragment, FragmentCache, dissect, dissect_ip};
 pub use dscp::{Dscp, set_tos};
 pub use ecn::Ecn;

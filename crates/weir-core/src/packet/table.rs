@@ -107,6 +107,8 @@ pub struct Meta {
     pub state: PacketState,
     /// Why it was dropped, as `DropReason as u8`, if `state` is `Dropped`.
     pub(crate) reason: u8,
+    /// It goes, or went, before the tree, as control packets do.
+    pub(crate) control: bool,
 }
 
 const _: () = assert!(size_of::<Meta>() == 64, "Meta is one cache line");
@@ -134,6 +136,7 @@ impl Meta {
             colour: Colour::Green,
             state: PacketState::Held,
             reason: 0,
+            control: false,
         }
     }
     /// True if the sender understands marks (ECT or CE).
@@ -144,6 +147,10 @@ impl Meta {
     /// as they are now, or as they came where they do not mean congestion.
     pub fn tos_out(&self) -> u8 {
         self.dscp << 2 | if self.ecn_capable() { self.ecn & 3 } else { self.tos_in & 3 }
+    }
+    /// True if it goes, or went, before the tree.
+    pub fn is_control(&self) -> bool {
+        self.control
     }
     /// True if the packet was marked "congestion experienced" since it came.
     pub fn is_marked(&self) -> bool {

@@ -49,6 +49,12 @@ impl Conditioned {
     pub fn leaf(&self) -> u32 {
         self.0.leaf
     }
+    /// The packet as one that keeps the link alive (`packet::is_control`): it goes before all others
+    /// where the port protects such packets, and their rate is not exceeded.
+    pub fn protected(mut self) -> Self {
+        self.0.control = true;
+        self
+    }
     /// True if a conditioner drops it: `Port::offer` then counts it and hands it back.
     pub fn is_policed(&self) -> bool {
         self.0.state == PacketState::Dropped

@@ -29,6 +29,18 @@ impl Account {
     pub fn inside(&self) -> u64 {
         self.offered_packets - self.sent_packets - self.dropped()
     }
+    pub(super) fn offer(&mut self, len: u32) {
+        self.offered_packets += 1;
+        self.offered_bytes += u64::from(len);
+    }
+    pub(super) fn send(&mut self, len: u32) {
+        self.sent_packets += 1;
+        self.sent_bytes += u64::from(len);
+    }
+    pub(super) fn drop(&mut self, len: u32, reason: DropReason) {
+        self.dropped_packets[reason as usize] += 1;
+        self.dropped_bytes += u64::from(len);
+    }
     fn add(&mut self, o: &Account) {
         self.offered_packets += o.offered_packets;
         self.offered_bytes += o.offered_bytes;
@@ -45,35 +57,30 @@ impl Account {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
     pub(super) leaves: Vec<Account>,
+    /// Control packets that went before the tree.
+    pub(super) control: Account,
     /// Accounts of leaves that a swap took away.
     gone: Account,
 }
 
 impl Ledger {
     pub(super) fn new(leaves: usize) -> Self {
-        Ledger { leaves: alloc::vec![Account::default(); leaves], gone: Account::default() }
+        Ledger { leaves: alloc::vec![Account::default(); leaves], ..Ledger::default() }
     }
     pub(super) fn offered(&mut self, leaf: u32, len: u32) {
-        let account = &mut self.leaves[leaf as usize];
-        account.offered_packets += 1;
-        account.offered_bytes += u64::from(len);
+        self.leaves[leaf as usize].offer(len);
     }
     pub(super) fn sent(&mut self, leaf: u32, len: u32) {
-        let account = &mut self.leaves[leaf as usize];
-        account.sent_packets += 1;
-        account.sent_bytes += u64::from(len);
+        self.leaves[leaf as usize].send(len);
     }
     pub(super) fn dropped(&mut self, leaf: u32, len: u32, reason: DropReason) {
-        let account = &mut self.leaves[leaf as usize];
-        account.dropped_packets[reason as usize] += 1;
-        account.dropped_bytes += u64::from(len);
+        self.leaves[leaf as usize].drop(len, reason);
     }
     /// The interface: the sum over its classes at any time (A17).
     pub(super) fn total(&self) -> Account {
-        self.leaves.iter().fold(self.gone, |mut sum, account| {
-            sum.add(account);
-            sum
-        })
+        let mut sum = self.gone;
+        self.leaves.iter().chain([&self.control]).for_each(|account| sum.add(account));
+        sum
     }
     /// Moves to the leaves of a new tree. `heir[i]` is the new leaf that goes on with the old
     /// leaf i; what an account of a leaf that is gone has inside moves with its packets.
@@ -99,9 +106,13 @@ impl Ledger {
 impl super::Port {
     /// Says that the device below refused a packet of `len` bytes that left as `leaf`, the number
     /// that its class has now: it counts as dropped, not as sent. A class that a swap took away
-    /// has `u32::MAX`.
+    /// has `u32::MAX`, and a control packet `Port::CONTROL`.
     pub fn refused(&mut self, leaf: u32, len: u32, reason: DropReason) {
-        let account = self.ledger.leaves.get_mut(leaf as usize).unwrap_or(&mut self.ledger.gone);
+        let ledger = &mut self.ledger;
+        let account = match leaf {
+            super::Port::CONTROL => &mut ledger.control,
+            leaf => ledger.leaves.get_mut(leaf as usize).unwrap_or(&mut ledger.gone),
+        };
         if account.sent_packets > 0 {
             account.sent_packets -= 1;
             account.sent_bytes = account.sent_bytes.saturating_sub(u64::from(len));

@@ -6,6 +6,8 @@
 //! - `advance` to the present when `next_wake_up` has come or passed;
 //! - act on the `Event`s: packets that were taken from the tree, that left, and that were dropped.
 //!
+//! Control packets may go before the tree (`Protect`).
+//!
 //! What enters walks conditioners -> class filters -> tree -> wire: a `PortPlan` holds the
 //! conditioners of the interface by which packets come and the tree of the one by which they
 //! leave. A marked packet is classified by its mark; a policed one is counted in the class that
@@ -22,25 +24,28 @@ mod clock;
 mod event;
 mod ledger;
 mod plan;
+mod protect;
+mod swap;
 mod wire;
 
 pub use event::{Conditioned, Event, EventKind};
 pub use ledger::Account;
 pub use plan::{PortConfig, PortPlan};
+pub use protect::Protect;
 pub use wire::{Refill, WireConfig};
 
 use crate::classify::Classifier;
 use crate::meter::{Conditioners, Judgement};
 use crate::packet::{FrameRef, Key, Meta, PacketId, PacketState};
 use crate::queue::{
-    Backlog, Broken, Cause, Child, Cx, DropReason, Head, Leaf, Link, Next, ParamError, Params, Verdict, Visit,
+    Backlog, Broken, Cause, Child, Cx, DropReason, Head, Link, Next, ParamError, Params, Verdict, Visit,
 };
-use crate::sched::{Fifo, LeafInfo};
+use crate::sched::LeafInfo;
 use crate::units::{Duration, Fine, Instant};
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use clock::Clock;
 use ledger::Ledger;
+use protect::Lane;
 use wire::Wire;
 
 /// ALTQ's rule for a coarse timer: the next tick may be arbitrarily close, so wait for two.
@@ -68,6 +73,7 @@ pub struct Port {
     cx: Cx,
     clock: Clock,
     tree: Child,
+    lane: Lane,
     wire: Wire,
     timer: Option<Timer>,
     classifier: Classifier,
@@ -91,7 +97,7 @@ impl Port {
     /// A port that runs `plan`. Where the plan brings a link and a regulator of its own, these
     /// count instead of `config`'s, unless the link is emulated.
     pub fn new(config: PortConfig, plan: PortPlan) -> Self {
-        let PortPlan { tree, classifier, conditioners, ecn, tunnels, regulated } = plan;
+        let PortPlan { tree, classifier, conditioners, ecn, tunnels, protect, regulated } = plan;
         let (link, wire) = match (config.wire, regulated) {
             (WireConfig::Link { .. }, _) | (_, None) => (config.link, config.wire),
             (_, Some(of_the_plan)) => of_the_plan,
@@ -108,6 +114,7 @@ impl Port {
             default_leaf: tree.default_leaf.unwrap_or(0),
             leaves: tree.leaves,
             tree: Child::inner(tree.discipline),
+            lane: Lane::new(protect),
             tick: config.tick,
             packet_events: config.packet_events,
             ecn,
@@ -170,6 +177,18 @@ impl Port {
         self.tunnels
     }
 
+    /// The number that stands for the leaf of control packets that went first.
+    pub const CONTROL: u32 = u32::MAX - 1;
+
+    /// Whether control packets go first, so that the host is to look for them (`packet::is_control`).
+    pub fn protects(&self) -> bool {
+        self.lane.is_open()
+    }
+    /// The account of the control packets that went first.
+    pub fn protected(&self) -> &Account {
+        &self.ledger.control
+    }
+
     /// The leaf for packets with that key that no conditioner marks.
     pub fn classify(&self, key: &Key) -> u32 {
         self.classifier.classify(key).map_or(self.default_leaf, |found| found.class)
@@ -202,11 +221,20 @@ impl Port {
         (meta.arrival, meta.state) = (now, PacketState::Queued);
         meta.order = self.order;
         self.order = self.order.wrapping_add(1);
-        self.ledger.offered(meta.leaf, meta.len);
+        meta.control = !policed && self.lane.admits(now, meta, &self.cx.link);
+        match meta.control {
+            true => self.ledger.control.offer(meta.len),
+            false => self.ledger.offered(meta.leaf, meta.len),
+        }
         if policed {
             return self.refuse(packet.0, DropReason::Policed, host);
         }
         let verdict = match self.cx.packets.insert(packet.0) {
+            Ok(id) if self.cx.packets.get(&id).control => {
+                self.cx.packets.get_mut(&id).state = PacketState::Held;
+                self.lane.queue.push_back(&mut self.cx.packets, id);
+                Verdict::Queued
+            }
             Ok(id) => self.tree.enqueue(&mut self.cx, id),
             Err(meta) => return self.refuse(meta, DropReason::Nobuf, host),
         };
@@ -217,7 +245,10 @@ impl Port {
 
     /// Drops a packet that the table does not hold.
     fn refuse(&mut self, mut meta: Meta, reason: DropReason, host: &mut impl FnMut(Event<'_>)) -> Verdict {
-        self.ledger.dropped(meta.leaf, meta.len, reason);
+        match meta.control {
+            true => self.ledger.control.drop(meta.len, reason),
+            false => self.ledger.dropped(meta.leaf, meta.len, reason),
+        }
         let at = self.clock.host(self.cx.now);
         meta.arrival = at;
         host(Event { at, meta: &meta, kind: EventKind::Dropped(reason) });
@@ -236,84 +267,6 @@ impl Port {
             Wire::Device(device) => device.next_completion().map_or(timer, |done| done.ceil().min(timer)),
             _ => timer,
         }
-    }
-
-    /// Replaces all that a configuration says, and hands every queued packet to the class of the
-    /// same name, or to the default class where there is none. Nothing is lost. New conditioners
-    /// start with full buckets; what waits in the port was conditioned when it came.
-    pub fn swap(&mut self, now: Instant, plan: PortPlan, host: &mut impl FnMut(Event<'_>)) {
-        self.run(now, false, host);
-        let PortPlan { tree, classifier, conditioners, ecn, tunnels, regulated } = plan;
-        let default = tree.default_leaf.unwrap_or(0);
-        let heir: Vec<(u32, bool)> = self
-            .leaves
-            .iter()
-            .map(|old| match tree.leaf(&old.name) {
-                Some(leaf) => (leaf, true),
-                None => (default, false),
-            })
-            .collect();
-        let mut moved = Vec::new();
-        // What is in the ring is already out of the tree, but its account moves with it.
-        if let Wire::Device(device) = &self.wire {
-            device.ring().for_each_mut(&mut self.cx.packets, |row| {
-                let (leaf, same) = heir[row.leaf as usize];
-                row.leaf = leaf;
-                if !same {
-                    moved.push((leaf, row.len));
-                }
-            });
-        }
-        let queued = self.cx.packets.reclaim_queued();
-        for id in &queued {
-            let row = self.cx.packets.get_mut(id);
-            let (leaf, same) = heir[row.leaf as usize];
-            row.leaf = leaf;
-            if !same {
-                moved.push((leaf, row.len));
-            }
-        }
-        self.reassigned += moved.len() as u64;
-        self.ledger.inherit(&heir, tree.leaves.len(), &moved);
-        self.leaves = tree.leaves;
-        self.default_leaf = default;
-        (self.classifier, self.conditioners) = (classifier, conditioners);
-        (self.ecn, self.tunnels) = (ecn, tunnels);
-        if let Some((link, config)) = regulated
-            && self.wire.regulate(self.cx.now, config, &link)
-        {
-            self.cx.link = link;
-            self.clock.tolerate(self.wire.tolerance(&link));
-        }
-        self.broken = None;
-        self.adopt(Child::inner(tree.discipline), queued, host);
-    }
-
-    /// Replaces the tree by one FIFO that holds every packet, in order of arrival: what happens
-    /// by itself when a discipline reports `Broken` (A02). Classes are still counted.
-    pub fn fall_back(&mut self, now: Instant, host: &mut impl FnMut(Event<'_>)) {
-        self.run(now, false, host);
-        self.become_fifo(host);
-    }
-
-    fn become_fifo(&mut self, host: &mut impl FnMut(Event<'_>)) {
-        let queued = self.cx.packets.reclaim_queued();
-        let fifo = Fifo::new(Leaf::tail_drop(self.cx.packets.capacity()));
-        self.adopt(Child::inner(Box::new(fifo)), queued, host);
-    }
-
-    fn adopt(&mut self, tree: Child, queued: Vec<PacketId>, host: &mut impl FnMut(Event<'_>)) {
-        self.tree = tree;
-        self.timer = None;
-        self.cx.mend();
-        self.cx.adopting = true;
-        for id in queued {
-            self.cx.packets.get_mut(&id).state = PacketState::Queued;
-            self.tree.enqueue(&mut self.cx, id);
-        }
-        self.cx.adopting = false;
-        self.settle(host);
-        self.fill(host);
     }
 
     /// Changes parameters of a class at run time.
@@ -410,7 +363,8 @@ impl Port {
     pub fn check(&self) -> Result<(), Broken> {
         self.tree.check(&self.cx)?;
         let inside: u64 = self.ledger.total().inside();
-        let known = self.tree.backlog().packets + u64::from(self.in_ring());
+        let known =
+            self.tree.backlog().packets + u64::from(self.lane.queue.packets()) + u64::from(self.in_ring());
         if u64::from(self.cx.packets.live()) != known || inside != known {
             return Err(Broken { discipline: "port", what: "a packet is neither queued, sent nor dropped" });
         }
@@ -481,9 +435,15 @@ impl Port {
     }
 
     fn sent(&mut self, id: PacketId, at: Instant, host: &mut impl FnMut(Event<'_>)) {
-        self.tree.on_sent(&mut self.cx, &id, at);
+        let control = self.cx.packets.get(&id).control;
+        if !control {
+            self.tree.on_sent(&mut self.cx, &id, at);
+        }
         let meta = self.cx.packets.get(&id);
-        self.ledger.sent(meta.leaf, meta.len);
+        match control {
+            true => self.ledger.control.send(meta.len),
+            false => self.ledger.sent(meta.leaf, meta.len),
+        }
         host(Event { at: self.clock.host(at), meta, kind: EventKind::Sent });
         self.cx.packets.remove(id);
     }
@@ -499,10 +459,11 @@ impl Port {
     fn fill(&mut self, host: &mut impl FnMut(Event<'_>)) {
         loop {
             let now = self.cx.now;
+            let first = self.lane.head(&self.cx.packets).map(|len| Head::Packet { len });
             let next = match &mut self.wire {
                 Wire::Device(device) if !device.has_room() => return,
-                Wire::Device(_) | Wire::Open => self.tree.take(&mut self.cx),
-                Wire::Bucket(bucket) => match self.tree.head(&mut self.cx) {
+                Wire::Device(_) | Wire::Open => self.take_next(),
+                Wire::Bucket(bucket) => match first.unwrap_or_else(|| self.tree.head(&mut self.cx)) {
                     _ if self.cx.is_broken().is_some() => Next::Idle,
                     Head::Packet { len } => {
                         // Tokens never go below zero: the head's length is known before it leaves.
@@ -512,7 +473,7 @@ impl Port {
                             at if at > now => Next::At(at),
                             _ => {
                                 bucket.pay(now, cost_bytes);
-                                self.tree.take(&mut self.cx)
+                                self.take_next()
                             }
                         }
                     }
@@ -545,6 +506,14 @@ impl Port {
                     return;
                 }
             }
+        }
+    }
+
+    /// Control packets before all others.
+    fn take_next(&mut self) -> Next {
+        match self.lane.take(&mut self.cx.packets) {
+            Some(id) => Next::Packet(id),
+            None => self.tree.take(&mut self.cx),
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a port is told: how it is set up, and what a configuration puts into it.
 
-use super::WireConfig;
+use super::{Protect, WireConfig};
 use crate::classify::Classifier;
 use crate::meter::Conditioners;
 use crate::queue::{Leaf, Link};
@@ -46,6 +46,8 @@ pub struct PortPlan {
     pub ecn: bool,
     /// Whether the host is to classify by the packet inside a tunnel (`packet::look_inside`).
     pub tunnels: bool,
+    /// How much control packets may take before the tree; `None`: they go where filters say.
+    pub protect: Option<Protect>,
     /// Another link, and the regulator on it (`WireConfig::Open` for none). `None` keeps both. An
     /// emulated link is the host's and not the configuration's: it stays in any case.
     pub regulated: Option<(Link, WireConfig)>,
@@ -55,7 +57,15 @@ impl PortPlan {
     /// A tree and its filters, without conditioners, on the link that is there; ECN bits mean
     /// congestion, and tunnels are looked into.
     pub fn new(tree: Tree, classifier: Classifier) -> Self {
-        PortPlan { tree, classifier, conditioners: None, ecn: true, tunnels: true, regulated: None }
+        PortPlan {
+            tree,
+            classifier,
+            conditioners: None,
+            ecn: true,
+            tunnels: true,
+            protect: None,
+            regulated: None,
+        }
     }
     /// One FIFO of `limit` packets, whose only class is called `all`.
     pub fn fifo(limit: u32) -> Self {

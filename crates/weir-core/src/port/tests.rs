@@ -1,11 +1,13 @@
 //! The port against arithmetic done by hand.
 
 use super::*;
+use crate::queue::Leaf;
 use crate::queue::{Discipline, Kind, ParamSpec};
-use crate::sched::Tree;
 use crate::sched::{ClassConfig, Node, Registry};
+use crate::sched::{Fifo, Tree};
 use crate::units::Rate;
 use alloc::string::ToString;
+use std::boxed::Box;
 use std::vec;
 
 const MBPS_10: u64 = 10_000_000;

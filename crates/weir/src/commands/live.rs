@@ -199,11 +199,13 @@ fn print_egress(egress: &Egress) {
         out!("BYPASSED: runs as one FIFO: {why}");
     }
     let mut rows = table(&["CLASS", ">OFFERED", ">SENT", ">BYTES", ">DROPPED", ">WAITING", "WHY DROPPED"]);
-    for class in &port.classes {
-        let Some(counts) = &class.counts else { continue };
+    let control = port.protected.as_ref().map(|counts| ("(control)", counts));
+    let classes =
+        port.classes.iter().filter_map(|c| c.counts.as_ref().map(|counts| (c.name.as_str(), counts)));
+    for (name, counts) in control.into_iter().chain(classes) {
         let dropped: u64 = counts.dropped_packets.values().sum();
         rows.add(vec![
-            class.name.clone(),
+            name.to_string(),
             counts.offered_packets.to_string(),
             counts.sent_packets.to_string(),
             counts.sent_bytes.to_string(),
