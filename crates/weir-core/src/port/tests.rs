@@ -3,8 +3,8 @@
 use super::*;
 use crate::queue::Leaf;
 use crate::queue::{Discipline, Kind, ParamSpec};
+use crate::sched::Tree;
 use crate::sched::{ClassConfig, Node, Registry};
-use crate::sched::{Fifo, Tree};
 use crate::units::Rate;
 use alloc::string::ToString;
 use std::boxed::Box;
