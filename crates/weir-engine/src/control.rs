@@ -1,9 +1,11 @@
 //! The worker from outside: statistics, hot swap, stop.
 //!
 //! Requests go through a channel that the worker looks into between two steps, and a bell (a
-//! socket pair) that ends its sleep. It never waits for anybody; who asks, waits.
+//! socket pair) that ends its sleep. It never waits for anybody; who asks, waits. Statistics come
+//! in slices.
 
 use crate::bridge::Bridge;
+use crate::gather::{Assembly, Part};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -11,9 +13,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use weir_core::port::{Account, Port, PortPlan};
-use weir_core::queue::{DropReason, Visit};
+use weir_core::queue::DropReason;
 use weir_core::units::{Duration, Instant};
 use weir_io::Io;
+
+pub use crate::gather::egresses;
 
 /// What happened so far, at one moment, on every bridge.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -174,37 +178,23 @@ impl From<&Account> for PacketCounts {
     }
 }
 
-#[derive(Default)]
-struct Values(Vec<ClassState>);
-
-impl Visit for Values {
-    fn class(&mut self, class: &str, _depth: u32) {
-        self.0.push(ClassState { name: class.to_string(), ..ClassState::default() });
-    }
-    fn value(&mut self, name: &'static str, _unit: &'static str, value: i64) {
-        if let Some(class) = self.0.last_mut() {
-            class.values.insert(name.to_string(), value);
+impl PacketCounts {
+    /// Counts what the other has counted too.
+    pub(crate) fn add(&mut self, other: &PacketCounts) {
+        self.offered_packets += other.offered_packets;
+        self.offered_bytes += other.offered_bytes;
+        self.sent_packets += other.sent_packets;
+        self.sent_bytes += other.sent_bytes;
+        self.inside_packets += other.inside_packets;
+        self.dropped_bytes += other.dropped_bytes;
+        for (reason, count) in &other.dropped_packets {
+            *self.dropped_packets.entry(reason.clone()).or_default() += count;
         }
     }
 }
 
-/// The state of a port.
-pub fn port_state(port: &Port) -> PortState {
-    let mut values = Values::default();
-    port.visit_stats(&mut values);
-    let mut classes = values.0;
-    for (leaf, info) in (0..).zip(port.leaves()) {
-        let counts = port.account(leaf).map(PacketCounts::from);
-        // A leaf of which the discipline says nothing still has its account.
-        match classes.iter_mut().find(|c| c.name == info.name && c.counts.is_none()) {
-            Some(class) => class.counts = counts,
-            None => classes.push(ClassState { name: info.name.clone(), counts, values: BTreeMap::new() }),
-        }
-    }
-    let mut conditioners = Values::default();
-    if let Some(all) = port.conditioners() {
-        all.visit_stats(&mut conditioners);
-    }
+/// A port without what it says of its classes; `total` is what no class has.
+fn port_head(port: &Port) -> PortState {
     let backlog = port.backlog();
     PortState {
         rate_bps: port.link().rate.as_bps(),
@@ -217,14 +207,15 @@ pub fn port_state(port: &Port) -> PortState {
         wake_ups: port.wake_ups(),
         reassigned_packets: port.reassigned(),
         protected: port.protects().then(|| PacketCounts::from(port.protected())),
-        total: PacketCounts::from(&port.total()),
-        classes,
-        conditioners: conditioners.0,
+        total: PacketCounts::from(&port.beside_leaves()),
+        classes: Vec::new(),
+        conditioners: Vec::new(),
     }
 }
 
-/// Both directions of a bridge, for a [`BridgeState`]. `names`: left, right.
-pub fn egresses<L: Io, R: Io>(bridge: &mut Bridge<L, R>, names: &[String; 2]) -> Vec<Egress> {
+/// Both directions of a bridge between interfaces of those names (left, right), without what their
+/// ports say of their classes.
+pub(crate) fn heads<L: Io, R: Io>(bridge: &mut Bridge<L, R>, names: &[String; 2]) -> Vec<Egress> {
     let stats = bridge.io_stats();
     let directions = bridge.directions().iter().enumerate();
     directions
@@ -243,7 +234,7 @@ pub fn egresses<L: Io, R: Io>(bridge: &mut Bridge<L, R>, names: &[String; 2]) ->
                 refused: by_reason(direction.refused()),
                 rewritten_packets: direction.rewritten(),
                 leaving_packets: direction.leaving() as u64,
-                port: direction.port().map(port_state),
+                port: direction.port().map(port_head),
             }
         })
         .collect()
@@ -251,12 +242,12 @@ pub fn egresses<L: Io, R: Io>(bridge: &mut Bridge<L, R>, names: &[String; 2]) ->
 
 /// What the worker can be asked.
 pub(crate) enum Request {
-    State(Sender<BridgeState>),
+    State(Sender<Part>),
     Swap { direction: usize, plan: Box<PortPlan>, done: Sender<bool> },
     Stop,
 }
 
-/// How long an answer may take before the worker counts as hanging.
+/// How long an answer, or a part of one, may take before the worker counts as hanging.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 /// Statistics are made at most this often.
 const FRESH: Duration = Duration::from_millis(10);
@@ -308,9 +299,16 @@ impl Control {
         {
             return Ok(state.clone());
         }
-        let (sender, answer) = channel();
+        let (sender, parts) = channel();
         self.ask(Request::State(sender))?;
-        let state = Self::await_answer(&answer)?;
+        let mut assembly = Assembly::default();
+        let state = loop {
+            match assembly.take(Self::await_answer(&parts)?) {
+                Ok(None) => {}
+                Ok(Some(state)) => break state,
+                Err(why) => return Err(io::Error::other(format!("the statistics failed: {why}"))),
+            }
+        };
         *last = Some((now, state.clone()));
         Ok(state)
     }

@@ -13,7 +13,8 @@
 //!   clock and no waiting in it: tests drive it with made-up time.
 //! - [`worker`]: the thread: reads the clock once a step, sleeps precisely, survives a panic.
 //! - [`control`]: the worker from outside: statistics, hot swap, stop. Nothing there blocks it.
-//! - [`server`]: statistics over a Unix socket, as JSON.
+//! - `gather`: statistics, a slice of classes between two steps.
+//! - [`server`]: a Unix socket that answers requests.
 //! - [`up`](mod@up): a live box of any number of bridges, as `weir up` runs it.
 //!
 //! **Control packets** (ARP, neighbour discovery, spanning tree, routing) go before all classes, up
@@ -28,6 +29,7 @@
 pub mod bridge;
 pub mod control;
 pub mod direction;
+mod gather;
 pub mod server;
 pub mod up;
 pub mod worker;

@@ -1,80 +1,249 @@
-//! Statistics over a Unix socket: whoever connects gets one JSON document and the end of file.
+//! A Unix socket that answers requests: one line in, one line out, and the end of file.
+//!
+//! It has no thread of its own: its owner calls [`Server::serve`] between other things, so that
+//! nothing is asked of it while it changes.
 
-use crate::control::Snapshot;
 use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// A thread that serves statistics until it is dropped; then the socket's file goes too.
+/// How long a client may take to say what it wants, and to take an answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Bytes of a request, at most: a configuration of the greatest length, written as JSON.
+const MOST: usize = 256 << 20;
+
+/// A socket in the file system. Dropping it removes the file.
 pub struct Server {
     path: PathBuf,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    /// Device and inode of the file that is ours.
+    file: (u64, u64),
+    listener: UnixListener,
 }
 
 impl Server {
-    /// Serves at `path`. A file there that nobody serves any more is replaced; one that is
-    /// served is an error.
-    pub fn start(path: &Path, statistics: impl Fn() -> Snapshot + Send + 'static) -> io::Result<Server> {
-        if UnixStream::connect(path).is_ok() {
-            let what = format!("{}: another weir serves there", path.display());
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, what));
-        }
-        match fs::remove_file(path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
+    /// Listens at `path`, for this user alone from the first instant: who talks how much is
+    /// nobody else's business, and a request may change what passes.
+    ///
+    /// # Errors
+    /// Something stands at `path` that is no socket, or a socket that somebody serves. A socket
+    /// that nobody serves any more is replaced.
+    pub fn bind(path: &Path) -> io::Result<Server> {
         let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
-        let listener = UnixListener::bind(path).map_err(named)?;
-        // Counters tell who talks how much: for root alone.
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-        listener.set_nonblocking(true)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let told = stop.clone();
-        let thread = std::thread::Builder::new().name("weir-stats".into()).spawn(move || {
-            while !told.load(Ordering::Relaxed) {
-                match listener.accept() {
-                    Ok((stream, _)) => {
-                        // A client that went away or does not read is its own concern.
-                        let _ = serve(stream, &statistics());
-                    }
-                    Err(_) => std::thread::sleep(Duration::from_millis(20)),
-                }
-            }
-        })?;
-        Ok(Server { path: path.into(), stop, thread: Some(thread) })
+        free(path)?;
+        // In a folder that nobody else can enter, and only then where others could connect.
+        let folder = path.with_file_name(format!(".weir-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::DirBuilder::new().mode(0o700).create(&folder).map_err(named)?;
+        let private = folder.join("s");
+        let bind = || {
+            let listener = UnixListener::bind(&private)?;
+            listener.set_nonblocking(true)?;
+            fs::set_permissions(&private, fs::Permissions::from_mode(0o600))?;
+            let file = fs::symlink_metadata(&private)?;
+            fs::rename(&private, path)?;
+            Ok(Server { path: path.into(), file: (file.dev(), file.ino()), listener })
+        };
+        let bound = bind().map_err(named);
+        let _ = fs::remove_dir_all(&folder);
+        bound
+    }
+
+    /// Waits for at most `wait` until somebody asks, and answers who does: `answer` gets a request
+    /// without its line end, or nothing from a client that says nothing. A signal ends the wait.
+    pub fn serve(&self, wait: Duration, answer: &mut dyn FnMut(&str) -> String) {
+        let wait = weir_core::units::Duration::from_nanos(wait.as_nanos().min(u64::MAX.into()) as u64);
+        let _ = weir_sys::wait(&[self.listener.as_fd()], Some(wait));
+        while let Ok((mut client, _)) = self.listener.accept() {
+            // A client that went away or does not read is its own concern.
+            let _ = request(&mut client).and_then(|request| {
+                let mut line = answer(&request);
+                line.push('\n');
+                client.set_write_timeout(Some(PATIENCE))?;
+                client.write_all(line.as_bytes())
+            });
+        }
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        // Somebody may have put another there.
+        if fs::symlink_metadata(&self.path).is_ok_and(|file| (file.dev(), file.ino()) == self.file) {
+            let _ = fs::remove_file(&self.path);
         }
-        let _ = fs::remove_file(&self.path);
     }
 }
 
-fn serve(mut stream: UnixStream, snapshot: &Snapshot) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    stream.set_write_timeout(Some(Duration::from_secs(1)))?;
-    stream.write_all(serde_json::to_string(snapshot)?.as_bytes())?;
-    stream.write_all(b"\n")
+/// Succeeds if nothing stands at `path`, or a socket that nobody serves.
+fn free(path: &Path) -> io::Result<()> {
+    let refuse = |kind, what: &str| Err(io::Error::new(kind, format!("{}: {what}", path.display())));
+    match fs::symlink_metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return refuse(e.kind(), &e.to_string()),
+        Ok(file) if !file.file_type().is_socket() => {
+            return refuse(
+                io::ErrorKind::AlreadyExists,
+                "a file that is no socket stands there, and is kept: name another --socket, or move it away",
+            );
+        }
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => refuse(io::ErrorKind::AddrInUse, "another weir serves there"),
+        Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => Ok(()),
+        Err(e) => refuse(e.kind(), &e.to_string()),
+    }
 }
 
-/// Asks the server at `path`: the JSON that it answered.
-pub fn fetch(path: &Path) -> io::Result<String> {
+/// Reads a line, or what comes before the end.
+fn request(client: &mut UnixStream) -> io::Result<String> {
+    client.set_nonblocking(false)?;
+    let (end, mut text, mut room) = (Instant::now() + PATIENCE, Vec::new(), [0; 1 << 14]);
+    while !text.ends_with(b"\n") && text.len() <= MOST {
+        let left = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
+        client.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
+        match client.read(&mut room)? {
+            0 => break,
+            n => text.extend_from_slice(&room[..n]),
+        }
+    }
+    let text = String::from_utf8(text).map_err(io::Error::other)?;
+    Ok(text.trim_end().to_owned())
+}
+
+/// Asks the server at `path`: what it answered within `patience`.
+///
+/// # Errors
+/// Nobody serves there, or it gave no answer.
+pub fn ask(path: &Path, request: &str, patience: Duration) -> io::Result<String> {
     let hint = |e: io::Error| {
         io::Error::new(e.kind(), format!("{}: {e}; is `weir up` running, and are you root?", path.display()))
     };
-    let stream = UnixStream::connect(path).map_err(hint)?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    io::read_to_string(stream)
+    let mut stream = UnixStream::connect(path).map_err(hint)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    stream.write_all(request.as_bytes())?;
+    stream.write_all(b"\n")?;
+    let mut answer = String::new();
+    match stream.read_to_string(&mut answer) {
+        Ok(n) if n > 0 => Ok(answer),
+        Ok(_) => Err(hint(io::Error::new(io::ErrorKind::UnexpectedEof, "no answer came"))),
+        Err(e) => Err(hint(e)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("weir-server-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    /// Serves while `act` runs.
+    fn serving(server: &Server, act: impl FnOnce() + Send) {
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                act();
+                done.store(true, Ordering::Relaxed);
+            });
+            while !done.load(Ordering::Relaxed) {
+                server.serve(Duration::from_millis(5), &mut |request| format!("<{request}>"));
+            }
+        });
+    }
+
+    #[test]
+    fn requests_are_answered_whatever_clients_do() {
+        let folder = folder("answers");
+        let path = folder.join("socket");
+        let server = Server::bind(&path).unwrap();
+        serving(&server, || {
+            let patience = Duration::from_secs(5);
+            assert_eq!(ask(&path, "stats", patience).unwrap(), "<stats>\n");
+            let long = "x".repeat(3 << 20);
+            assert_eq!(ask(&path, &long, patience).unwrap().len(), long.len() + 3);
+            // One that says nothing and closes its half gets an answer too.
+            let mut silent = UnixStream::connect(&path).unwrap();
+            silent.shutdown(std::net::Shutdown::Write).unwrap();
+            let mut answer = String::new();
+            silent.read_to_string(&mut answer).unwrap();
+            assert_eq!(answer, "<>\n");
+            // One that goes, one that neither speaks nor goes, and one whose bytes are no text.
+            drop(UnixStream::connect(&path).unwrap());
+            let _idle = UnixStream::connect(&path).unwrap();
+            UnixStream::connect(&path).unwrap().write_all(b"\xff\n").unwrap();
+            let begun = Instant::now();
+            assert_eq!(ask(&path, "again", patience).unwrap(), "<again>\n");
+            assert!(begun.elapsed() < PATIENCE * 3, "{:?}", begun.elapsed());
+        });
+        drop(server);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "nothing stays");
+        let gone = ask(&path, "stats", PATIENCE).unwrap_err().to_string();
+        assert!(gone.contains("is `weir up` running"), "{gone}");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn only_a_socket_that_nobody_serves_is_replaced() {
+        let folder = folder("stale");
+        let path = folder.join("socket");
+        fs::write(&path, "a file").unwrap();
+        let refused = Server::bind(&path).err().unwrap().to_string();
+        assert!(refused.contains("no socket") && refused.contains("is kept"), "{refused}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "a file");
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(folder.join("elsewhere"), &path).unwrap();
+        assert!(Server::bind(&path).is_err(), "a link is no socket");
+        fs::remove_file(&path).unwrap();
+        // What a process leaves that is killed.
+        drop(UnixListener::bind(&path).unwrap());
+        let server = Server::bind(&path).unwrap();
+        let second = Server::bind(&path).err().unwrap().to_string();
+        assert!(second.contains("another weir serves there"), "{second}");
+        // And what others put in its place is theirs.
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "a file").unwrap();
+        drop(server);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "a file");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// Somebody watches the folder: whenever the socket is there, it is for its owner alone.
+    #[test]
+    fn nobody_else_may_connect_at_any_instant() {
+        let folder = folder("mode");
+        let path = folder.join("socket");
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let watched = scope.spawn(|| {
+                let mut seen = 0;
+                while !done.load(Ordering::Relaxed) {
+                    if let Ok(file) = fs::symlink_metadata(&path) {
+                        assert_eq!(file.mode() & 0o777, 0o600);
+                        seen += 1;
+                    }
+                }
+                seen
+            });
+            for _ in 0..300 {
+                drop(Server::bind(&path).unwrap());
+            }
+            let server = Server::bind(&path).unwrap();
+            std::thread::sleep(Duration::from_millis(5));
+            done.store(true, Ordering::Relaxed);
+            assert!(watched.join().unwrap() > 0);
+            drop(server);
+        });
+        fs::remove_dir_all(folder).unwrap();
+    }
 }

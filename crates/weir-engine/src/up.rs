@@ -3,10 +3,8 @@
 use crate::bridge::Bridge;
 use crate::control::{BridgeState, Control, Snapshot};
 use crate::direction::{Delay, Direction, Observe};
-use crate::server::Server;
 use crate::worker::{Pace, Worker};
 use std::io;
-use std::path::PathBuf;
 use weir_core::port::Port;
 use weir_io::PoolSize;
 use weir_io::af_packet::AfPacket;
@@ -42,18 +40,9 @@ impl Pair {
     }
 }
 
-/// A box.
-pub struct Setup {
-    /// Its bridges: each has a worker thread of its own.
-    pub bridges: Vec<Pair>,
-    /// Where statistics are served; `None`: nowhere.
-    pub socket: Option<PathBuf>,
-}
-
-/// A running box. Dropping it without [`Up::stop`] leaves its workers running.
+/// A running box: its bridges, each with a worker thread of its own. Dropping it without [`Up::stop`] leaves its workers running.
 pub struct Up {
     bridges: Vec<Running>,
-    server: Option<Server>,
 }
 
 struct Running {
@@ -93,39 +82,15 @@ fn start(pair: Pair) -> io::Result<Running> {
 }
 
 /// Brings a box up, whole or not at all. Needs root; the interfaces must exist and be up.
-pub fn up(setup: Setup) -> io::Result<Up> {
-    let mut up = Up { bridges: Vec::new(), server: None };
-    let bring = || -> io::Result<()> {
-        for pair in setup.bridges {
-            up.bridges.push(start(pair)?);
-        }
-        if let Some(path) = &setup.socket {
-            let of_all = controls(&up.bridges);
-            up.server = Some(Server::start(path, move || snapshot(&of_all))?);
-        }
-        Ok(())
-    };
-    match bring() {
-        Ok(()) => Ok(up),
-        Err(e) => {
+pub fn up(bridges: Vec<Pair>) -> io::Result<Up> {
+    let mut up = Up { bridges: Vec::new() };
+    for pair in bridges {
+        if let Err(e) = up.add(pair) {
             let _ = up.stop();
-            Err(e)
+            return Err(e);
         }
     }
-}
-
-/// The ways to the workers, each with its interfaces.
-fn controls(bridges: &[Running]) -> Vec<([String; 2], Control)> {
-    bridges.iter().map(|bridge| (bridge.interfaces.clone(), bridge.worker.control())).collect()
-}
-
-/// What all bridges say. One that does not answer keeps none of the others from being seen.
-fn snapshot(of_all: &[([String; 2], Control)]) -> Snapshot {
-    let state = |(interfaces, control): &([String; 2], Control)| match control.state() {
-        Ok(state) => state,
-        Err(e) => silent(interfaces, &e),
-    };
-    Snapshot { bridges: of_all.iter().map(state).collect() }
+    Ok(up)
 }
 
 fn silent(interfaces: &[String; 2], why: &io::Error) -> BridgeState {
@@ -141,13 +106,24 @@ impl Up {
     pub fn has_ended(&self) -> Option<&[String; 2]> {
         self.bridges.iter().find(|running| running.worker.has_ended()).map(|running| &running.interfaces)
     }
-    /// What all bridges say.
+    /// Starts one bridge more.
+    ///
+    /// # Errors
+    /// An interface does not exist, is down, or may not be opened. The others go on.
+    pub fn add(&mut self, pair: Pair) -> io::Result<()> {
+        self.bridges.push(start(pair)?);
+        Ok(())
+    }
+    /// What all bridges say. One that does not answer keeps none of the others from being seen.
     pub fn snapshot(&self) -> Snapshot {
-        snapshot(&controls(&self.bridges))
+        let state = |bridge: &Running| match bridge.worker.control().state() {
+            Ok(state) => state,
+            Err(e) => silent(&bridge.interfaces, &e),
+        };
+        Snapshot { bridges: self.bridges.iter().map(state).collect() }
     }
     /// Takes the box down: its last statistics.
     pub fn stop(self) -> Snapshot {
-        drop(self.server);
         let last = |Running { interfaces, worker }| match worker.stop() {
             Ok(state) => state,
             Err(e) => silent(&interfaces, &e),

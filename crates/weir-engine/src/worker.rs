@@ -1,10 +1,13 @@
 //! The thread that runs a bridge: tells it the time, sleeps between what is due, survives a panic.
 
 use crate::bridge::{Bridge, Step};
-use crate::control::{BridgeState, Control, Inbox, Request, egresses};
+use crate::control::{BridgeState, Control, Inbox, Request, heads};
+use crate::gather::{Gather, Part, egresses};
+use std::any::Any;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use weir_core::units::{Duration, Instant};
 use weir_io::Io;
@@ -69,6 +72,7 @@ impl Worker {
                 steps: 0,
                 spun: Duration::ZERO,
                 failed: None,
+                gathering: None,
             }
             .run()
         })?;
@@ -102,6 +106,14 @@ struct Run<L, R> {
     steps: u64,
     spun: Duration,
     failed: Option<String>,
+    /// Who asked for statistics, and what is told already; `None` before the first part.
+    gathering: Option<(Sender<Part>, Option<Gather>)>,
+}
+
+/// What a panic said.
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_string());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
 }
 
 impl<L: Io, R: Io> Run<L, R> {
@@ -115,9 +127,11 @@ impl<L: Io, R: Io> Run<L, R> {
             let step = self.step(now);
             self.steps += 1;
             if self.answer() {
-                return self.state();
+                return BridgeState { egresses: egresses(&mut self.bridge, &self.names), ..self.head() };
             }
-            if !self.rest(now) && !step.more && !self.pause(step.next) {
+            self.gather();
+            let busy = step.more || self.gathering.is_some();
+            if !self.rest(now) && !busy && !self.pause(step.next) {
                 spinning_since = Some(now);
             }
         }
@@ -133,11 +147,7 @@ impl<L: Io, R: Io> Run<L, R> {
         match catch_unwind(AssertUnwindSafe(|| act(bridge))) {
             Ok(done) => Some(done),
             Err(panic) => {
-                let what = panic
-                    .downcast_ref::<&str>()
-                    .map(|s| (*s).to_string())
-                    .or_else(|| panic.downcast_ref::<String>().cloned())
-                    .unwrap_or_else(|| "no message".into());
+                let what = message(&*panic);
                 eprintln!("weir: the worker panicked ({what}); forwarding goes on without any discipline");
                 self.failed = Some(what);
                 self.bridge.forward_plainly(now);
@@ -152,9 +162,7 @@ impl<L: Io, R: Io> Run<L, R> {
             // Who asked may have gone: that is not our concern.
             match request {
                 Request::Stop => return true,
-                Request::State(to) => {
-                    let _ = to.send(self.state());
-                }
+                Request::State(to) => self.gathering = Some((to, None)),
                 Request::Swap { direction, plan, done } => {
                     let now = weir_sys::now();
                     let swap = |bridge: &mut Bridge<L, R>| {
@@ -162,13 +170,16 @@ impl<L: Io, R: Io> Run<L, R> {
                         direction.is_some_and(|d| d.swap(now, *plan))
                     };
                     let _ = done.send(self.guarded(now, swap).unwrap_or(false));
+                    // Of a tree that is gone nothing more is to be told.
+                    self.gathering.iter_mut().for_each(|(_, gather)| *gather = None);
                 }
             }
         }
         false
     }
 
-    fn state(&mut self) -> BridgeState {
+    /// All but the egresses.
+    fn head(&self) -> BridgeState {
         BridgeState {
             interfaces: self.names.clone(),
             silent: None,
@@ -178,7 +189,30 @@ impl<L: Io, R: Io> Run<L, R> {
             steps: self.steps,
             priority: self.priority.to_string(),
             failed: self.failed.clone(),
-            egresses: egresses(&mut self.bridge, &self.names),
+            egresses: Vec::new(),
+        }
+    }
+
+    /// Tells the next part of the statistics that somebody asked for. A panic in it costs the answer,
+    /// because statistics change nothing.
+    fn gather(&mut self) {
+        let Some((to, gather)) = self.gathering.take() else { return };
+        let head = gather.is_none().then(|| self.head());
+        let (bridge, names) = (&mut self.bridge, &self.names);
+        let mut gather = gather.unwrap_or_else(Gather::new);
+        let mut reached = true;
+        let mut tell = |part| reached &= to.send(part).is_ok();
+        let told = catch_unwind(AssertUnwindSafe(|| {
+            if let Some(head) = head {
+                tell(Part::Head(Box::new(BridgeState { egresses: heads(bridge, names), ..head })));
+            }
+            gather.slice(bridge, &mut tell)
+        }));
+        match told {
+            // Who asked may have gone: that is not our concern.
+            Ok(more) if more && reached => self.gathering = Some((to, Some(gather))),
+            Ok(_) => {}
+            Err(panic) => _ = to.send(Part::Failed(message(&*panic))),
         }
     }
 

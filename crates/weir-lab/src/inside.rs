@@ -13,7 +13,7 @@ use weir_core::queue::Link;
 use weir_core::sched::Registry;
 use weir_core::units::{Duration, Instant};
 use weir_engine::control::{BridgeState, ClassState};
-use weir_engine::up::{Pair, Setup, Side, Up, up};
+use weir_engine::up::{Pair, Side, Up, up};
 use weir_engine::{Delay, Observe, Pace};
 use weir_io::PoolSize;
 use weir_report::report::ConditionerReport;
@@ -146,7 +146,7 @@ pub(crate) fn start(with: Value, registry: &Registry) -> Result<Running, String>
         left,
         right,
     };
-    let up = up(Setup { bridges: vec![pair], socket: None }).map_err(|e| e.to_string())?;
+    let up = up(vec![pair]).map_err(|e| e.to_string())?;
     Ok(Running { up, recording, egresses: [to_right, to_left] })
 }
 

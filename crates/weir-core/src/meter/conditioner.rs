@@ -393,15 +393,18 @@ impl Conditioners {
                     Node::Meter { .. } => {}
                 }
             }
-            visit.class(&named.name, 0);
-            named.came.show(visit, "packets", "bytes");
-            passed.show(visit, "passed", "passed_bytes");
-            marked.show(visit, "marked", "marked_bytes");
-            dropped.show(visit, "dropped", "dropped_bytes");
+            if visit.wants(&named.name, 0) {
+                named.came.show(visit, "packets", "bytes");
+                passed.show(visit, "passed", "passed_bytes");
+                marked.show(visit, "marked", "marked_bytes");
+                dropped.show(visit, "dropped", "dropped_bytes");
+            }
             // Children stand before their meter: from the last to the first is the order of the file.
             for at in nodes.clone().rev() {
                 if let Node::Meter { results: [green, yellow, red], two_results, .. } = &self.nodes[at] {
-                    visit.class(&self.labels[at], 1);
+                    if !visit.wants(&self.labels[at], 1) {
+                        continue;
+                    }
                     if *two_results {
                         green.show(visit, "in", "in_bytes");
                         red.show(visit, "out", "out_bytes");

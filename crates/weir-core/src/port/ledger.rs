@@ -78,8 +78,14 @@ impl Ledger {
     }
     /// The interface: the sum over its classes at any time (A17).
     pub(super) fn total(&self) -> Account {
+        let mut sum = self.beside_leaves();
+        self.leaves.iter().for_each(|account| sum.add(account));
+        sum
+    }
+    /// What the leaves do not have.
+    pub(super) fn beside_leaves(&self) -> Account {
         let mut sum = self.gone;
-        self.leaves.iter().chain([&self.control]).for_each(|account| sum.add(account));
+        sum.add(&self.control);
         sum
     }
     /// Moves to the leaves of a new tree. `heir[i]` is the new leaf that goes on with the old

@@ -316,6 +316,11 @@ impl Port {
     pub fn total(&self) -> Account {
         self.ledger.total()
     }
+    /// The account of the whole port less those of its leaves: control packets, and leaves that a
+    /// swap took away.
+    pub fn beside_leaves(&self) -> Account {
+        self.ledger.beside_leaves()
+    }
     /// What waits in the tree.
     pub fn backlog(&self) -> Backlog {
         self.tree.backlog()

@@ -258,7 +258,8 @@ impl Child {
     /// Shows the queue; an inner discipline shows its classes too.
     pub fn visit_stats(&self, visit: &mut dyn Visit) {
         match &self.queue {
-            Queue::Leaf(leaf) => leaf.visit_stats(self.held_backlog(), visit),
+            Queue::Leaf(leaf) if visit.listens() => leaf.visit_stats(self.held_backlog(), visit),
+            Queue::Leaf(_) => {}
             Queue::Inner(inner) => inner.visit_stats(visit),
         }
     }

@@ -1,11 +1,33 @@
 //! How a discipline shows its state to the outside.
 
+use core::ops::Range;
+
 /// Receives a discipline's statistics: a class, then its values, classes in depth-first order.
+///
+/// A visitor may want a part at a time, because a tree may have 100,000 classes and its host a
+/// packet to send. So a node asks `places` before it names classes, and leaves out what is not
+/// wanted; a class keeps its place as long as the tree stays.
 pub trait Visit {
     /// The values that follow are those of `class`, at `depth` below the interface.
     fn class(&mut self, class: &str, depth: u32);
     /// One value; `unit` as in "packets", "bytes", "ns", "bit/s", "" for a plain number.
     fn value(&mut self, name: &'static str, unit: &'static str, value: i64);
+    /// Which of the next `count` places for classes are wanted. A place may stay empty.
+    fn places(&mut self, count: usize) -> Range<usize> {
+        0..count
+    }
+    /// Asks for one place, and names a class there if it is wanted; false if not.
+    fn wants(&mut self, class: &str, depth: u32) -> bool {
+        let wanted = !self.places(1).is_empty();
+        if wanted {
+            self.class(class, depth);
+        }
+        wanted
+    }
+    /// False while no value is wanted: what is costly to compute may be left out.
+    fn listens(&self) -> bool {
+        true
+    }
 }
 
 /// Shows what stands in a class: an inner discipline counts its classes from 1, and this puts
@@ -18,5 +40,11 @@ impl Visit for Deeper<'_> {
     }
     fn value(&mut self, name: &'static str, unit: &'static str, value: i64) {
         self.0.value(name, unit, value);
+    }
+    fn places(&mut self, count: usize) -> Range<usize> {
+        self.0.places(count)
+    }
+    fn listens(&self) -> bool {
+        self.0.listens()
     }
 }

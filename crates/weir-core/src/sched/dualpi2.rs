@@ -335,7 +335,9 @@ impl Discipline for DualPi2 {
         visit.value("rtt", "ns", self.constants.rtt.as_nanos() as i64);
         visit.value("coupling", "", self.constants.coupling);
         for (name, queue) in [("low-latency", &self.low), ("classic", &self.classic)] {
-            visit.class(name, 1);
+            if !visit.wants(name, 1) {
+                continue;
+            }
             visit.value("backlog", "packets", i64::from(queue.list.packets()));
             visit.value("backlog_bytes", "bytes", queue.list.bytes() as i64);
             visit.value("sent", "packets", queue.sent as i64);

@@ -300,6 +300,9 @@ impl Flows {
         self.longest.sleep();
     }
     pub fn visit_stats(&self, visit: &mut dyn Visit) {
+        if !visit.listens() {
+            return;
+        }
         visit.value("backlog", "packets", i64::from(self.packets));
         visit.value("backlog_bytes", "bytes", self.bytes as i64);
         visit.value("limit_bytes", "bytes", self.limit_bytes as i64);
@@ -312,9 +315,10 @@ impl Flows {
             self.flows.iter().map(|f| f.list.bytes()).max().unwrap_or(0) as i64,
         );
     }
-    /// Every queue that has packets, or has had any, as a class `queue N`.
+    /// Every queue that has packets, or has had any, as a class `queue N` in the Nth place.
     pub fn visit_queues(&self, visit: &mut dyn Visit, quantum: &'static str, unit: &'static str, per: u32) {
-        for (index, flow) in self.flows.iter().enumerate() {
+        for index in visit.places(self.flows.len()) {
+            let flow = &self.flows[index];
             if flow.sent + flow.dropped > 0 || !flow.list.is_empty() {
                 visit.class(&alloc::format!("queue {index}"), 1);
                 visit.value(quantum, unit, i64::from(flow.quantum / per));

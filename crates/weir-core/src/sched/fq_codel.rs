@@ -296,6 +296,9 @@ impl Discipline for FqCodel {
         Ok(())
     }
     fn visit_stats(&self, visit: &mut dyn Visit) {
+        if !visit.listens() {
+            return;
+        }
         visit.value("backlog", "packets", i64::from(self.packets));
         visit.value("backlog_bytes", "bytes", self.bytes as i64);
         visit.value("limit", "packets", i64::from(self.limit));

@@ -194,8 +194,9 @@ impl Discipline for Priq {
     }
     fn visit_stats(&self, visit: &mut dyn Visit) {
         for class in &self.classes {
-            visit.class(&class.name, 1);
-            visit.value("priority", "", class.priority as i64);
+            if visit.wants(&class.name, 1) {
+                visit.value("priority", "", class.priority as i64);
+            }
             class.queue.visit_stats(&mut Deeper(visit));
         }
     }

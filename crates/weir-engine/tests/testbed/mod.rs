@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use weir_core::port::{Port, PortConfig, WireConfig};
 use weir_core::sched::Registry;
 use weir_engine::Delay;
-use weir_engine::up::{Pair, Setup, Side, Up, up};
+use weir_engine::up::{Pair, Side, Up, up};
 use weir_sys as sys;
 use weir_sys::packet::{BATCH, OFFLOAD_BYTES, PacketSocket};
 use weir_sys::socket::{TcpOptions, connect};
@@ -201,7 +201,7 @@ impl Testbed {
             Port::new(PortConfig::new(link, WireConfig::Open), built.port_plan(link))
         });
         let side = |name: &str, port| Side { interface: name.into(), port, delay: Delay::default() };
-        let setup = Setup { bridges: vec![Pair::new(side("left", None), side("right", port))], socket: None };
+        let setup = vec![Pair::new(side("left", None), side("right", port))];
         self.up = Some(self.boxed.run(move || up(setup)).unwrap());
     }
     /// The counters of the way to the right.

@@ -11,7 +11,7 @@ use weir_core::port::{Port, PortConfig, PortPlan, WireConfig};
 use weir_core::queue::Link;
 use weir_core::sched::Registry;
 use weir_core::units::{Duration, Rate};
-use weir_engine::up::{Pair, Setup, Side, Up, up};
+use weir_engine::up::{Pair, Side, Up, up};
 use weir_engine::{Delay, Pace};
 use weir_sys::icmp::Pinger;
 use weir_sys::socket;
@@ -66,7 +66,7 @@ fn begin(with: Value) -> Result<Option<Up>, String> {
     };
     let pair = Pair::new(side(SIDES[0], None), side(SIDES[1], built));
     let pair = Pair { pace: Pace { cpu, ..Pace::default() }, ..pair };
-    up(Setup { bridges: vec![pair], socket: None }).map(Some).map_err(|e| e.to_string())
+    up(vec![pair]).map(Some).map_err(|e| e.to_string())
 }
 
 /// Faster than anything here: the regulator is asked for every packet and never says no.

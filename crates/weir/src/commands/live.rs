@@ -12,7 +12,8 @@ use weir_core::port::{Port, PortConfig, PortPlan, WireConfig};
 use weir_core::sched::{Node, Registry};
 use weir_engine::control::{BridgeState, ClassState, Egress, Snapshot};
 use weir_engine::direction::Delay;
-use weir_engine::up::{Pair, Setup, Side, up as bring_up};
+use weir_engine::server::{self, Server};
+use weir_engine::up::{Pair, Side, up as bring_up};
 use weir_engine::worker::Pace;
 use weir_report::report::ConditionerReport;
 use weir_sys::Priority;
@@ -36,8 +37,8 @@ pub fn up(registry: &Registry, conf: &Path, socket: &Path, cpus: &[usize], prior
         let pair = Pair::new(side(&plan, left, right, registry)?, side(&plan, right, left, registry)?);
         Ok(Pair { pace: Pace { cpu: cpus.next(), priority, ..Pace::default() }, ..pair })
     };
-    let setup =
-        Setup { bridges: pairs.iter().map(pair).collect::<Result<_, _>>()?, socket: Some(socket.to_owned()) };
+    let setup = pairs.iter().map(pair).collect::<Result<_, _>>()?;
+    let server = Server::bind(socket).map_err(Failure::failed)?;
     // Before the box is up, so that a signal never finds it without an end in order.
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -53,7 +54,9 @@ pub fn up(registry: &Registry, conf: &Path, socket: &Path, cpus: &[usize], prior
     }
     eprintln!("weir: `weir stats --socket {}` shows counters; end with ^C", socket.display());
     while !stop.load(Ordering::Relaxed) {
-        std::thread::sleep(Duration::from_millis(100));
+        server.serve(Duration::from_millis(100), &mut |_| {
+            serde_json::to_string(&box_.snapshot()).unwrap_or_else(|e| e.to_string())
+        });
         if let Some([left, right]) = box_.has_ended() {
             return Err(Failure::failed(format!(
                 "the worker between {left} and {right} has ended by itself"
@@ -138,7 +141,7 @@ fn conditioned(plan: &weir_conf::Plan, entrance: &str, registry: &Registry) -> R
 
 /// `weir stats`.
 pub fn stats(socket: &Path, json: bool) -> Done {
-    let text = weir_engine::server::fetch(socket)
+    let text = server::ask(socket, "", Duration::from_secs(5))
         .map_err(|e| Failure::failed(format!("{e}; is it this --socket?")))?;
     if json {
         out!("{}", text.trim_end());

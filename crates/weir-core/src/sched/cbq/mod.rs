@@ -102,6 +102,25 @@ fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, 
     Ok(Box::new(Cbq::new(options, settings, children, Routes::new(&ranges), link)))
 }
 
+/// The classes depth first from the root, siblings in the order of the file, each with its depth.
+fn depth_first(parents: &[u32]) -> Vec<(u32, u32)> {
+    let count = parents.len();
+    // The first class below each, those without a parent below the last entry; and the next sibling.
+    let (mut first, mut next) = (vec![NONE; count + 1], vec![NONE; count]);
+    for (class, &parent) in parents.iter().enumerate().rev() {
+        let first = &mut first[if parent == NONE { count } else { parent as usize }];
+        next[class] = core::mem::replace(first, class as u32);
+    }
+    let (mut shown, mut stack) = (Vec::with_capacity(count), vec![(first[count], 1)]);
+    while let Some((class, depth)) = stack.pop() {
+        if class != NONE {
+            shown.push((class, depth));
+            stack.extend([(next[class as usize], depth), (first[class as usize], depth + 1)]);
+        }
+    }
+    shown
+}
+
 /// Class-based queueing.
 pub struct Cbq {
     options: Options,
@@ -114,6 +133,8 @@ pub struct Cbq {
     held_count: u32,
     /// The children that are disciplines.
     inner: Vec<u32>,
+    /// The classes as they are shown: depth first, siblings in the order of the file, each with its depth.
+    shown: Vec<(u32, u32)>,
     /// Children with packets.
     backlogged: u32,
     /// When the link will have sent what it got.
@@ -147,6 +168,7 @@ impl Cbq {
         let classes: Vec<CbqClass> = settings.into_iter().enumerate().map(make).collect();
         Cbq {
             sharing: sharing(&options, &classes, &link),
+            shown: depth_first(&parents),
             held: Wakes::new(classes.len()),
             held_count: 0,
             inner: (0..classes.len() as u32).filter(|&c| children[c as usize].as_leaf().is_none()).collect(),
@@ -471,17 +493,19 @@ impl Discipline for Cbq {
     }
 
     fn visit_stats(&self, visit: &mut dyn Visit) {
-        // Depth first from the root, siblings in the order of the file.
-        let mut stack = vec![(NONE, 0)];
-        while let Some((parent, depth)) = stack.pop() {
-            if parent != NONE {
-                let class = &self.classes[parent as usize];
+        // Without disciplines below, the classes are one run of places.
+        let run = self.inner.is_empty();
+        let shown = if run { visit.places(self.shown.len()) } else { 0..self.shown.len() };
+        for &(index, depth) in &self.shown[shown] {
+            let index = index as usize;
+            let class = &self.classes[index];
+            if run {
                 visit.class(&class.settings.name, depth);
-                class.visit_stats(self.sharing.quantum(parent as usize), visit);
-                self.children[parent as usize].visit_stats(visit);
             }
-            let below = self.classes.iter().enumerate().rev().filter(|(_, c)| c.settings.parent == parent);
-            stack.extend(below.map(|(n, _)| (n as u32, depth + 1)));
+            if run || visit.wants(&class.settings.name, depth) {
+                class.visit_stats(self.sharing.quantum(index), visit);
+            }
+            self.children[index].visit_stats(visit);
         }
     }
 

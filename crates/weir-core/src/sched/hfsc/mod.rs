@@ -535,16 +535,17 @@ impl Discipline for Hfsc {
     }
     fn visit_stats(&self, visit: &mut dyn Visit) {
         for (index, (class, spec)) in self.classes.iter().zip(&self.specs).enumerate() {
-            visit.class(&spec.name, spec.depth);
-            visit.value("packets", "packets", class.sent_packets as i64);
-            visit.value("bytes", "bytes", class.sent_bytes as i64);
-            let rate = |curve: Option<Curve>| curve.map_or(0, |c| c.m2.as_bps() as i64);
-            visit.value("real_time", "bit/s", rate(spec.curves.real_time));
-            visit.value("link_share", "bit/s", rate(spec.curves.link_share));
-            visit.value("upper_limit", "bit/s", rate(spec.curves.upper_limit));
-            visit.value("total", "bytes", self.share.nodes[index + 1].total as i64);
-            if let Some(owed) = &class.owed {
-                visit.value("served_real_time", "bytes", owed.served as i64);
+            if visit.wants(&spec.name, spec.depth) {
+                visit.value("packets", "packets", class.sent_packets as i64);
+                visit.value("bytes", "bytes", class.sent_bytes as i64);
+                let rate = |curve: Option<Curve>| curve.map_or(0, |c| c.m2.as_bps() as i64);
+                visit.value("real_time", "bit/s", rate(spec.curves.real_time));
+                visit.value("link_share", "bit/s", rate(spec.curves.link_share));
+                visit.value("upper_limit", "bit/s", rate(spec.curves.upper_limit));
+                visit.value("total", "bytes", self.share.nodes[index + 1].total as i64);
+                if let Some(owed) = &class.owed {
+                    visit.value("served_real_time", "bytes", owed.served as i64);
+                }
             }
             if let Some(queue) = &class.queue {
                 queue.visit_stats(&mut Deeper(visit));

@@ -375,16 +375,17 @@ impl Discipline for Jobs {
     fn visit_stats(&self, visit: &mut dyn Visit) {
         for (index, class) in self.classes.iter().enumerate() {
             let (state, totals) = (&self.states[index], &class.totals);
-            visit.class(&class.name, 1);
-            visit.value("priority", "", class.priority as i64);
-            visit.value("share", "ppm", ((u128::from(self.rates[index]) * 1_000_000) >> 40) as i64);
-            visit.value("arrived_bytes", "bytes", totals.arrived_bytes as i64);
-            visit.value("dropped_bytes", "bytes", totals.dropped_bytes as i64);
-            visit.value("loss_now", "ppm", ((state.account.loss(0) * 1_000_000) >> 32) as i64);
-            visit.value("delay_last", "ns", state.delay_ns as i64);
-            let mean = totals.delay_ns.checked_div(totals.sent_packets).unwrap_or(0);
-            visit.value("delay_mean", "ns", mean as i64);
-            visit.value("late", "packets", totals.late as i64);
+            if visit.wants(&class.name, 1) {
+                visit.value("priority", "", class.priority as i64);
+                visit.value("share", "ppm", ((u128::from(self.rates[index]) * 1_000_000) >> 40) as i64);
+                visit.value("arrived_bytes", "bytes", totals.arrived_bytes as i64);
+                visit.value("dropped_bytes", "bytes", totals.dropped_bytes as i64);
+                visit.value("loss_now", "ppm", ((state.account.loss(0) * 1_000_000) >> 32) as i64);
+                visit.value("delay_last", "ns", state.delay_ns as i64);
+                let mean = totals.delay_ns.checked_div(totals.sent_packets).unwrap_or(0);
+                visit.value("delay_mean", "ns", mean as i64);
+                visit.value("late", "packets", totals.late as i64);
+            }
             class.queue.visit_stats(&mut Deeper(visit));
         }
     }

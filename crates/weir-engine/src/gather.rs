@@ -1,0 +1,291 @@
+//! Statistics in slices: a port may have 100,000 classes, and its worker a packet to send.
+//!
+//! The worker makes one slice of at most [`SLICE`] classes between two steps. It copies names and
+//! numbers, and no more; who asked puts the slices together ([`Assembly`]). A port whose classes
+//! fit into one slice is seen at one instant, a larger one over as many steps as it has slices.
+
+use crate::bridge::Bridge;
+use crate::control::{BridgeState, ClassState, Egress, PacketCounts, PortState, heads};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Range;
+use weir_core::port::{Account, Port};
+use weir_core::queue::Visit;
+use weir_io::Io;
+
+/// Classes, leaves and conditioners of one slice.
+const SLICE: usize = 256;
+
+/// A part of the statistics of a bridge.
+pub(crate) enum Part {
+    /// All but what the ports say of their classes. What came before counts no more.
+    Head(Box<BridgeState>),
+    /// Classes of an egress as its disciplines show them.
+    Classes(usize, Shown),
+    /// Accounts of an egress's leaves.
+    Leaves(usize, Named<Account>),
+    /// Conditioners of an egress.
+    Conditioners(usize, Shown),
+    /// That was all.
+    End,
+    /// Gathering failed; why.
+    Failed(String),
+}
+
+/// What a port says next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Classes,
+    Leaves,
+    Conditioners,
+}
+
+/// How far the statistics of a bridge are gathered.
+pub(crate) struct Gather {
+    egress: usize,
+    stage: Stage,
+    /// Places of this stage that are done.
+    done: usize,
+}
+
+impl Gather {
+    /// From the beginning.
+    pub(crate) fn new() -> Self {
+        Gather { egress: 0, stage: Stage::Classes, done: 0 }
+    }
+
+    /// The next slice; true if there is more.
+    pub(crate) fn slice<L: Io, R: Io>(&mut self, bridge: &Bridge<L, R>, tell: &mut dyn FnMut(Part)) -> bool {
+        let mut room = SLICE;
+        while let Some(direction) = bridge.directions().get(self.egress) {
+            let Some(port) = direction.port() else {
+                *self = Gather { egress: self.egress + 1, ..Gather::new() };
+                continue;
+            };
+            if room == 0 {
+                return true;
+            }
+            let (part, places, used) = self.part(port, self.done..self.done + room);
+            tell(part);
+            self.done += room;
+            room -= used.min(room);
+            if self.done >= places {
+                self.next_stage();
+            }
+        }
+        tell(Part::End);
+        false
+    }
+
+    /// What stands in these places, how many there are in all, and how many were looked at.
+    fn part(&self, port: &Port, wanted: Range<usize>) -> (Part, usize, usize) {
+        let from = wanted.start;
+        let used = |places: usize| places.saturating_sub(from);
+        match self.stage {
+            Stage::Leaves => {
+                let leaves = (0..).zip(port.leaves()).skip(from).take(wanted.len());
+                let mut accounts = Named::default();
+                leaves.for_each(|(leaf, info)| {
+                    if let Some(account) = port.account(leaf) {
+                        accounts.push(&info.name, *account);
+                    }
+                });
+                let places = port.leaves().len();
+                (Part::Leaves(self.egress, accounts), places, used(places))
+            }
+            stage => {
+                let mut window = Window::new(wanted);
+                let part = if stage == Stage::Classes {
+                    port.visit_stats(&mut window);
+                    Part::Classes
+                } else {
+                    port.conditioners().inspect(|all| all.visit_stats(&mut window));
+                    Part::Conditioners
+                };
+                (part(self.egress, window.shown), window.position, used(window.position))
+            }
+        }
+    }
+
+    fn next_stage(&mut self) {
+        (self.stage, self.done) = match self.stage {
+            Stage::Classes => (Stage::Leaves, 0),
+            Stage::Leaves => (Stage::Conditioners, 0),
+            Stage::Conditioners => {
+                self.egress += 1;
+                (Stage::Classes, 0)
+            }
+        };
+    }
+}
+
+/// Names with something to each. They stand in one piece, because many small ones would cost the
+/// worker's allocator milliseconds at once when they are all freed elsewhere.
+pub(crate) struct Named<T> {
+    names: String,
+    /// Where each name ends.
+    ends: Vec<(usize, T)>,
+}
+
+impl<T> Default for Named<T> {
+    fn default() -> Self {
+        Named { names: String::new(), ends: Vec::new() }
+    }
+}
+
+impl<T> Named<T> {
+    fn push(&mut self, name: &str, of: T) {
+        self.names.push_str(name);
+        self.ends.push((self.names.len(), of));
+    }
+    fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
+        let mut start = 0;
+        self.ends.iter().map(move |(end, of)| {
+            let name = self.names.get(start..*end).unwrap_or_default();
+            start = *end;
+            (name, of)
+        })
+    }
+}
+
+/// Classes with how many values each has, and the values one class behind the other.
+#[derive(Default)]
+pub(crate) struct Shown {
+    classes: Named<usize>,
+    values: Vec<(&'static str, i64)>,
+}
+
+impl Shown {
+    fn states(&self) -> impl Iterator<Item = ClassState> {
+        let mut values = self.values.iter();
+        self.classes.iter().map(move |(name, &count)| ClassState {
+            name: name.to_string(),
+            counts: None,
+            values: values.by_ref().take(count).map(|(n, v)| (n.to_string(), *v)).collect(),
+        })
+    }
+}
+
+/// Hears of the classes in these places. A node that does not ask for places is heard with the first.
+struct Window {
+    wanted: Range<usize>,
+    position: usize,
+    /// Classes that may still be named in the places last asked for.
+    granted: usize,
+    open: bool,
+    shown: Shown,
+}
+
+impl Window {
+    fn new(wanted: Range<usize>) -> Self {
+        Window { wanted, position: 0, granted: 0, open: false, shown: Shown::default() }
+    }
+}
+
+impl Visit for Window {
+    fn class(&mut self, class: &str, _depth: u32) {
+        self.open = self.granted > 0 || self.wanted.start == 0;
+        self.granted = self.granted.saturating_sub(1);
+        if self.open {
+            self.shown.classes.push(class, 0);
+        }
+    }
+    fn value(&mut self, name: &'static str, _unit: &'static str, value: i64) {
+        if self.open
+            && let Some((_, values)) = self.shown.classes.ends.last_mut()
+        {
+            *values += 1;
+            self.shown.values.push((name, value));
+        }
+    }
+    fn places(&mut self, count: usize) -> Range<usize> {
+        let within = |place: usize| place.saturating_sub(self.position).min(count);
+        let wanted = within(self.wanted.start)..within(self.wanted.end);
+        self.position += count;
+        self.granted = wanted.len();
+        self.open = false;
+        wanted
+    }
+    fn listens(&self) -> bool {
+        self.open
+    }
+}
+
+/// Puts parts together as they come; `None` while some are missing.
+#[derive(Default)]
+pub(crate) struct Assembly {
+    state: BridgeState,
+    /// Accounts of the leaves of both egresses.
+    leaves: [Vec<Named<Account>>; 2],
+}
+
+impl Assembly {
+    /// Takes a part.
+    ///
+    /// # Errors
+    /// Why gathering failed.
+    pub(crate) fn take(&mut self, part: Part) -> Result<Option<BridgeState>, String> {
+        match part {
+            Part::Head(state) => *self = Assembly { state: *state, ..Assembly::default() },
+            Part::Classes(egress, shown) => {
+                if let Some(port) = self.port(egress) {
+                    port.classes.extend(shown.states());
+                }
+            }
+            Part::Conditioners(egress, shown) => {
+                if let Some(port) = self.port(egress) {
+                    port.conditioners.extend(shown.states());
+                }
+            }
+            Part::Leaves(egress, accounts) => {
+                if let Some(leaves) = self.leaves.get_mut(egress) {
+                    leaves.push(accounts);
+                }
+            }
+            Part::Failed(why) => return Err(why),
+            Part::End => {
+                let mut done = std::mem::take(self);
+                for (egress, accounts) in std::mem::take(&mut done.leaves).into_iter().enumerate() {
+                    if let Some(port) = done.port(egress) {
+                        account(port, &accounts);
+                    }
+                }
+                return Ok(Some(done.state));
+            }
+        }
+        Ok(None)
+    }
+
+    fn port(&mut self, egress: usize) -> Option<&mut PortState> {
+        self.state.egresses.get_mut(egress)?.port.as_mut()
+    }
+}
+
+/// Gives classes the accounts of the leaves of their names. A leaf of which the discipline says
+/// nothing still has its account.
+fn account(port: &mut PortState, accounts: &[Named<Account>]) {
+    let mut by_name: HashMap<String, VecDeque<usize>> = HashMap::new();
+    for (index, class) in port.classes.iter().enumerate().filter(|(_, class)| class.counts.is_none()) {
+        by_name.entry(class.name.clone()).or_default().push_back(index);
+    }
+    for (name, account) in accounts.iter().flat_map(Named::iter) {
+        let counts = PacketCounts::from(account);
+        port.total.add(&counts);
+        let counts = Some(counts);
+        match by_name.get_mut(name).and_then(VecDeque::pop_front) {
+            Some(index) => port.classes[index].counts = counts,
+            None => port.classes.push(ClassState { name: name.to_string(), counts, values: BTreeMap::new() }),
+        }
+    }
+}
+
+/// Both directions of a bridge between interfaces of those names (left, right), at once.
+pub fn egresses<L: Io, R: Io>(bridge: &mut Bridge<L, R>, names: &[String; 2]) -> Vec<Egress> {
+    let state = BridgeState { egresses: heads(bridge, names), ..BridgeState::default() };
+    let (mut assembly, mut gather, mut whole) =
+        (Assembly { state, ..Assembly::default() }, Gather::new(), None);
+    while gather.slice(bridge, &mut |part| whole = assembly.take(part).ok().flatten()) {}
+    whole.map_or_else(Vec::new, |state| state.egresses)
+}
+
+#[cfg(test)]
+mod tests;
