@@ -196,6 +196,29 @@ mod tests {
         bench.check();
     }
 
+    /// Between two changes lies more than the hold time, upwards and downwards.
+    #[test]
+    fn no_change_comes_before_the_hold_time_is_over() {
+        let hold = Duration::from_millis(1);
+        for (after, changes) in [(hold, false), (hold + Duration::from_nanos(1), true)] {
+            let mut bench = bench(&[("qlimit", Value::Count(1)), ("holdtime", Value::Time(hold))]);
+            bench.cx.now = Instant::from_millis(10);
+            for _ in 0..2 {
+                bench.offer(100, |_| {});
+            }
+            assert_eq!(stat(&bench, "probability"), 500, "full for the first time");
+            bench.cx.now += after;
+            bench.offer(100, |_| {});
+            let up = if changes { 1_000 } else { 500 };
+            assert_eq!(stat(&bench, "probability"), up, "full again after {after}");
+            bench.serve();
+            bench.cx.now += after;
+            bench.offer(100, |_| {});
+            let down = if changes { up - 1 } else { up };
+            assert_eq!(stat(&bench, "probability"), down, "empty for {after}");
+        }
+    }
+
     #[test]
     fn drops_with_its_probability() {
         for ecn in [false, true] {

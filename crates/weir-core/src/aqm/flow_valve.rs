@@ -207,6 +207,7 @@ mod tests {
 
     #[test]
     fn an_unresponsive_flow_is_boxed_and_let_out() {
+        assert_eq!(boxed(10, 8), 5_000, "12.5 % loss is more than pmax");
         assert_eq!(boxed(10, 4), 5_000, "half of the link at 25 % loss: stays in the box while it sends");
         let mut valve = FlowValve::new(Fraction::ratio(1, 10), 15);
         let mut now = Instant::ZERO;

@@ -299,6 +299,24 @@ mod tests {
         assert!(seen > 1e-3, "the walk stayed at {seen}");
     }
 
+    /// The limits that the error names are taken, what lies a nanosecond beyond is not.
+    #[test]
+    fn times_are_taken_up_to_their_limits() {
+        let nanosecond = Duration::from_nanos(1);
+        let (least, most) = (Duration::from_micros(1), Duration::from_secs(10));
+        for name in ["target", "tupdate"] {
+            for (time, taken) in [
+                (least.saturating_sub(nanosecond), false),
+                (least, true),
+                (most, true),
+                (most + nanosecond, false),
+            ] {
+                let params = Params::new().with(name, Value::Time(time));
+                assert_eq!(constants().with("c", &params).is_ok(), taken, "{name} {time}");
+            }
+        }
+    }
+
     /// A load that halves its rate when it loses a packet and grows by 1 % each 20 ms: mean delay
     /// in ms of the second half of 60 s.
     fn mean_delay(discipline: &str) -> f64 {

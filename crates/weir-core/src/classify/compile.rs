@@ -292,3 +292,38 @@ fn relax_v6(mask: &[u64; 6], level: usize) -> [u64; 6] {
     let src = shorten(u128::from(mask[2]) << 64, 128, steps);
     [(dst >> 64) as u64, 0, (src >> 64) as u64, 0, mask[4] & PORTS, 0]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table's mask is made wider to be shared: each address keeps the longest step that its prefix
+    /// reaches, ports stay, and nothing that the mask does not ask for comes in.
+    #[test]
+    fn a_wider_mask_keeps_the_longest_step_of_each_prefix() {
+        let prefix = |bits: u32, width: u32| -> u128 {
+            let ones = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
+            ones >> (128 - width)
+        };
+        let kept = |steps: &[u32], bits| steps.iter().copied().find(|&step| step <= bits).unwrap_or(0);
+        let ports = PORTS | PROTOCOL;
+        for (level, steps) in [(0, &[16, 8][..]), (1, &[24, 16, 8])] {
+            for (dst, src) in (0..=32).flat_map(|dst| (0..=32).map(move |src| (dst, src))) {
+                let word = |dst, src| ((prefix(dst, 32) as u64) << 32) | prefix(src, 32) as u64;
+                let wider = relax_v4(&[word(dst, src), ports, u64::MAX], level);
+                assert_eq!(wider, [word(kept(steps, dst), kept(steps, src)), PORTS, 0], "/{dst} /{src}");
+            }
+        }
+        for (level, steps) in [(0, &[48, 32][..]), (1, &[64, 48, 32])] {
+            for (dst, src) in (0..=128).step_by(4).flat_map(|dst| (0..=128).map(move |src| (dst, src))) {
+                let words = |bits| [(prefix(bits, 128) >> 64) as u64, prefix(bits, 128) as u64];
+                let ([d, d2], [s, s2]) = (words(dst), words(src));
+                let wider = relax_v6(&[d, d2, s, s2, ports, u64::MAX], level);
+                let (d, s) = (words(kept(steps, dst))[0], words(kept(steps, src))[0]);
+                assert_eq!(wider, [d, 0, s, 0, PORTS, 0], "/{dst} /{src}");
+            }
+        }
+        assert_eq!(relax_v4(&[u64::MAX; 3], 2), [u64::MAX; 3]);
+        assert_eq!(relax_v6(&[u64::MAX; 6], 2), [u64::MAX; 6]);
+    }
+}

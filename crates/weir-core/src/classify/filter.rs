@@ -244,6 +244,7 @@ mod tests {
             (Filter::new(Family::V6, 0, 2), Filter::new(Family::V6, 0, 1).exactly(Field::Dst, 1)),
         ] {
             assert!(first.precedes(&second) && !second.precedes(&first), "{first:?} {second:?}");
+            assert!(!first.precedes(&first), "{first:?} precedes itself");
         }
         assert!(v4(1).rank(2) > v4(1).rank(1), "on one line, the one added later");
         assert!(v4(u32::MAX).ruleno(i32::MIN).rank(9) < host(0).ruleno(i32::MIN).rank(1));

@@ -1,6 +1,7 @@
 //! The port against arithmetic done by hand.
 
 use super::*;
+use crate::packet::Family;
 use crate::queue::Leaf;
 use crate::queue::{Discipline, Kind, ParamSpec};
 use crate::sched::Tree;
@@ -111,6 +112,30 @@ fn events_carry_their_time() {
         (2, Dropped(DropReason::Flush), 200, 1_350),
     ];
     assert_eq!(told, expected);
+}
+
+/// What a discipline may ask of a packet is what its headers say. ECN bits are 0 where they mean no
+/// congestion, and leave as they came.
+#[test]
+fn a_packet_is_described_as_its_headers_say() {
+    for ecn in [true, false] {
+        let plan = PortPlan { ecn, ..PortPlan::fifo(50) };
+        let mut port = Port::new(PortConfig::new(link(), WireConfig::Open), plan);
+        for tos in 0..=255u8 {
+            let key = Key { src: 0x0a00_0001, dst: 0x0a00_0002, protocol: 17, ..Key::default() };
+            let key = Key { family: Family::V4, ..key }.with_ports(4_000, 53).with_tos(tos);
+            let meta = port.condition(at(7), 300, FrameRef(9), &key).0;
+            assert_eq!((meta.len, meta.frame, meta.arrival), (300, FrameRef(9), at(7)));
+            assert_eq!((meta.protocol, meta.src_port, meta.dst_port), (17, 4_000, 53));
+            assert_eq!(meta.flow, key.flow_hash(port.seed()));
+            assert_eq!(
+                (meta.src_hash, meta.dst_hash),
+                (key.src_hash(port.seed()), key.dst_hash(port.seed()))
+            );
+            assert_eq!((meta.dscp, meta.ecn), (tos >> 2, if ecn { tos & 3 } else { 0 }), "ecn {ecn}");
+            assert_eq!(meta.tos_out(), tos, "ecn {ecn}");
+        }
+    }
 }
 
 /// A 1500-byte packet lasts 1200 us at 10 Mbit/s; packets follow each other without a gap.

@@ -252,6 +252,19 @@ fn ipv6_extension_headers_are_walked() {
     assert_eq!(dissect_ip(&build::packet(&esp)).key, esp);
 }
 
+/// A payload length bounds what is read; 0 is a jumbogram, or a segment not yet cut up.
+#[test]
+fn the_ipv6_length_field_bounds_the_ports() {
+    let key = udp6();
+    let packet = build::packet(&key);
+    for (len, read) in [(0, true), (1, false), (3, false), (4, true), (u16::MAX, true)] {
+        let mut packet = packet.clone();
+        packet[4..6].copy_from_slice(&u16::to_be_bytes(len));
+        let expected = if read { key } else { key.with_ports(0, 0) };
+        assert_eq!(dissect_ip(&packet).key, expected, "length {len}");
+    }
+}
+
 #[test]
 fn authentication_header_is_skipped_in_ipv4_too() {
     let key = tcp4();

@@ -293,6 +293,30 @@ fn wrong_curves_are_refused() {
     }
 }
 
+/// A rate of 0 is a curve, however it is written.
+#[test]
+fn curves_of_rate_0_are_taken() {
+    for none in [curve(0, 0, 0), curve(5, 0, 0), curve(0, 10, 0)] {
+        for name in ["rt", "ls", "sc"] {
+            let params = Params::new().with(name, none.clone());
+            assert!(Curves::of("c", &params, Curves::default(), Rate::from_mbps(1)).is_ok(), "{params:?}");
+        }
+    }
+}
+
+/// A guarantee alone is enough for a leaf, and a share alone for any class.
+#[test]
+fn a_change_is_taken_where_the_class_can_do_with_it() {
+    let rt = Params::new().with("rt", linear(1_000_000));
+    let ls = Params::new().with("ls", linear(2_000_000));
+    let mut rig = Rig::new(&[("x", None, ls.clone()), ("leaf", Some(0), rt.clone())]);
+    rig.put(0, "leaf", 1_000);
+    for (class, params) in [("leaf", &rt), ("leaf", &ls), ("x", &ls)] {
+        assert_eq!(rig.hfsc.reconfigure(&mut rig.cx, class, params), Ok(()), "{class}: {params:?}");
+        rig.hfsc.check(&rig.cx).unwrap();
+    }
+}
+
 /// A rate of 0 waits for ever and says so; its packets can still be flushed (A08).
 #[test]
 fn a08_a_class_that_may_not_send_can_be_flushed() {
