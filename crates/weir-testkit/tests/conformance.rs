@@ -10,8 +10,17 @@ fn calls(usual: u32) -> u32 {
     u32::try_from(effort(usual.into())).unwrap_or(u32::MAX)
 }
 
+/// `WEIR_ONLY=hfsc` keeps to trees that have this discipline at the top, or just below it.
+fn is_asked_for(entry: &Entry) -> bool {
+    std::env::var("WEIR_ONLY").map_or(true, |only| only == entry.name)
+}
+
 fn built(registry: &Registry) -> Vec<Entry> {
     registry.iter().filter(|e| e.build.is_some()).copied().collect()
+}
+
+fn asked_for(entries: Vec<Entry>) -> Vec<Entry> {
+    entries.into_iter().filter(is_asked_for).collect()
 }
 
 fn parents(registry: &Registry) -> Vec<Entry> {
@@ -32,7 +41,7 @@ fn passed(result: Result<Summary, Box<conformance::Failure>>) -> Summary {
 #[test]
 fn every_discipline_keeps_the_laws() {
     let registry = Registry::builtin();
-    for entry in built(&registry) {
+    for entry in asked_for(built(&registry)) {
         let seen = passed(conformance::discipline(&registry, entry.name, seed(), calls(100_000)));
         println!("{}: {seen:?}", entry.name);
         assert!(seen.sent > 5_000 && seen.dropped > 500, "{}: too little happened: {seen:?}", entry.name);
@@ -58,6 +67,9 @@ fn every_pair_keeps_the_laws() {
     let registry = Registry::builtin();
     for parent in parents(&registry) {
         for child in built(&registry) {
+            if !is_asked_for(&parent) && !is_asked_for(&child) {
+                continue;
+            }
             let seen = passed(conformance::pair(&registry, parent.name, child.name, seed(), calls(20_000)));
             assert!(seen.sent > 100, "{} over {}: {seen:?}", parent.name, child.name);
         }
@@ -67,7 +79,7 @@ fn every_pair_keeps_the_laws() {
 #[test]
 fn every_parent_survives_hostile_children() {
     let registry = with_hostile();
-    for parent in parents(&Registry::builtin()) {
+    for parent in asked_for(parents(&Registry::builtin())) {
         for child in hostile::NAMES {
             passed(conformance::pair(&registry, parent.name, child, seed(), calls(10_000)));
         }
@@ -77,7 +89,7 @@ fn every_parent_survives_hostile_children() {
 #[test]
 fn random_trees_keep_the_laws() {
     let registry = with_hostile();
-    for parent in parents(&Registry::builtin()) {
+    for parent in asked_for(parents(&Registry::builtin())) {
         passed(conformance::tree(&registry, parent.name, seed(), calls(100_000)));
     }
 }
@@ -95,13 +107,10 @@ fn hostile_disciplines_keep_the_laws() {
 #[test]
 fn a13_a_port_swaps_under_load_and_loses_nothing() {
     let registry = with_hostile();
-    let mut swaps = 0;
-    for entry in registry.iter().filter(|e| e.build.is_some()) {
+    for entry in asked_for(built(&registry)) {
         let seen = passed(conformance::port(&registry, entry.name, seed(), calls(20_000)));
         assert!(seen.swaps > 1_000 && seen.breaks == 0, "{}: {seen:?}", entry.name);
-        swaps += seen.swaps;
     }
-    assert!(swaps > 10_000, "{swaps} swaps");
 }
 
 /// A discipline breaks in the middle of any call, at any depth of the tree: proves A02.
@@ -109,7 +118,7 @@ fn a13_a_port_swaps_under_load_and_loses_nothing() {
 fn a02_a_broken_discipline_becomes_a_fifo_and_loses_nothing() {
     let mut registry = with_hostile();
     hostile::register_breaking(&mut registry);
-    for parent in parents(&registry) {
+    for parent in asked_for(parents(&registry)) {
         let seen = passed(conformance::port(&registry, parent.name, seed(), calls(30_000)));
         assert!(seen.breaks > 20, "{}: {seen:?}", parent.name);
     }

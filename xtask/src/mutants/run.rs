@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use weir_core::sched::Registry;
 
 /// Packages whose tests must notice.
 const PACKAGES: [&str; 2] = ["weir-core", "weir-testkit"];
@@ -17,6 +18,8 @@ const LEFT_OUT: &str = "mutants";
 const SWITCH: &str = "WEIR_MUTANT";
 /// The variable that names a file. The number of each switch that the program comes to is written there.
 const REACHED: &str = "WEIR_MUTANT_REACHED";
+/// The variable that keeps the conformance suite to trees of one discipline.
+const ONLY: &str = "WEIR_ONLY";
 
 /// What is added to weir-core.
 const MODULE: &str = r#"//! The switches of the mutants.
@@ -101,10 +104,13 @@ pub fn run(root: &Path, chosen: Vec<Site>, jobs: usize) -> Result<Outcome, Strin
         for _ in 0..jobs {
             scope.spawn(|| {
                 while let Some(&number) = numbers.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let Some(site) = &live[number] else { continue };
+                    let (switch, only) = (number.to_string(), discipline_of(&site.file));
+                    let variables = only.map(|only| (ONLY, only)).into_iter().chain([(SWITCH, &*switch)]);
                     let mut asked = tests.iter().filter(|test| test.comes_to(number));
-                    if asked.any(|test| !test.passes((SWITCH, &number.to_string()))) {
+                    if asked.any(|test| !test.passes(variables.clone())) {
                         killed.fetch_add(1, Ordering::Relaxed);
-                    } else if let Some(site) = &live[number] {
+                    } else {
                         survived.fetch_add(1, Ordering::Relaxed);
                         println!("survived: {}:{}: {}", site.file, site.line, site.name());
                     }
@@ -121,6 +127,12 @@ pub fn run(root: &Path, chosen: Vec<Site>, jobs: usize) -> Result<Outcome, Strin
     });
     eprintln!();
     Ok(Outcome { killed: killed.into_inner(), survived: survived.into_inner(), not_compiled })
+}
+
+/// The discipline that a file below weir-core's `src` belongs to alone.
+fn discipline_of(file: &str) -> Option<&'static str> {
+    let name = file.strip_prefix("sched/")?.split(['/', '.']).next()?.replace('_', "");
+    Registry::builtin().find(&name).map(|entry| entry.name)
 }
 
 /// A copy of what git tracks, so that the work tree is never touched.
@@ -180,7 +192,10 @@ fn build(root: &Path, tree: &Path) -> Result<Result<Vec<Binary>, Vec<usize>>, St
         cargo.args(["-p", package]);
     }
     // Dead branches and doubled parentheses are what a mutant looks like.
-    cargo.env("RUSTFLAGS", "-Awarnings").env("CARGO_TARGET_DIR", root.join("target/mutants/build"));
+    cargo
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        .env("RUSTFLAGS", "-Awarnings")
+        .env("CARGO_TARGET_DIR", root.join("target/mutants/build"));
     let output = cargo.current_dir(tree).stderr(Stdio::inherit()).output();
     let output = output.map_err(|e| format!("cargo: {e}"))?;
     let mut binaries = Vec::new();
@@ -243,10 +258,10 @@ fn baseline<'b>(root: &Path, binaries: &'b [Binary]) -> Result<Vec<Test<'b>>, St
             let mut test = Test { binary, name: name.into(), takes, reaches: None };
             let _ = fs::remove_file(&reached);
             let start = Instant::now();
-            if test.passes((REACHED, &reached.to_string_lossy())) {
+            if test.passes([(REACHED, &*reached.to_string_lossy())]) {
                 let numbers = fs::read_to_string(&reached).unwrap_or_default();
                 test.reaches = Some(numbers.lines().filter_map(|n| n.parse().ok()).collect());
-            } else if !test.passes((SWITCH, "")) {
+            } else if !test.passes([(SWITCH, "")]) {
                 // One that counts allocations passes only when nothing is recorded, and is always asked.
                 return Err(format!("{} {name} fails without a mutant", binary.path.display()));
             }
@@ -265,12 +280,12 @@ impl Test<'_> {
 
     /// Runs it until its end or its limit. The limit is processor time, so that a busy machine kills
     /// nothing; the one of wall time is there because a deadlock uses none.
-    fn passes(&self, (variable, value): (&str, &str)) -> bool {
+    fn passes<'v>(&self, variables: impl IntoIterator<Item = (&'v str, &'v str)>) -> bool {
         let seconds = 2 + 3 * self.takes.as_secs_f64().ceil() as u64;
         let mut command = Command::new("sh");
         command.args(["-c", &format!("ulimit -c 0 -t {seconds}; exec \"$0\" \"$@\"")]).arg(&self.binary.path);
         command.args(["--exact", &self.name, "--test-threads", "1"]).current_dir(&self.binary.folder);
-        command.env("RUST_BACKTRACE", "0").env(variable, value);
+        command.env("RUST_BACKTRACE", "0").envs(variables);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let Ok(mut child) = command.spawn() else { return false };
         let limit = Instant::now() + Duration::from_secs(60 * seconds);
@@ -286,6 +301,24 @@ impl Test<'_> {
                 }
             }
             pause = (pause * 2).min(Duration::from_millis(20));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistake_in_a_discipline_is_looked_for_there() {
+        for (file, name) in [
+            ("sched/hfsc/share.rs", Some("hfsc")),
+            ("sched/fq_codel.rs", Some("fqcodel")),
+            ("sched/flows.rs", None),
+            ("sched/mod.rs", None),
+            ("aqm/red.rs", None),
+        ] {
+            assert_eq!(discipline_of(file), name, "{file}");
         }
     }
 }
