@@ -94,7 +94,7 @@ fn watch(node: &Node) -> (Seen, Sums) {
             });
             seen.arrived_bytes += i64::from(len);
             seen.refused += i64::from(verdict == Verdict::Dropped);
-            due = due + bench.cx.link.time_for(len / load).ceil().since(Instant::ZERO);
+            due += bench.cx.link.time_for(len / load).ceil().since(Instant::ZERO);
         }
         step(&mut bench, &mut seen);
     }
