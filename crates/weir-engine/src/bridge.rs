@@ -3,7 +3,7 @@
 use crate::direction::Direction;
 use std::os::fd::BorrowedFd;
 use weir_core::units::Instant;
-use weir_io::{Io, IoStats};
+use weir_io::{Io, IoStats, PacketSocket};
 
 /// A transparent bridge. Direction 0 goes from the left interface to the right one.
 pub struct Bridge<L, R> {
@@ -44,6 +44,14 @@ impl<L: Io, R: Io> Bridge<L, R> {
     pub fn forward_plainly(&mut self, now: Instant) {
         for direction in &mut self.directions {
             direction.forward_plainly(now);
+        }
+    }
+
+    /// Goes on over `socket` on the left (0) or on the right.
+    pub fn exchange(&mut self, side: usize, socket: PacketSocket) {
+        match side {
+            0 => self.left.exchange(socket),
+            _ => self.right.exchange(socket),
         }
     }
 

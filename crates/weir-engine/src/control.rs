@@ -6,6 +6,7 @@
 
 use crate::bridge::Bridge;
 use crate::gather::{Assembly, Part};
+use crate::watch::LinkState;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -15,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use weir_core::port::{Account, Port, PortPlan};
 use weir_core::queue::DropReason;
 use weir_core::units::{Duration, Instant};
-use weir_io::Io;
+use weir_io::{Io, PacketSocket};
 
 pub use crate::gather::egresses;
 
@@ -59,6 +60,9 @@ pub struct BridgeState {
 pub struct Egress {
     /// The interface that packets leave by.
     pub interface: String,
+    /// How that interface is; none where nobody watches it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<LinkState>,
     /// Packets and bytes received on the other interface.
     pub received_packets: u64,
     /// Bytes received there.
@@ -77,7 +81,7 @@ pub struct Egress {
     pub sent_bytes: u64,
     /// Packets that the device refused. Their classes count them as dropped, not as sent.
     pub refused_packets: u64,
-    /// The same by reason: `toolong`, `devicefull`, `portdown`, `refused`.
+    /// The same by reason: `toolong`, `devicefull`, `portdown`, `gone`, `refused`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<String, u64>,
     /// Packets whose ECN or DSCP was changed.
@@ -94,6 +98,9 @@ pub struct Egress {
 pub struct PortState {
     /// Rate of its link, bit/s.
     pub rate_bps: u64,
+    /// Longest packet that its configuration reckons with, bytes, layer-2 header included.
+    #[serde(default)]
+    pub longest_bytes: u32,
     /// Seed of its random stream and of its flow hashes, in hexadecimal (`0x`, 16 digits: more
     /// than a JSON number holds everywhere). `weir replay --seed` takes it. To be kept from
     /// strangers.
@@ -198,6 +205,7 @@ fn port_head(port: &Port) -> PortState {
     let backlog = port.backlog();
     PortState {
         rate_bps: port.link().rate.as_bps(),
+        longest_bytes: port.link().mtu,
         seed: format!("{:#018x}", port.seed()),
         broken: port.is_broken().map(|b| format!("{}: {}", b.discipline, b.what)),
         backlog_packets: backlog.packets,
@@ -223,6 +231,7 @@ pub(crate) fn heads<L: Io, R: Io>(bridge: &mut Bridge<L, R>, names: &[String; 2]
             let (input, output) = (stats[index], stats[1 - index]);
             Egress {
                 interface: names[1 - index].clone(),
+                link: None,
                 received_packets: input.rx_frames,
                 received_bytes: input.rx_bytes,
                 overrun_packets: input.rx_overrun,
@@ -244,6 +253,7 @@ pub(crate) fn heads<L: Io, R: Io>(bridge: &mut Bridge<L, R>, names: &[String; 2]
 pub(crate) enum Request {
     State(Sender<Part>),
     Swap { direction: usize, plan: Box<PortPlan>, done: Sender<bool> },
+    Exchange { side: usize, socket: PacketSocket, done: Sender<()> },
     Stop,
 }
 
@@ -258,6 +268,8 @@ pub struct Control {
     requests: Sender<Request>,
     bell: Arc<UnixStream>,
     last: Arc<Mutex<Option<(Instant, BridgeState)>>>,
+    /// How the interfaces are: left, right. The worker does not know.
+    links: Arc<Mutex<[LinkState; 2]>>,
 }
 
 /// The worker's end.
@@ -272,7 +284,8 @@ impl Control {
         ours.set_nonblocking(true)?;
         theirs.set_nonblocking(true)?;
         let (sender, receiver) = channel();
-        let control = Control { requests: sender, bell: Arc::new(ours), last: Arc::default() };
+        let control =
+            Control { requests: sender, bell: Arc::new(ours), last: Arc::default(), links: Arc::default() };
         Ok((control, Inbox { requests: receiver, bell: theirs }))
     }
 
@@ -305,7 +318,7 @@ impl Control {
         let state = loop {
             match assembly.take(Self::await_answer(&parts)?) {
                 Ok(None) => {}
-                Ok(Some(state)) => break state,
+                Ok(Some(state)) => break self.with_links(state),
                 Err(why) => return Err(io::Error::other(format!("the statistics failed: {why}"))),
             }
         };
@@ -313,11 +326,40 @@ impl Control {
         Ok(state)
     }
 
+    /// How the interfaces are: left, right. Their states are empty if nobody watches them.
+    pub fn links(&self) -> [LinkState; 2] {
+        self.links.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
+    /// Notes how an interface is (0: left).
+    pub(crate) fn tell(&self, side: usize, state: &LinkState) {
+        let mut links = self.links.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        links[side].clone_from(state);
+    }
+
+    /// What the worker says, and how the interfaces are.
+    pub(crate) fn with_links(&self, mut state: BridgeState) -> BridgeState {
+        let watched = self.links().map(|link| Some(link).filter(|link| !link.state.is_empty()));
+        // The first direction leaves by the interface on the right.
+        for (egress, link) in state.egresses.iter_mut().rev().zip(watched) {
+            egress.link = link;
+        }
+        state
+    }
+
     /// Gives the port of a direction (0: the egress on the right) another configuration, whole;
     /// its queued packets stay. False if that direction has no port.
     pub fn swap(&self, direction: usize, plan: PortPlan) -> io::Result<bool> {
         let (done, answer) = channel();
         self.ask(Request::Swap { direction, plan: Box::new(plan), done })?;
+        Self::await_answer(&answer)
+    }
+
+    /// Goes on over `socket` on a side (0: left), because its device was made anew. Counters and
+    /// what waits in the ports stay.
+    pub(crate) fn exchange(&self, side: usize, socket: PacketSocket) -> io::Result<()> {
+        let (done, answer) = channel();
+        self.ask(Request::Exchange { side, socket, done })?;
         Self::await_answer(&answer)
     }
 

@@ -15,6 +15,7 @@
 //! - [`control`]: the worker from outside: statistics, hot swap, stop. Nothing there blocks it.
 //! - `gather`: statistics, a slice of classes between two steps.
 //! - [`server`]: a Unix socket that answers requests.
+//! - [`watch`]: what happens to the interfaces of a bridge: logged, counted, survived.
 //! - [`up`](mod@up): a live box of any number of bridges, as `weir up` runs it.
 //!
 //! **Control packets** (ARP, neighbour discovery, spanning tree, routing) go before all classes, up
@@ -32,6 +33,7 @@ pub mod direction;
 mod gather;
 pub mod server;
 pub mod up;
+pub mod watch;
 pub mod worker;
 
 pub use bridge::Bridge;

@@ -3,11 +3,12 @@
 use crate::bridge::Bridge;
 use crate::control::{BridgeState, Control, Snapshot};
 use crate::direction::{Delay, Direction, Observe};
+use crate::watch::Watch;
 use crate::worker::{Pace, Worker};
 use std::io;
 use weir_core::port::Port;
-use weir_io::PoolSize;
 use weir_io::af_packet::AfPacket;
+use weir_io::{PacketSocket, PoolSize};
 
 /// One side of a bridge: an interface, and what manages what leaves by it.
 pub struct Side {
@@ -48,15 +49,21 @@ pub struct Up {
 struct Running {
     interfaces: [String; 2],
     worker: Worker,
+    watch: Watch,
 }
 
-/// Opens an interface for raw frames.
-fn open(name: &str) -> io::Result<AfPacket> {
+/// Opens an interface for raw frames at the start: it must be up.
+fn open(name: &str) -> io::Result<PacketSocket> {
     if !weir_sys::interface(name)?.up {
         let what = format!("interface {name} is down: `ip link set {name} up`");
         return Err(io::Error::new(io::ErrorKind::NetworkDown, what));
     }
-    AfPacket::open(name, 0).map_err(|e| {
+    attach(name)
+}
+
+/// Opens an interface for raw frames, at the start or when it is back.
+fn attach(name: &str) -> io::Result<PacketSocket> {
+    PacketSocket::open(name, 0).map_err(|e| {
         let hint = match e.kind() {
             io::ErrorKind::PermissionDenied => "; raw sockets need root",
             _ => "",
@@ -69,7 +76,8 @@ fn open(name: &str) -> io::Result<AfPacket> {
 fn start(pair: Pair) -> io::Result<Running> {
     let Pair { left, right, pool, pace, observers } = pair;
     let interfaces = [left.interface, right.interface];
-    let (left_io, right_io) = (open(&interfaces[0])?, open(&interfaces[1])?);
+    let (left_socket, right_socket) = (open(&interfaces[0])?, open(&interfaces[1])?);
+    let devices = [left_socket.index(), right_socket.index()];
     let mut directions =
         [Direction::new(0, right.port, pool, right.delay), Direction::new(1, left.port, pool, left.delay)];
     for (direction, observer) in directions.iter_mut().zip(observers) {
@@ -77,8 +85,15 @@ fn start(pair: Pair) -> io::Result<Running> {
             direction.observe(observer);
         }
     }
-    let worker = Worker::start(Bridge::new(left_io, right_io, directions), interfaces.clone(), pace)?;
-    Ok(Running { interfaces, worker })
+    let bridge = Bridge::new(AfPacket::over(left_socket), AfPacket::over(right_socket), directions);
+    let worker = Worker::start(bridge, interfaces.clone(), pace)?;
+    match Watch::start(interfaces.clone(), devices, worker.control(), attach) {
+        Ok(watch) => Ok(Running { interfaces, worker, watch }),
+        Err(e) => {
+            let _ = worker.stop();
+            Err(e)
+        }
+    }
 }
 
 /// Brings a box up, whole or not at all. Needs root; the interfaces must exist and be up.
@@ -124,9 +139,9 @@ impl Up {
     }
     /// Takes the box down: its last statistics.
     pub fn stop(self) -> Snapshot {
-        let last = |Running { interfaces, worker }| match worker.stop() {
-            Ok(state) => state,
-            Err(e) => silent(&interfaces, &e),
+        let last = |Running { interfaces, worker, watch }| {
+            drop(watch);
+            worker.stop().unwrap_or_else(|e| silent(&interfaces, &e))
         };
         Snapshot { bridges: self.bridges.into_iter().map(last).collect() }
     }

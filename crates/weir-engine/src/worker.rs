@@ -90,7 +90,9 @@ impl Worker {
     /// Stops the worker: its last statistics.
     pub fn stop(self) -> io::Result<BridgeState> {
         self.control.stop();
-        self.thread.join().map_err(|_| io::Error::other("the worker panicked twice and has ended"))
+        let last = self.thread.join();
+        let last = last.map_err(|_| io::Error::other("the worker panicked twice and has ended"))?;
+        Ok(self.control.with_links(last))
     }
 }
 
@@ -172,6 +174,10 @@ impl<L: Io, R: Io> Run<L, R> {
                     let _ = done.send(self.guarded(now, swap).unwrap_or(false));
                     // Of a tree that is gone nothing more is to be told.
                     self.gathering.iter_mut().for_each(|(_, gather)| *gather = None);
+                }
+                Request::Exchange { side, socket, done } => {
+                    self.bridge.exchange(side, socket);
+                    let _ = done.send(());
                 }
             }
         }

@@ -25,8 +25,8 @@ pub struct AfPacket {
     socket: PacketSocket,
     /// Frames waiting to be filled, so that a receive that finds nothing costs no allocation.
     slots: Vec<FrameRef>,
-    /// Whether the interface could send when it was last asked, and when to ask it again.
-    running: bool,
+    /// Why the interface could not send when it was last asked, and when to ask it again.
+    trouble: Option<DropReason>,
     ask_at: Instant,
     stats: IoStats,
 }
@@ -38,9 +38,13 @@ impl AfPacket {
     /// # Errors
     /// No such interface, or no privilege for raw sockets.
     pub fn open(interface: &str, buffer_bytes: usize) -> io::Result<Self> {
-        let socket = PacketSocket::open(interface, buffer_bytes)?;
+        PacketSocket::open(interface, buffer_bytes).map(AfPacket::over)
+    }
+
+    /// The interface of `socket`.
+    pub fn over(socket: PacketSocket) -> Self {
         let slots = Vec::with_capacity(BATCH);
-        Ok(AfPacket { socket, slots, running: false, ask_at: Instant::ZERO, stats: IoStats::default() })
+        AfPacket { socket, slots, trouble: None, ask_at: Instant::ZERO, stats: IoStats::default() }
     }
 }
 
@@ -48,15 +52,19 @@ impl AfPacket {
 const BELIEVED: Duration = Duration::from_millis(1);
 
 impl AfPacket {
-    /// False while the interface is down, gone or without a carrier. Without a carrier the kernel
-    /// takes each frame, drops it, and answers that all is well.
-    fn can_send(&mut self) -> bool {
+    /// Why the interface cannot send: it is gone, down or without a carrier. Without a carrier the
+    /// kernel takes each frame, drops it, and answers that all is well.
+    fn trouble(&mut self) -> Option<DropReason> {
         let now = weir_sys::now();
-        if !self.running || now >= self.ask_at {
+        if self.trouble.is_some() || now >= self.ask_at {
             self.ask_at = now + BELIEVED;
-            self.running = self.socket.interface().is_ok_and(|interface| interface.running);
+            self.trouble = match self.socket.interface() {
+                Ok(interface) if interface.running => None,
+                Ok(_) => Some(DropReason::Portdown),
+                Err(_) => Some(DropReason::Gone),
+            };
         }
-        self.running
+        self.trouble
     }
 }
 
@@ -101,9 +109,9 @@ impl Io for AfPacket {
 
     fn send(&mut self, pool: &mut Pool, frames: &[FrameRef], refused: &mut Vec<Refusal>) -> usize {
         let frames = &frames[..frames.len().min(BATCH)];
-        if !self.can_send() {
+        if let Some(reason) = self.trouble() {
             self.stats.tx_errors += frames.len() as u64;
-            refused.extend(frames.iter().map(|&frame| (frame, DropReason::Portdown)));
+            refused.extend(frames.iter().map(|&frame| (frame, reason)));
             return frames.len();
         }
         let parts = pool.send_parts(frames);
@@ -139,6 +147,11 @@ impl Io for AfPacket {
     fn stats(&mut self) -> IoStats {
         self.stats.rx_overrun += u64::from(self.socket.take_overruns());
         self.stats
+    }
+
+    fn exchange(&mut self, socket: PacketSocket) {
+        self.stats();
+        (self.socket, self.trouble, self.ask_at) = (socket, None, Instant::ZERO);
     }
 }
 

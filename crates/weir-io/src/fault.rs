@@ -1,7 +1,7 @@
 //! A wrapper that does to frames what bad networks do: drops, repeats, damages and withholds
 //! them, and returns short batches. Seeded: the same seed and calls, the same faults.
 
-use crate::{BATCH, FrameRef, Io, IoStats, Pool, Refusal};
+use crate::{BATCH, FrameRef, Io, IoStats, PacketSocket, Pool, Refusal};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
@@ -158,6 +158,10 @@ impl<I: Io> Io for Faulty<I> {
 
     fn stats(&mut self) -> IoStats {
         self.inner.stats()
+    }
+
+    fn exchange(&mut self, socket: PacketSocket) {
+        self.inner.exchange(socket);
     }
 }
 

@@ -23,7 +23,7 @@ use std::os::fd::BorrowedFd;
 use weir_core::queue::DropReason;
 
 pub use pool::{FrameRef, Pool, PoolSize};
-pub use weir_sys::packet::BATCH;
+pub use weir_sys::packet::{BATCH, PacketSocket};
 
 /// What an interface has moved and lost since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -46,7 +46,7 @@ pub struct IoStats {
     pub tx_errors: u64,
 }
 
-/// A frame that could not be sent, and why: `Toolong`, `Devicefull`, `Portdown` or `Refused`.
+/// A frame that could not be sent, and why: `Toolong`, `Devicefull`, `Portdown`, `Gone` or `Refused`.
 pub type Refusal = (FrameRef, DropReason);
 
 /// One side of the engine: somewhere frames come from and go to.
@@ -67,6 +67,10 @@ pub trait Io {
 
     /// Counters since the interface was opened.
     fn stats(&mut self) -> IoStats;
+
+    /// Goes on over `socket`, because the device was deleted and made again. Counters go on, too.
+    /// What has no socket ignores it.
+    fn exchange(&mut self, _socket: PacketSocket) {}
 }
 
 impl<I: Io + ?Sized> Io for Box<I> {
@@ -81,5 +85,8 @@ impl<I: Io + ?Sized> Io for Box<I> {
     }
     fn stats(&mut self) -> IoStats {
         (**self).stats()
+    }
+    fn exchange(&mut self, socket: PacketSocket) {
+        (**self).exchange(socket);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! - Time: [`now`], [`thread_cpu`], [`sleep_until`], [`wait`].
 //! - This process and others: [`pin_to`], [`enter_new_network`], [`take_priority`], [`kill`], [`random_seed`].
-//! - Interfaces: [`interface`], [`interface_index`], [`set_offloads`].
+//! - Interfaces: [`interface`], [`interface_index`], [`set_offload`], [`set_offloads`].
 //! - [`netlink`]: all interfaces with their addresses, and news of them.
 //! - [`packet`]: raw frames of an interface, in batches (AF_PACKET).
 //! - [`bpf`]: small programs for the kernel, and a heartbeat that they read; [`tc`]: filters of an interface.
@@ -28,7 +28,7 @@ pub mod tc;
 use std::io;
 
 pub use clock::{now, sleep_precisely, sleep_until, thread_cpu, wait};
-pub use interface::{Interface, interface, interface_index, set_offloads};
+pub use interface::{Interface, Offload, interface, interface_index, set_offload, set_offloads};
 pub use priority::{Granted, Priority, take_priority};
 pub use process::{die_with_parent, enter_new_network, is_root, kill, pin_to, random_seed};
 

@@ -15,6 +15,8 @@ pub struct Link {
     pub index: u32,
     /// Its name.
     pub name: String,
+    /// Other names that lead to it.
+    pub altnames: Vec<String>,
     /// Largest packet without layer-2 header, bytes.
     pub mtu: u32,
     /// Whether it was brought up.
@@ -27,6 +29,13 @@ pub struct Link {
     pub lower: Option<u32>,
     /// The kind of a virtual device: `veth`, `vlan`, `bridge`. Empty for others.
     pub kind: String,
+}
+
+impl Link {
+    /// Whether `name` leads to it.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.altnames.iter().any(|other| other == name)
+    }
 }
 
 /// News of an interface.
@@ -275,6 +284,10 @@ fn link(message: &Message<'_>, index: u32) -> Option<Link> {
             libc::IFLA_MASTER => link.master = number(value, 0),
             libc::IFLA_LINK => link.lower = number(value, 0).filter(|&lower| lower != index && lower != 0),
             libc::IFLA_LINK_NETNSID => elsewhere = true,
+            libc::IFLA_PROP_LIST => {
+                let names = attributes(value).filter(|(kind, _)| *kind == libc::IFLA_ALT_IFNAME);
+                link.altnames = names.map(|(_, value)| text(value)).collect();
+            }
             libc::IFLA_LINKINFO => {
                 let info = attributes(value).find(|(kind, _)| *kind == libc::IFLA_INFO_KIND);
                 link.kind = info.map(|(_, value)| text(value)).unwrap_or_default();
@@ -333,11 +346,13 @@ mod tests {
             ip("link add name nbr type bridge");
             ip("link set nb master nbr");
             ip("link set na up");
+            ip("link property add dev na altname another");
             ip("addr add 10.7.0.1/24 dev na");
             let (a, b, bridge) = (named("na"), named("nb"), named("nbr"));
             assert_eq!((a.mtu, a.up, a.carrier, a.kind.as_str()), (1400, true, false, "veth"));
             assert_eq!((a.lower, b.lower), (Some(b.index), Some(a.index)));
             assert_eq!((a.master, b.master), (None, Some(bridge.index)));
+            assert!(["na", "another"].iter().all(|name| a.is_called(name)) && !a.is_called("nb"));
             assert_eq!((bridge.kind.as_str(), bridge.up, bridge.lower), ("bridge", false, None));
             assert_eq!(a.index, crate::interface_index("na").unwrap());
             let expected = Address { index: a.index, address: "10.7.0.1".parse().unwrap(), routed: true };

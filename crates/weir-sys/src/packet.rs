@@ -233,6 +233,11 @@ impl PacketSocket {
         ask(self.as_fd(), interface_name(self.as_fd(), self.index)?)
     }
 
+    /// The number that the interface had when the socket was opened.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
     /// Frames that the system dropped because nobody fetched them in time, since the last call.
     pub fn take_overruns(&mut self) -> u32 {
         let mut counts = [0u32; 2];

@@ -22,7 +22,7 @@ pub enum DropReason {
     Policed,
     /// The packet table was full.
     Nobuf,
-    /// The device below the port was down or gone.
+    /// The device below the port was down.
     Portdown,
     /// It was longer than the device sends.
     Toolong,
@@ -30,11 +30,13 @@ pub enum DropReason {
     Devicefull,
     /// The device below the port refused it for another reason.
     Refused,
+    /// The device below the port was deleted.
+    Gone,
 }
 
 impl DropReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [DropReason; 13] = [
+    pub const ALL: [DropReason; 14] = [
         DropReason::Tail,
         DropReason::Early,
         DropReason::Pushout,
@@ -48,6 +50,7 @@ impl DropReason {
         DropReason::Toolong,
         DropReason::Devicefull,
         DropReason::Refused,
+        DropReason::Gone,
     ];
 
     /// The stable name.
@@ -66,6 +69,7 @@ impl DropReason {
             DropReason::Toolong => "toolong",
             DropReason::Devicefull => "devicefull",
             DropReason::Refused => "refused",
+            DropReason::Gone => "gone",
         }
     }
     /// The reason with that number (`reason as u8`).

@@ -230,11 +230,19 @@ fn a_link_that_goes_down_is_noticed_and_comes_back() {
         }
         assert_eq!((a.stats().tx_frames, a.stats().tx_errors), (2, 2));
         assert_eq!((a.stats().rx_errors, b.stats().rx_errors), (1, 1));
-        // Gone for good.
+        // Gone, and made again: another device, to which only another socket leads.
         ip("link del wa");
+        make_pair();
         believed();
         refused.clear();
-        assert_eq!((a.send(&mut pool, &[one], &mut refused), refused[0].1), (1, DropReason::Portdown));
+        for _ in 0..2 {
+            assert_eq!((a.send(&mut pool, &[one], &mut refused), refused[0].1), (1, DropReason::Gone));
+        }
+        a.exchange(PacketSocket::open("wa", 0).unwrap());
+        b.exchange(PacketSocket::open("wb", 0).unwrap());
+        assert_eq!(a.send(&mut pool, &[one], &mut refused), 1);
+        assert_eq!(collect(&mut b, &mut pool, 1), [frame(60, 1)]);
+        assert_eq!((a.stats().tx_frames, a.stats().tx_errors, b.stats().rx_frames), (3, 4, 3));
     });
 }
 

@@ -1,5 +1,6 @@
 //! `weir up` and `weir stats`: a live box, in its simplest form.
 
+use super::ports::Ports;
 use super::tables::{print_wrapped, table};
 use super::{Done, Failure};
 use std::collections::BTreeMap;
@@ -7,21 +8,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use weir_core::classify::Classifier;
-use weir_core::port::{Port, PortConfig, PortPlan, WireConfig};
-use weir_core::sched::{Node, Registry};
+use weir_core::sched::Registry;
 use weir_engine::control::{BridgeState, ClassState, Egress, Snapshot};
-use weir_engine::direction::Delay;
 use weir_engine::server::{self, Server};
-use weir_engine::up::{Pair, Side, up as bring_up};
+use weir_engine::up::{Pair, up as bring_up};
 use weir_engine::worker::Pace;
 use weir_report::report::ConditionerReport;
 use weir_sys::Priority;
 
 /// Where `weir up` serves statistics unless told otherwise.
 pub const SOCKET: &str = "/run/weir.sock";
-/// Bytes of an Ethernet header: a frame's length counts it, an interface's MTU does not.
-const LAYER_2: u32 = 14;
 
 /// `weir up`: brings up the bridges of a file, each egress managed as the file says. Their workers
 /// stay on `cpus` in turn, if any are named.
@@ -33,11 +29,13 @@ pub fn up(registry: &Registry, conf: &Path, socket: &Path, cpus: &[usize], prior
     }
     usable(cpus)?;
     let mut cpus = cpus.iter().copied().cycle();
-    let pair = |[left, right]: &[&str; 2]| -> Result<Pair, Failure> {
-        let pair = Pair::new(side(&plan, left, right, registry)?, side(&plan, right, left, registry)?);
+    let mut bridges = pairs.iter().map(|&pair| Ports::new(pair)).collect::<Result<Vec<_>, _>>()?;
+    let pair = |ports: &Ports<'_>| -> Result<Pair, Failure> {
+        let [left, right] = ports.sides(&plan, registry)?;
+        let pair = Pair::new(left, right);
         Ok(Pair { pace: Pace { cpu: cpus.next(), priority, ..Pace::default() }, ..pair })
     };
-    let setup = pairs.iter().map(pair).collect::<Result<_, _>>()?;
+    let setup = bridges.iter().map(pair).collect::<Result<_, _>>()?;
     let server = Server::bind(socket).map_err(Failure::failed)?;
     // Before the box is up, so that a signal never finds it without an end in order.
     let stop = Arc::new(AtomicBool::new(false));
@@ -57,6 +55,11 @@ pub fn up(registry: &Registry, conf: &Path, socket: &Path, cpus: &[usize], prior
         server.serve(Duration::from_millis(100), &mut |_| {
             serde_json::to_string(&box_.snapshot()).unwrap_or_else(|e| e.to_string())
         });
+        for (index, bridge) in bridges.iter_mut().enumerate() {
+            if let Some(control) = box_.control(index) {
+                bridge.follow(&plan, registry, &control);
+            }
+        }
         if let Some([left, right]) = box_.has_ended() {
             return Err(Failure::failed(format!(
                 "the worker between {left} and {right} has ended by itself"
@@ -90,53 +93,6 @@ fn usable(cpus: &[usize]) -> Done {
             "--cpus: no worker can stay on processor {cpu}: name processors as `nproc --all` counts them, from 0"
         ))),
     }
-}
-
-/// A side of a bridge, with the port that the plan says for its egress.
-fn side(plan: &weir_conf::Plan, name: &str, peer: &str, registry: &Registry) -> Result<Side, Failure> {
-    let declared = |name: &str| plan.interfaces.iter().find(|i| i.name == name);
-    let port = match (declared(name), declared(peer)) {
-        (Some(_), _) => Some(managed(plan, name, registry)?),
-        // What enters by the peer is conditioned, though nothing is said about where it leaves.
-        (None, Some(entrance)) if !entrance.conditioners.is_empty() => {
-            Some(conditioned(plan, peer, registry)?)
-        }
-        _ => None,
-    };
-    Ok(Side { interface: name.to_owned(), port, delay: Delay::default() })
-}
-
-/// Bytes of the longest frame that an interface takes.
-fn longest_frame(name: &str) -> Result<u32, Failure> {
-    let interface = weir_sys::interface(name);
-    let mtu = interface.map_err(|e| Failure::usage(format!("interface {name}: {e}")))?.mtu;
-    Ok(mtu + LAYER_2)
-}
-
-/// A seed of its own for each port: with one that is known, anybody could compute source ports
-/// whose flows share a queue with a victim's.
-fn seed() -> Result<u64, Failure> {
-    weir_sys::random_seed().map_err(|e| Failure::failed(format!("a random seed: {e}")))
-}
-
-fn managed(plan: &weir_conf::Plan, name: &str, registry: &Registry) -> Result<Port, Failure> {
-    let view = plan.interface(name).map_err(Failure::usage)?;
-    let link = view.link(longest_frame(name)?);
-    let (built, link) = super::conf::build(plan, name, registry, Some(link))?;
-    let config = PortConfig { seed: seed()?, ..PortConfig::new(link, WireConfig::Open) };
-    Ok(Port::new(config, built.port_plan(link)))
-}
-
-/// An egress without a discipline, for what comes in by `entrance`.
-fn conditioned(plan: &weir_conf::Plan, entrance: &str, registry: &Registry) -> Result<Port, Failure> {
-    let view = plan.interface(entrance).map_err(Failure::usage)?;
-    let link = view.link(longest_frame(entrance)?);
-    let plain = Node { discipline: "fifoq".into(), ..Node::default() };
-    let tree = registry.build(&plain, link).map_err(Failure::usage)?;
-    let conditioners = view.conditioners().map_err(Failure::usage)?;
-    let plan = PortPlan { conditioners, ..PortPlan::new(tree, Classifier::empty()) };
-    let config = PortConfig { seed: seed()?, ..PortConfig::new(link, WireConfig::Open) };
-    Ok(Port::new(config, plan))
 }
 
 /// `weir stats`.
@@ -193,6 +149,10 @@ fn print_egress(egress: &Egress) {
         egress.refused_packets,
         if egress.refused.is_empty() { String::new() } else { format!(" ({})", reasons(&egress.refused)) }
     ));
+    if let Some(link) = &egress.link {
+        let changes = link.changes.iter().map(|(what, count)| format!(", {what} {count}"));
+        out!("link {}, MTU {}{}", link.state, link.mtu, changes.collect::<String>());
+    }
     let Some(port) = &egress.port else {
         out!("not managed: forwarded plainly");
         return;

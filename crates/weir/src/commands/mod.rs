@@ -6,6 +6,7 @@ pub mod conf;
 pub mod disciplines;
 pub mod experiment;
 pub mod live;
+mod ports;
 pub mod report;
 pub mod run;
 pub mod tables;

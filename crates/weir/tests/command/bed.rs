@@ -85,6 +85,20 @@ pub struct Hosts {
     pub right: Held,
 }
 
+/// Connects a host by an interface of the box. Its addresses, also that of layer 2, are always the
+/// same for the same bridge and side.
+pub fn connect(host: &Held, boxed: &Held, interface: &str, bridge: usize, address: u8) {
+    let peer = format!("peer name {interface} netns {}", boxed.pid());
+    inside(
+        host,
+        &format!(
+            "ip link add eth0 address 02:00:00:00:{bridge:02x}:{address:02x} type veth {peer}; \
+             ip addr add 10.{bridge}.0.{address}/24 dev eth0; ip link set eth0 up"
+        ),
+    );
+    inside(boxed, &format!("ip link set {interface} up"));
+}
+
 /// A box with hosts around it. The box's interfaces are `left0` and `right0`, `left1` and so on.
 pub struct Bed {
     pub boxed: Held,
@@ -96,21 +110,12 @@ impl Bed {
     pub fn new(bridges: usize) -> Bed {
         let mut bed = Bed { boxed: namespace(), hosts: Vec::new(), folder: Folder::new() };
         for n in 0..bridges {
-            let host = |side: &str, address: u8| {
-                let host = namespace();
-                let peer = format!("peer name {side}{n} netns {}", bed.boxed.pid());
-                inside(
-                    &host,
-                    &format!(
-                        "ip link add eth0 type veth {peer}; ip addr add 10.{n}.0.{address}/24 dev eth0; \
-                         ip link set lo up; ip link set eth0 up"
-                    ),
-                );
-                inside(&bed.boxed, &format!("ip link set {side}{n} up"));
-                host
-            };
-            let (left, right) = (host("left", 1), host("right", 2));
-            bed.hosts.push(Hosts { left, right });
+            let hosts = Hosts { left: namespace(), right: namespace() };
+            for (host, side, address) in [(&hosts.left, "left", 1), (&hosts.right, "right", 2)] {
+                inside(host, "ip link set lo up");
+                connect(host, &bed.boxed, &format!("{side}{n}"), n, address);
+            }
+            bed.hosts.push(hosts);
         }
         bed
     }

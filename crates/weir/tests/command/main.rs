@@ -14,3 +14,4 @@ mod shape;
 mod shown;
 mod streams;
 mod support;
+mod world;

@@ -1,0 +1,268 @@
+//! A bridge's interfaces, watched: what happens to them is logged, counted and survived.
+//!
+//! A thread hears of every change from the kernel (netlink). Down and up, a lost carrier, another
+//! MTU and another name leave the bridge's socket in place. A device that is deleted takes its
+//! socket along. When the interface is back, by its name, the worker gets a new socket, and goes
+//! on with all else that it has.
+//!
+//! The name in the file decides. A device that is renamed stays bridged, until another one has
+//! that name.
+
+use crate::control::Control;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::thread::JoinHandle;
+use weir_core::units::Duration;
+use weir_io::PacketSocket;
+use weir_sys::netlink::{Change, Link, LinkWatch, links};
+
+/// How an interface is, and what has happened to it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct LinkState {
+    /// `up`, `no carrier`, `down` or `gone`.
+    pub state: String,
+    /// Largest packet without layer-2 header, bytes.
+    pub mtu: u32,
+    /// How often it came to be `up`, `no carrier`, `down` or `gone`, came `back` after that, was
+    /// `renamed`, or got another `mtu`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub changes: BTreeMap<String, u64>,
+}
+
+/// Something that happened to an interface.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Happening {
+    Is(&'static str),
+    Mtu(u32),
+    Renamed(String),
+    /// There is a device for it again, with this number.
+    Back(u32),
+}
+
+impl Happening {
+    /// The name under which it is counted.
+    fn name(&self) -> &'static str {
+        match self {
+            Happening::Is(state) => state,
+            Happening::Mtu(_) => "mtu",
+            Happening::Renamed(_) => "renamed",
+            Happening::Back(_) => "back",
+        }
+    }
+}
+
+impl fmt::Display for Happening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Happening::Is("gone") => {
+                f.write_str("is gone: what would leave by it is lost until there is one of that name again")
+            }
+            Happening::Is("no carrier") => f.write_str("has no carrier"),
+            Happening::Is(state) => write!(f, "is {state}"),
+            Happening::Mtu(mtu) => write!(f, "has an MTU of {mtu} bytes"),
+            Happening::Renamed(name) => write!(f, "is now called {name}, and stays bridged"),
+            Happening::Back(index) => write!(f, "is back as device {index}, and bridged again"),
+        }
+    }
+}
+
+/// The words for how a device is.
+fn state_of(link: Option<&Link>) -> &'static str {
+    match link {
+        None => "gone",
+        Some(Link { up: false, .. }) => "down",
+        Some(Link { carrier: false, .. }) => "no carrier",
+        Some(_) => "up",
+    }
+}
+
+/// One interface of a bridge.
+struct Side {
+    /// Its name in the file.
+    name: String,
+    /// The number of the device that the worker's socket is bound to, while it is there.
+    attached: Option<u32>,
+    /// The name of that device.
+    called: String,
+    state: LinkState,
+}
+
+impl Side {
+    fn new(name: String, attached: u32) -> Side {
+        let called = String::new();
+        Side { name, attached: Some(attached), called, state: LinkState::default() }
+    }
+
+    /// Looks at the devices as they are now: what has happened, in order.
+    fn look(&mut self, devices: &BTreeMap<u32, Link>) -> Vec<Happening> {
+        let named = devices.values().find(|link| link.is_called(&self.name));
+        let found = named.or_else(|| devices.get(&self.attached?));
+        let mut happened = Vec::new();
+        let first = self.state.state.is_empty();
+        let state = state_of(found);
+        if let Some(Link { index, name, mtu, .. }) = found {
+            let back = self.attached != Some(*index);
+            if back {
+                happened.push(Happening::Back(*index));
+                self.attached = Some(*index);
+            } else if !first && self.called != *name {
+                happened.push(Happening::Renamed(name.clone()));
+            }
+            if !first && self.state.mtu != *mtu {
+                happened.push(Happening::Mtu(*mtu));
+            }
+            (self.called, self.state.mtu) = (name.clone(), *mtu);
+        } else {
+            self.attached = None;
+        }
+        if self.state.state != state && !(first && state == "up") {
+            happened.push(Happening::Is(state));
+        }
+        self.state.state = state.into();
+        for what in &happened {
+            *self.state.changes.entry(what.name().into()).or_default() += 1;
+        }
+        happened
+    }
+}
+
+/// A thread that watches the interfaces of a bridge, until it is dropped.
+pub(crate) struct Watch {
+    bell: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Opens an interface of that name.
+pub(crate) type Attach = fn(&str) -> io::Result<PacketSocket>;
+
+/// How soon an interface that could not be opened is tried again.
+const AGAIN: Duration = Duration::from_millis(200);
+
+impl Watch {
+    /// Watches interfaces of those names (left, right), whose sockets were opened on the devices of
+    /// those numbers. When one is back, `attach` opens a socket for it.
+    pub(crate) fn start(
+        names: [String; 2],
+        devices: [u32; 2],
+        control: Control,
+        attach: Attach,
+    ) -> io::Result<Watch> {
+        let (bell, rung) = UnixStream::pair()?;
+        let [left, right] = names;
+        let sides = [Side::new(left, devices[0]), Side::new(right, devices[1])];
+        // From here on nothing is missed; what has happened before, the list shows.
+        let news = LinkWatch::open()?;
+        let mut run = Run { news, devices: listed()?, sides, control, attach, missing: [None, None] };
+        run.look();
+        let thread = std::thread::Builder::new().name("weir-watch".into()).spawn(move || run.run(&rung))?;
+        Ok(Watch { bell: Some(bell), thread: Some(thread) })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // Its far end becomes readable.
+        self.bell = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn listed() -> io::Result<BTreeMap<u32, Link>> {
+    Ok(links()?.into_iter().map(|link| (link.index, link)).collect())
+}
+
+struct Run {
+    news: LinkWatch,
+    devices: BTreeMap<u32, Link>,
+    sides: [Side; 2],
+    control: Control,
+    attach: Attach,
+    /// The sides that are back, but have no socket yet.
+    missing: [Option<Missing>; 2],
+}
+
+struct Missing {
+    device: u32,
+    /// Whether the reason was given.
+    said: bool,
+}
+
+impl Run {
+    fn run(mut self, bell: &UnixStream) {
+        loop {
+            let again = self.missing.iter().any(Option::is_some).then_some(AGAIN);
+            let _ = weir_sys::wait(&[bell.as_fd(), self.news.as_fd()], again);
+            if weir_sys::wait(&[bell.as_fd()], Some(Duration::ZERO)).unwrap_or(false) {
+                return;
+            }
+            match self.news.changes() {
+                Ok(changes) => changes.into_iter().for_each(|change| self.take(change)),
+                // Too much at once: what was missed, the list shows.
+                Err(_) => self.devices = listed().unwrap_or(std::mem::take(&mut self.devices)),
+            }
+            self.look();
+        }
+    }
+
+    fn take(&mut self, change: Change) {
+        match change {
+            Change::Is(link) => drop(self.devices.insert(link.index, link)),
+            Change::Gone(index) => drop(self.devices.remove(&index)),
+        }
+        self.look();
+    }
+
+    fn look(&mut self) {
+        for index in 0..2 {
+            let happened = self.sides[index].look(&self.devices);
+            for what in &happened {
+                match what {
+                    Happening::Back(device) => {
+                        self.missing[index] = Some(Missing { device: *device, said: false });
+                        self.attach(index);
+                        continue;
+                    }
+                    Happening::Is("gone") => self.missing[index] = None,
+                    _ => {}
+                }
+                eprintln!("weir: interface {} {what}", self.sides[index].name);
+            }
+            self.attach(index);
+            self.control.tell(index, &self.sides[index].state);
+        }
+    }
+
+    /// Gives the worker a socket for an interface that is back.
+    fn attach(&mut self, index: usize) {
+        let Side { name, attached, .. } = &mut self.sides[index];
+        let Some(missing) = &mut self.missing[index] else { return };
+        let exchanged = (self.attach)(name).and_then(|socket| {
+            let device = socket.index();
+            self.control.exchange(index, socket).map(|()| device)
+        });
+        match exchanged {
+            Ok(device) => {
+                self.missing[index] = None;
+                *attached = Some(device);
+                eprintln!("weir: interface {name} {}", Happening::Back(device));
+            }
+            Err(_) if missing.said => {}
+            Err(e) => {
+                missing.said = true;
+                let device = missing.device;
+                eprintln!(
+                    "weir: interface {name} is back as device {device}, but not bridged: {e}; tried again five times a second"
+                );
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
