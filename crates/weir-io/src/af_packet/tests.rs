@@ -13,17 +13,22 @@ fn in_namespace(test: impl FnOnce() + Send + 'static) {
     }
     let run = || {
         sys::enter_new_network().unwrap();
-        ip("link add name wa mtu 1500 type veth peer name wb mtu 1500");
-        // No kernel chatter on the pair: only what the test sends.
-        for name in ["wa", "wb"] {
-            let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
-        }
-        ip("link set wa up");
-        ip("link set wb up");
-        await_running();
+        make_pair();
         test();
     };
     std::thread::spawn(run).join().unwrap();
+}
+
+/// Two interfaces, `wa` and `wb`, that are each other's far end.
+fn make_pair() {
+    ip("link add name wa mtu 1500 type veth peer name wb mtu 1500");
+    // No kernel chatter on the pair: only what the test sends.
+    for name in ["wa", "wb"] {
+        let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
+    }
+    ip("link set wa up");
+    ip("link set wb up");
+    await_running();
 }
 
 /// The kernel notices a carrier in the background, and drops what is sent before.
