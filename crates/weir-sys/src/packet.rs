@@ -331,6 +331,10 @@ mod tests {
                 let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
                 ip(&format!("link set {name} up"));
             }
+            // The kernel notices a carrier in the background, and drops what is sent before.
+            while !["sa", "sb"].iter().all(|name| crate::interface(name).unwrap().running) {
+                std::thread::yield_now();
+            }
             test(PacketSocket::open("sa", 0).unwrap(), PacketSocket::open("sb", 0).unwrap());
         };
         std::thread::spawn(run).join().unwrap();
