@@ -5,6 +5,7 @@
 //! - Interfaces: [`interface`], [`interface_index`], [`set_offload`], [`set_offloads`].
 //! - [`netlink`]: all interfaces with their addresses, and news of them.
 //! - [`packet`]: raw frames of an interface, in batches (AF_PACKET).
+//! - [`nfqueue`]: packets that the kernel's packet filter hands over for a verdict.
 //! - [`bpf`]: small programs for the kernel, and a heartbeat that they read; [`tc`]: filters of an interface.
 //! - [`socket`]: TCP and UDP with the options that test traffic needs.
 //! - [`icmp`]: echo requests.
@@ -19,6 +20,7 @@ mod clock;
 pub mod icmp;
 mod interface;
 pub mod netlink;
+pub mod nfqueue;
 pub mod packet;
 mod priority;
 mod process;
