@@ -104,6 +104,8 @@ struct Frames {
     observer: Option<Box<dyn Observe>>,
     /// Frames whose ECN or DSCP was written on the way out.
     rewritten: u64,
+    /// Frames that the port dropped, of which the way out is yet to be told.
+    dropped: Vec<FrameRef>,
 }
 
 impl Frames {
@@ -126,7 +128,7 @@ impl Frames {
             }
             EventKind::Dropped(_) => {
                 self.records[frame.0 as usize].place = Whereabouts::Elsewhere;
-                self.pool.free(frame);
+                self.dropped.push(frame);
             }
         }
     }
@@ -178,6 +180,7 @@ impl Direction {
                 line: DelayLine::default(),
                 observer: None,
                 rewritten: 0,
+                dropped: Vec::with_capacity(2 * BATCH),
             },
             order: 0,
             delay,
@@ -274,6 +277,12 @@ impl Direction {
 
     /// Sends what has reached the end of the delay line.
     pub fn send(&mut self, now: Instant, to: &mut impl Io) {
+        if !self.frames.dropped.is_empty() {
+            to.discard(&self.frames.dropped);
+            for frame in self.frames.dropped.drain(..) {
+                self.frames.pool.free(frame);
+            }
+        }
         loop {
             while self.outbox.len() < BATCH
                 && let Some(frame) = self.frames.line.pop(now)

@@ -152,6 +152,10 @@ impl<I: Io> Io for Faulty<I> {
         self.inner.send(pool, &frames[..most], refused)
     }
 
+    fn discard(&mut self, frames: &[FrameRef]) {
+        self.inner.discard(frames);
+    }
+
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.inner.descriptor()
     }

@@ -7,6 +7,7 @@
 //!
 //! - [`pool`]: the fixed store of frame buffers, bounded when it is made.
 //! - [`af_packet`]: a raw socket on an interface, with checksum and segmentation offload headers.
+//! - [`nfqueue`]: what leaves by an interface, held by the kernel until a verdict.
 //! - [`memory`]: the same interface over queues in memory, for tests and programs.
 //! - [`fault`]: a wrapper that drops, repeats, damages and withholds frames, seeded.
 //! - [`trace`]: recorded packets: pcap, pcapng and Weir's own CSV.
@@ -15,6 +16,7 @@
 pub mod af_packet;
 pub mod fault;
 pub mod memory;
+pub mod nfqueue;
 pub mod pool;
 pub mod trace;
 
@@ -62,6 +64,10 @@ pub trait Io {
     /// caller keeps all frames, frees those done with and offers the rest again later.
     fn send(&mut self, pool: &mut Pool, frames: &[FrameRef], refused: &mut Vec<Refusal>) -> usize;
 
+    /// Hears of frames that were received and will not be sent, before the caller frees them. Only
+    /// where the system holds them still it has to be told.
+    fn discard(&mut self, _frames: &[FrameRef]) {}
+
     /// What to wait on until frames can be received; `None` if there is nothing to wait on.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
@@ -79,6 +85,9 @@ impl<I: Io + ?Sized> Io for Box<I> {
     }
     fn send(&mut self, pool: &mut Pool, frames: &[FrameRef], refused: &mut Vec<Refusal>) -> usize {
         (**self).send(pool, frames, refused)
+    }
+    fn discard(&mut self, frames: &[FrameRef]) {
+        (**self).discard(frames);
     }
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         (**self).descriptor()
