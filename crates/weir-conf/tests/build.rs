@@ -319,7 +319,7 @@ class hfsc em0 slow root grate 100K pshare 5\n";
         "class calls: [rt 2400K 10ms 2M] has a burst of 3000 bytes out within 11.2304ms"
     );
     // The burst by its deadline, and one packet of 1,514 + 24 bytes that was on the wire.
-    assert_eq!(said, [("calls", 3_000, 10_000_000 + 1_230_400), ("slow", 1_514, 121_120_000 + 1_230_400)]);
+    assert_eq!(said, [("calls", 3_000, 10_000_000 + 1_230_400), ("slow", 1_538, 123_040_000 + 1_230_400)]);
 }
 
 #[test]
@@ -341,7 +341,7 @@ fn disciplines_stand_in_one_another_to_a_depth() {
 }
 
 const EDGE: &str = "interface in0
-conditioner in0 premium <tbmeter 8K 500 <mark EF><drop>>
+conditioner in0 premium <tbmeter 8K 620 <mark EF><drop>>
 filter in0 premium 0 5001 0 0 udp
 interface out0 bandwidth 10M cdnr\n";
 
@@ -354,7 +354,8 @@ fn conditioned(text: &str, interface: &str) -> Vec<u8> {
     let Some(mut conditioners) = built.conditioners else { return vec![0; 8] };
     let key = packet_spec::parse("udp 10.0.0.1:1 > 10.0.0.2:5001").unwrap();
     let mut random = weir_core::Random::new(1);
-    let judged = (0..8).map(|_| conditioners.judge(weir_core::units::Instant::ZERO, 100, &key, &mut random));
+    let judged = (0..8)
+        .map(|_| conditioners.judge(weir_core::units::Instant::ZERO, 100, &link(10), &key, &mut random));
     judged.filter(|j| j.passes).map(|j| j.dscp).collect()
 }
 

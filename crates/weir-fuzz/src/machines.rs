@@ -73,13 +73,14 @@ fn conditioner_calls(input: &mut Unstructured<'_>) -> Result<()> {
     };
     let mut random = Random::new(1);
     let mut now = Instant::ZERO;
+    let link = Link::new(Rate::from_mbps(10), 24, 1_514);
     let (mut strangers, mut calls) = (0, 0);
     while !input.is_empty() && calls < 2_000 {
         calls += 1;
         now += Duration::from_nanos(ahead(input)?);
         let known = input.arbitrary()?;
         let key = Key { family: Family::V4, protocol: if known { 17 } else { 6 }, ..Key::default() };
-        let judged = made.judge(now, input.int_in_range(0..=70_000)?, &key, &mut random);
+        let judged = made.judge(now, input.int_in_range(0..=70_000)?, &link, &key, &mut random);
         strangers += u64::from(!known);
         assert!(judged.dscp < 64);
         assert!(known || judged.passes, "a packet that no filter names was policed");

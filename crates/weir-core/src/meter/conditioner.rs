@@ -19,13 +19,14 @@
 //! `<srtcm CIR CBS EBS <green><yellow><red> [coloraware]>`,
 //! `<trtcm CIR CBS PIR PBS <green><yellow><red> [coloraware]>`,
 //! `<trtcm4115 CIR CBS EIR EBS <green><yellow><red> [coloraware]>`,
-//! `<tswtcm CIR PIR WINDOW <green><yellow><red>>`; rates in bit/s, depths in bytes.
+//! `<tswtcm CIR PIR WINDOW <green><yellow><red>>`; rates in bit/s, depths in
+//! bytes; both count bytes on the wire, as every rate does.
 
 use super::{SingleRate, TimeWindow, TokenBucket, TwoRate};
 use crate::Random;
 use crate::classify::Classifier;
 use crate::packet::{Colour, Dscp, Key};
-use crate::queue::{ParamError, Visit};
+use crate::queue::{Link, ParamError, Visit};
 use crate::units::{Duration, Instant, Rate};
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -141,16 +142,16 @@ impl Device {
             }
         }
     }
-    fn meter(&mut self, now: Instant, len: u32, before: Colour, random: &mut Random) -> Colour {
+    fn meter(&mut self, now: Instant, bytes: u32, before: Colour, random: &mut Random) -> Colour {
         match self {
             // Out of profile is the last of two results.
-            Device::TokenBucket(bucket) => match bucket.take(now, len) {
+            Device::TokenBucket(bucket) => match bucket.take(now, bytes) {
                 true => Colour::Green,
                 false => Colour::Red,
             },
-            Device::SingleRate(meter) => meter.meter(now, len, before),
-            Device::TwoRate(meter) => meter.meter(now, len, before),
-            Device::TimeWindow(meter) => meter.meter(now, len, random),
+            Device::SingleRate(meter) => meter.meter(now, bytes, before),
+            Device::TwoRate(meter) => meter.meter(now, bytes, before),
+            Device::TimeWindow(meter) => meter.meter(now, bytes, random),
         }
     }
 }
@@ -322,8 +323,16 @@ impl Conditioners {
         Ok((self.nodes.len() - 1) as u32)
     }
 
-    /// Judges a packet of `len` bytes whose headers say `key`.
-    pub fn judge(&mut self, now: Instant, len: u32, key: &Key, random: &mut Random) -> Judgement {
+    /// Judges a packet of `len` bytes whose headers say `key`. Meters count what it costs on `link`.
+    pub fn judge(
+        &mut self,
+        now: Instant,
+        len: u32,
+        link: &Link,
+        key: &Key,
+        random: &mut Random,
+    ) -> Judgement {
+        let cost_bytes = u32::try_from(link.cost_bytes(len)).unwrap_or(u32::MAX);
         // A clock that runs backwards stands still here.
         self.now = self.now.max(now);
         let mut dscp = key.tos >> 2;
@@ -353,7 +362,7 @@ impl Conditioners {
                         s if s == dscp[2] && s != dscp[0] => Colour::Red,
                         _ => Colour::Green,
                     };
-                    colour = device.meter(self.now, len, before, random);
+                    colour = device.meter(self.now, cost_bytes, before, random);
                     results[colour as usize].count(len);
                     if !*two_results {
                         seen = dscp[colour as usize];

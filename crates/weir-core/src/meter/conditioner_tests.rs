@@ -21,6 +21,10 @@ fn mark(name: &str) -> Action {
     Action::Mark(Dscp::from_name(name).unwrap())
 }
 
+/// A link without overhead: meters count frames.
+fn link() -> Link {
+    Link::new(Rate::from_mbps(10), 0, 1_514)
+}
 fn meter(meter: Meter, actions: impl Into<Vec<Action>>) -> Action {
     Action::Meter { meter, actions: actions.into() }
 }
@@ -47,12 +51,15 @@ fn passes_marks_drops() {
     for (action, expected) in
         [(Action::Pass, (true, 46)), (Action::Drop, (false, 46)), (mark("AF11"), (true, 10))]
     {
-        let found = only(action).judge(Instant::ZERO, 100, &key(tos), &mut random);
+        let found = only(action).judge(Instant::ZERO, 100, &link(), &key(tos), &mut random);
         assert_eq!((found.passes, found.dscp, found.colour), (expected.0, expected.1, Colour::Green));
     }
     let none = Conditioners::new(Classifier::empty(), &[("c".into(), Action::Drop)]);
     let mut none = none.unwrap();
-    assert!(none.judge(Instant::ZERO, 100, &key(tos), &mut random).passes, "what no filter matches passes");
+    assert!(
+        none.judge(Instant::ZERO, 100, &link(), &key(tos), &mut random).passes,
+        "what no filter matches passes"
+    );
     assert_eq!((none.unmatched(), none.which(&key(tos))), (1, None));
     assert_eq!(only(Action::Pass).which(&key(tos)), Some("c"));
 }
@@ -71,7 +78,7 @@ fn colours_are_those_of_the_marks() {
     let mut random = Random::new(1);
     let mut colour = |c: &mut Conditioners, name: &str| {
         let tos = Dscp::from_name(name).unwrap().on_tos(3);
-        c.judge(Instant::ZERO, 100, &key(tos), &mut random)
+        c.judge(Instant::ZERO, 100, &link(), &key(tos), &mut random)
     };
     let mut marks = two([mark("AF21"), mark("AF22"), Action::Drop]);
     for (came, expected, now) in [
@@ -128,7 +135,7 @@ fn a_shared_meter_is_one() {
     let classifier = Classifier::compile(filters.clone());
     let mut c = Conditioners::new(classifier, &[shared.clone(), refer("a"), refer("b")]).unwrap();
     let passes = |c: &mut Conditioners, random: &mut Random| {
-        [4, 8, 4].map(|tos| c.judge(Instant::ZERO, 100, &key(tos), random).passes)
+        [4, 8, 4].map(|tos| c.judge(Instant::ZERO, 100, &link(), &key(tos), random).passes)
     };
     assert_eq!(passes(&mut c, &mut random), [true, true, false]);
     // Reversed: with a meter each, all pass.
@@ -151,7 +158,7 @@ fn every_packet_is_counted_once() {
     for _ in 0..5_000 {
         now += random.below(20_000_000);
         let len = 64 + random.below(1_000) as u32;
-        let end = match c.judge(Instant::from_nanos(now), len, &key(0), &mut random) {
+        let end = match c.judge(Instant::from_nanos(now), len, &link(), &key(0), &mut random) {
             Judgement { passes: false, .. } => 2,
             Judgement { dscp: 0, .. } => 0,
             _ => 1,
@@ -197,5 +204,5 @@ fn refuses_what_cannot_be() {
 #[test]
 fn a_filter_to_nowhere_passes() {
     let mut c = Conditioners::new(all_to(7), &[("c".into(), Action::Drop)]).unwrap();
-    assert!(c.judge(Instant::ZERO, 1, &key(0), &mut Random::new(1)).passes);
+    assert!(c.judge(Instant::ZERO, 1, &link(), &key(0), &mut Random::new(1)).passes);
 }

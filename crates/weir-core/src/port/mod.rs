@@ -155,7 +155,8 @@ impl Port {
         (meta.tos_in, meta.dscp) = (key.tos, key.tos >> 2);
         if let Some(conditioners) = &mut self.conditioners {
             let now = now.max(self.clock.host(self.cx.now));
-            let Judgement { passes, dscp, colour } = conditioners.judge(now, len, key, &mut self.cx.random);
+            let Judgement { passes, dscp, colour } =
+                conditioners.judge(now, len, &self.cx.link, key, &mut self.cx.random);
             (meta.dscp, meta.colour) = (dscp, colour);
             if !passes {
                 meta.state = PacketState::Dropped;
@@ -472,7 +473,7 @@ impl Port {
                     _ if self.cx.is_broken().is_some() => Next::Idle,
                     Head::Packet { len } => {
                         // Tokens never go below zero: the head's length is known before it leaves.
-                        let cost_bytes = u64::from(len) + u64::from(self.cx.link.overhead);
+                        let cost_bytes = self.cx.link.cost_bytes(len);
                         match bucket.ready_at(now, cost_bytes) {
                             Instant::NEVER => Next::Held(Cause::Rate),
                             at if at > now => Next::At(at),

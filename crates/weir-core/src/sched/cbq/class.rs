@@ -97,7 +97,7 @@ impl Settings {
 
     /// What the estimator is made from.
     pub fn shape(&self, gain_log2: u32, minidle: bool, leaf: bool, link: &Link) -> Shape {
-        let packet = self.rate.time_for(u64::from(self.packet_bytes) + u64::from(link.overhead));
+        let packet = self.rate.time_for(link.cost_bytes(self.packet_bytes));
         let own = packet.saturating_sub(link.time_for(self.packet_bytes));
         let maxburst = if own > SLOW_PACKET.into() { 4 } else { default_of(PARAMS, "maxburst") as u32 };
         let maxburst = self.maxburst.unwrap_or(maxburst.max(self.minburst));
@@ -158,7 +158,7 @@ pub(super) fn check_tree(all: &[Settings]) -> Result<(), ParamError> {
 }
 
 /// Bytes that each class sends in a turn: in proportion to its rate, on average over the classes
-/// of its priority the largest packet.
+/// of its priority the largest packet on the wire.
 pub(super) fn quanta(all: &[Settings], link: &Link) -> Vec<i64> {
     let weight = |c: &Settings| c.rate.as_bps().max(link.rate.as_bps() / 10_000).max(1);
     let mut inner = alloc::vec![false; all.len()];
@@ -170,12 +170,12 @@ pub(super) fn quanta(all: &[Settings], link: &Link) -> Vec<i64> {
         let p = usize::from(c.priority);
         classes[p] += 1;
         sum[p] = sum[p].saturating_add(weight(c));
-        largest[p] = largest[p].max(u64::from(c.largest_bytes));
+        largest[p] = largest[p].max(link.cost_bytes(c.largest_bytes));
     }
     let quantum = |c: &Settings| {
         let p = usize::from(c.priority);
         if classes[p] == 0 {
-            return i64::from(c.largest_bytes);
+            return link.cost_bytes(c.largest_bytes) as i64;
         }
         let round = classes[p].saturating_mul(largest[p]);
         crate::units::mul_div(round, weight(c), sum[p]).clamp(1, 1 << 40) as i64

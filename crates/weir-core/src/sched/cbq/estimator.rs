@@ -138,8 +138,7 @@ impl Estimator {
     pub fn shape(&mut self, shape: &Shape, link: &Link) {
         self.per_byte = PerByte::of(shape.rate);
         self.gain_log2 = shape.gain_log2;
-        let overhead = u64::from(link.overhead);
-        let cost = |bytes: u32| raw(self.per_byte.time_for(u64::from(bytes) + overhead));
+        let cost = |bytes: u32| raw(self.per_byte.time_for(link.cost_bytes(bytes)));
         let on_link = raw(link.time_for(shape.packet_bytes));
         // What a packet sent back to back costs: its time at the class's rate less its own.
         let base = (cost(shape.packet_bytes) - on_link).max(0);

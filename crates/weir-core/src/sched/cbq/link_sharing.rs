@@ -413,9 +413,9 @@ impl LinkSharing {
         Some(Pick { class, lender: self.members[class as usize].lender })
     }
 
-    /// `class` sent a packet of `bytes`.
+    /// `class` sent a packet of `bytes` on the wire.
     #[inline]
-    pub fn sent(&mut self, class: usize, bytes: u32) {
+    pub fn sent(&mut self, class: usize, bytes: u64) {
         let member = &self.members[class];
         self.rings[usize::from(member.priority)].sent(member.place as usize, bytes);
     }

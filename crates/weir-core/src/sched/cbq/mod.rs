@@ -323,14 +323,14 @@ impl Cbq {
         count.packets += 1;
         count.bytes += u64::from(len);
         count.borrows += u64::from(pick.lender != NONE);
-        self.sharing.sent(class, len);
+        self.sharing.sent(class, cx.link.cost_bytes(len));
         if !self.options.callback {
             let start = self.link_free.max(cx.now.into());
             let on_link = cx.link.time_for(len);
             self.occupy(start, on_link);
             self.link_free = self.link_free.min(Fine::from(cx.now) + self.ahead);
             self.starts_next = self.link_free.ceil();
-            let bytes = u64::from(len) + u64::from(cx.link.overhead);
+            let bytes = cx.link.cost_bytes(len);
             self.charge(class, bytes, start, on_link, cx.now);
         }
         if self.children[class].is_empty() || self.held_count > 0 {
@@ -537,7 +537,7 @@ impl Discipline for Cbq {
         self.refresh(class, was_empty, cx.now);
         if self.options.callback {
             let on_link = cx.link.time_for(len);
-            let bytes = u64::from(len) + u64::from(cx.link.overhead);
+            let bytes = cx.link.cost_bytes(len);
             let start = Fine::from(at).saturating_sub(on_link);
             self.occupy(start, on_link);
             self.charge(class, bytes, start, on_link, cx.now);

@@ -230,10 +230,10 @@ impl Ring {
 
     /// The class at `place` sent a packet of `bytes`.
     #[inline]
-    pub fn sent(&mut self, place: usize, bytes: u32) {
+    pub fn sent(&mut self, place: usize, bytes: u64) {
         let turn = &mut self.turns[place];
         if !self.packet_by_packet {
-            turn.credit -= i64::from(bytes);
+            turn.credit -= bytes as i64;
             if turn.credit > 0 {
                 return;
             }
@@ -268,7 +268,7 @@ mod tests {
         for _ in 0..packets {
             let (class, ()) = ring.pick(false, |_| Some(())).unwrap();
             bytes[class as usize] += u64::from(sizes[class as usize]);
-            ring.sent(class as usize, sizes[class as usize]);
+            ring.sent(class as usize, sizes[class as usize].into());
         }
         bytes
     }

@@ -303,7 +303,7 @@ pub(super) fn guarantees(node: &Node, link: &Link) -> Vec<Guarantee> {
     leaves
         .filter_map(|(class, _)| {
             let curve = curves(&class.params, link.rate).real_time?;
-            let burst_bytes = class.params.bytes("burst").unwrap_or(u64::from(link.mtu));
+            let burst_bytes = class.params.bytes("burst").unwrap_or(link.cost_bytes(link.mtu));
             let on_wire = link.time_for(link.mtu).ceil().since(Instant::ZERO);
             let delay = reaches(&curve, burst_bytes).map(|at| at + on_wire);
             Some(Guarantee { class: class.name.clone(), curve, burst_bytes, delay })

@@ -1,6 +1,6 @@
 //! HFSC: guarantees of rate and delay apart from each other, and fair sharing of the rest by a tree.
 //!
-//! Principle: a class has up to three curves of bytes over time. The real-time curve is owed: as
+//! Principle: a class has up to three curves of bytes on the wire over time. The real-time curve is owed: as
 //! soon as a packet is eligible (serving it later could make some deadline fail) the packet of
 //! the earliest deadline goes. While none is eligible, the link-share curves divide the link:
 //! level by level down the tree the child of the least virtual time goes. The upper-limit
@@ -37,8 +37,8 @@ use crate::aqm::QLIMIT_50;
 use crate::aqm::params::USUAL_QLIMIT;
 use crate::packet::PacketId;
 use crate::queue::{
-    Backlog, Broken, Cause, Child, Curve, Cx, Deeper, Discipline, DropReason, Head, Next, ParamError, Params,
-    Routes, Scope, Verdict, Visit, params,
+    Backlog, Broken, Cause, Child, Curve, Cx, Deeper, Discipline, DropReason, Head, Link, Next, ParamError,
+    Params, Routes, Scope, Verdict, Visit, params,
 };
 use crate::units::{Instant, Rate};
 use alloc::boxed::Box;
@@ -67,7 +67,7 @@ pub(super) const ENTRY: Entry = Entry {
 struct Owed {
     slopes: Slopes<CLOCK>,
     curve: Runtime<CLOCK>,
-    /// Bytes served by this criterion.
+    /// Bytes on the wire, served by this criterion.
     served: u64,
     /// Of the packet that is shown.
     deadline: Instant,
@@ -93,8 +93,8 @@ struct HfscClass {
     /// Its queue is a discipline of its own, and has to be asked again.
     stirred: bool,
     place: Eligibility,
-    /// Bytes of the packet that its queue has shown.
-    shown: Option<u32>,
+    /// What the packet that its queue has shown costs on the wire, bytes.
+    shown: Option<u64>,
     /// Its queue gives nothing before that time, as it said when it was asked last.
     ready_at: Instant,
     owed: Option<Owed>,
@@ -181,16 +181,16 @@ fn build(node: &registry::Node, builder: &mut Builder<'_>) -> Result<Box<dyn Dis
         routes: Routes::new(&ranges),
     };
     for class in 0..n {
-        hfsc.install(class, Instant::ZERO, link.mtu);
+        hfsc.install(class, Instant::ZERO, &link);
     }
     Ok(Box::new(hfsc))
 }
 
 impl Hfsc {
     /// Puts a class's curves to work, from `now` on.
-    fn install(&mut self, class: usize, now: Instant, mtu: u32) {
+    fn install(&mut self, class: usize, now: Instant, link: &Link) {
         let curves = self.specs[class].curves;
-        let limit = curves.upper_limit.map(|c| Limit::new(Slopes::of(c), mtu));
+        let limit = curves.upper_limit.map(|c| Limit::new(Slopes::of(c), link.cost_bytes(link.mtu)));
         // A weight of 0 counts as the least there is: such a class has what nobody else wants.
         let least = Rate::from_bps(2);
         let share =
@@ -221,13 +221,14 @@ impl Hfsc {
             self.stirred.push(class as u32);
         }
         if !c.active {
-            self.join(class, head, cx.now);
+            self.join(cx, class, head);
         }
     }
 
     /// A class becomes active: what it did not ask for is not owed [HFSC97 equations 4 to 7].
     #[inline]
-    fn join(&mut self, class: usize, head: Head, now: Instant) {
+    fn join(&mut self, cx: &Cx, class: usize, head: Head) {
+        let now = cx.now;
         let c = &mut self.classes[class];
         debug_assert!(!c.active, "a class that is active becomes active");
         c.active = true;
@@ -238,24 +239,27 @@ impl Hfsc {
         if self.share.takes_part(class + 1) {
             self.share.activate(class + 1, now);
         }
-        self.learn(class, head, now);
+        self.learn(cx, class, head);
     }
 
     /// What an active class would send, as its queue says now.
     #[inline(always)]
-    fn learn(&mut self, class: usize, head: Head, now: Instant) {
+    fn learn(&mut self, cx: &Cx, class: usize, head: Head) {
         let c = &mut self.classes[class];
         match head {
             // The usual case without guarantees: nothing else follows from it.
-            Head::Packet { len } if c.owed.is_none() && c.ready_at == Instant::ZERO => c.shown = Some(len),
-            head => self.learn_all(class, head, now),
+            Head::Packet { len } if c.owed.is_none() && c.ready_at == Instant::ZERO => {
+                c.shown = Some(cx.link.cost_bytes(len));
+            }
+            head => self.learn_all(cx, class, head),
         }
     }
 
-    fn learn_all(&mut self, class: usize, head: Head, now: Instant) {
+    fn learn_all(&mut self, cx: &Cx, class: usize, head: Head) {
+        let now = cx.now;
         let c = &mut self.classes[class];
         let (ready_at, shown) = match head {
-            Head::Packet { len } => (Instant::ZERO, Some(len)),
+            Head::Packet { len } => (Instant::ZERO, Some(cx.link.cost_bytes(len))),
             Head::At(at) => (at, None),
             Head::Held(_) => (Instant::NEVER, None),
             Head::Idle => return self.leave(class, now),
@@ -279,8 +283,8 @@ impl Hfsc {
             false => Instant::from_nanos(owed.curve.eligible_at(&owed.slopes, owed.served)),
         };
         let from = eligible.max(c.ready_at);
-        if let Some(len) = c.shown {
-            let deadline = owed.curve.time_at(&owed.slopes, owed.served + u64::from(len));
+        if let Some(bytes) = c.shown {
+            let deadline = owed.curve.time_at(&owed.slopes, owed.served + bytes);
             owed.deadline = Instant::from_nanos(deadline);
         }
         if from <= now && c.shown.is_some() {
@@ -338,10 +342,11 @@ impl Hfsc {
 
     /// Counts what a class has had, and looks at what it would send next.
     #[inline]
-    fn after_service(&mut self, cx: &mut Cx, class: usize, bytes: u64, real_time: bool) {
+    fn after_service(&mut self, cx: &mut Cx, class: usize, len: u32, real_time: bool) {
+        let bytes = cx.link.cost_bytes(len);
         let c = &mut self.classes[class];
         c.sent_packets += 1;
-        c.sent_bytes += bytes;
+        c.sent_bytes += u64::from(len);
         if real_time && let Some(owed) = &mut c.owed {
             owed.served += bytes;
         }
@@ -350,7 +355,7 @@ impl Hfsc {
         self.share.charge(class + 1, bytes, !real_time, head == Head::Idle, cx.now);
         match head {
             Head::Idle => self.forget(class),
-            head => self.learn(class, head, cx.now),
+            head => self.learn(cx, class, head),
         }
     }
 
@@ -360,7 +365,7 @@ impl Hfsc {
             self.classes[class as usize].stirred = false;
             if self.classes[class as usize].active {
                 let head = self.head(cx, class as usize);
-                self.learn(class as usize, head, cx.now);
+                self.learn(cx, class as usize, head);
             }
         }
     }
@@ -403,7 +408,7 @@ impl Hfsc {
     /// queue is broken.
     fn show(&mut self, cx: &mut Cx, class: usize) -> bool {
         let head = self.head(cx, class);
-        self.learn(class, head, cx.now);
+        self.learn(cx, class, head);
         let broken = matches!(head, Head::At(at) if at <= cx.now);
         if broken {
             cx.broken("hfsc", "a child's At(t) is not later than now");
@@ -484,7 +489,7 @@ impl Discipline for Hfsc {
             return Next::Idle;
         };
         let len = cx.packets.get(&id).len;
-        self.after_service(cx, class, u64::from(len), real_time);
+        self.after_service(cx, class, len, real_time);
         Next::Packet(id)
     }
 
@@ -529,7 +534,7 @@ impl Discipline for Hfsc {
         }
         self.leave(index, cx.now);
         self.specs[index].curves = curves;
-        self.install(index, cx.now, cx.link.mtu);
+        self.install(index, cx.now, &cx.link);
         self.stir(cx, index);
         Ok(())
     }

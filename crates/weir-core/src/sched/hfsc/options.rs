@@ -24,8 +24,8 @@ pub(super) const PARAMS: &[ParamSpec] = &[
     P::class(
         "burst",
         Kind::Bytes { min: 1, max: 1 << 32 },
-        "1500",
-        "With rate and delay: the burst's bytes.",
+        "1538",
+        "With rate and delay: the burst, bytes on the wire. The default is a full Ethernet frame.",
     ),
     P::class("default", Kind::Flag, "", "Takes what no filter matches."),
     P::class(

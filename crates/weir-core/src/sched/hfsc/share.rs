@@ -34,8 +34,8 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    pub(super) fn new(slopes: Slopes<CLOCK>, max_packet: u32) -> Self {
-        let slack_ns = slopes.time_for(2 * u64::from(max_packet));
+    pub(super) fn new(slopes: Slopes<CLOCK>, max_packet: u64) -> Self {
+        let slack_ns = slopes.time_for(2 * max_packet);
         Limit { slopes, curve: Runtime::new(&slopes, 0, 0), slack_ns }
     }
     /// When it lets its node go on that has had `total` bytes.
@@ -69,7 +69,7 @@ pub(super) struct Node {
     slopes: Option<Slopes<VIRTUAL>>,
     curve: Runtime<VIRTUAL>,
     virtual_time: u64,
-    /// Bytes that it has had in all.
+    /// Bytes on the wire that it has had in all.
     pub(super) total: u64,
     /// When its own limit lets it go on.
     own_fit: Instant,

@@ -136,7 +136,7 @@ impl Jobs {
             None => (queue.backlog(), None),
         };
         state.packets = backlog.packets;
-        state.wire_bytes = backlog.bytes + backlog.packets * u64::from(cx.link.overhead);
+        state.wire_bytes = cx.link.cost_of(backlog);
         state.oldest_ns = oldest_ns.unwrap_or(came_ns);
         self.packets = self.packets - before + backlog.packets;
         if (backlog.packets == 0) != (before == 0) {
@@ -300,17 +300,16 @@ impl Discipline for Jobs {
             };
             let (len, came) = {
                 let row = cx.packets.get(&id);
-                (u64::from(row.len), row.arrival)
+                (row.len, row.arrival)
             };
             let delay_ns = cx.now.since(came).as_nanos();
             let late = self.classes[index].terms.delay_ns.is_some_and(|bound| delay_ns > bound);
             let dies = late && self.settings.loss_first;
             if !dies {
-                let bytes = len + u64::from(cx.link.overhead);
-                self.service.sent(index, bytes, held_up, self.classes.len());
+                self.service.sent(index, cx.link.cost_bytes(len), held_up, self.classes.len());
             }
             self.refresh(cx, index, came.as_nanos());
-            let one = Backlog { packets: 1, bytes: len };
+            let one = Backlog { packets: 1, bytes: len.into() };
             self.count_loss(index, less(before, self.classes[index].queue.backlog() + one));
             if dies {
                 self.count_loss(index, one);
@@ -396,7 +395,7 @@ impl Discipline for Jobs {
             class.queue.check(cx)?;
             let (state, backlog) = (&self.states[index], class.queue.backlog());
             packets += backlog.packets;
-            let wire_bytes = backlog.bytes + backlog.packets * u64::from(cx.link.overhead);
+            let wire_bytes = cx.link.cost_of(backlog);
             if (state.packets, state.wire_bytes) != (backlog.packets, wire_bytes) {
                 return broken("a class's numbers and its queue disagree");
             }
