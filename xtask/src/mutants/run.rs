@@ -21,6 +21,9 @@ const REACHED: &str = "WEIR_MUTANT_REACHED";
 /// The variable that keeps the conformance suite to trees of one discipline.
 const ONLY: &str = "WEIR_ONLY";
 
+/// Where the sources of weir-core lie.
+const CORE: &str = "crates/weir-core/src";
+
 /// What is added to weir-core.
 const MODULE: &str = r#"//! The switches of the mutants.
 use std::io::Write;
@@ -84,15 +87,20 @@ struct Test<'b> {
 pub fn run(root: &Path, chosen: Vec<Site>, jobs: usize) -> Result<Outcome, String> {
     let tree = root.join("target/mutants/tree");
     copy(root, &tree)?;
+    let originals = originals(&tree, &chosen)?;
     let mut live: Vec<Option<Site>> = chosen.into_iter().map(Some).collect();
     let mut not_compiled = 0;
     let binaries = loop {
-        write(root, &tree, &live)?;
+        write(&tree, &originals, &live)?;
         match build(root, &tree)? {
             Ok(binaries) => break binaries,
             Err(wrong) => {
+                let before = not_compiled;
                 for number in &wrong {
                     not_compiled += usize::from(live[*number].take().is_some());
+                }
+                if not_compiled == before {
+                    return Err(no_mutant_to_blame(&tree));
                 }
             }
         }
@@ -157,18 +165,23 @@ fn copy(root: &Path, tree: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes weir-core with every live mutant behind its switch.
-fn write(root: &Path, tree: &Path, live: &[Option<Site>]) -> Result<(), String> {
-    let (from, to) = (root.join("crates/weir-core/src"), tree.join("crates/weir-core/src"));
-    let mut by_file: BTreeMap<&str, Vec<(usize, &Site)>> = BTreeMap::new();
-    for (number, site) in live.iter().enumerate() {
-        if let Some(site) = site {
-            by_file.entry(&site.file).or_default().push((number, site));
-        }
+/// The files of the copy that change, as they were: the work tree may have moved on since.
+fn originals(tree: &Path, chosen: &[Site]) -> Result<BTreeMap<String, String>, String> {
+    let mut texts = BTreeMap::new();
+    for file in chosen.iter().map(|site| site.file.as_str()).chain(["lib.rs"]) {
+        let text = fs::read_to_string(tree.join(CORE).join(file)).map_err(|e| format!("{file}: {e}"))?;
+        texts.insert(file.to_owned(), text);
     }
-    by_file.entry("lib.rs").or_default();
-    for (file, mut sites) in by_file {
-        let mut text = fs::read_to_string(from.join(file)).map_err(|e| format!("{file}: {e}"))?;
+    Ok(texts)
+}
+
+/// Writes weir-core with every live mutant behind its switch.
+fn write(tree: &Path, originals: &BTreeMap<String, String>, live: &[Option<Site>]) -> Result<(), String> {
+    let to = tree.join(CORE);
+    for (file, original) in originals {
+        let mut text = original.clone();
+        let all = live.iter().enumerate().filter_map(|(number, site)| Some((number, site.as_ref()?)));
+        let mut sites: Vec<(usize, &Site)> = all.filter(|(_, site)| site.file == *file).collect();
         sites.sort_by_key(|(_, site)| std::cmp::Reverse(site.bytes.start));
         for (number, site) in sites {
             text.replace_range(site.bytes.clone(), &site.switched(number));
@@ -216,9 +229,13 @@ fn build(root: &Path, tree: &Path) -> Result<Result<Vec<Binary>, Vec<usize>>, St
         return Ok(Ok(binaries));
     }
     match wrong.is_empty() {
-        true => Err(format!("the copy in {} does not compile, and no mutant is to blame", tree.display())),
+        true => Err(no_mutant_to_blame(tree)),
         false => Ok(Err(wrong)),
     }
+}
+
+fn no_mutant_to_blame(tree: &Path) -> String {
+    format!("the copy in {} does not compile, and no mutant is to blame", tree.display())
 }
 
 /// The mutants on the lines that an error speaks of, or the last one before them.

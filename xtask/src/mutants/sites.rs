@@ -222,6 +222,11 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         }
         visit::visit_stmt(self, stmt);
     }
+    fn visit_expr_block(&mut self, block: &'ast syn::ExprBlock) {
+        if !block.attrs.iter().any(|a| is_about_tests(self.text, a)) {
+            visit::visit_expr_block(self, block);
+        }
+    }
     fn visit_expr_binary(&mut self, binary: &'ast syn::ExprBinary) {
         if let Some(op) = instead(&binary.op)
             && !binds(&binary.left)
