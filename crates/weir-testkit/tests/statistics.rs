@@ -172,6 +172,14 @@ fn the_statistics_of_a_discipline_count_what_happened() {
         assert_eq!(sums.of(&["pushed_out"]), seen.dropped(&[DropReason::Pushout]), "{name}");
     }
 
+    let priority = |n| ("priority", count(n));
+    let mut jobs = with_classes("jobs", vec![class("a", &[priority(0)]), class("b", &[priority(1)])]);
+    jobs.params.set("qlimit", count(50));
+    let (seen, sums) = watch(&jobs);
+    assert!(seen.dropped_bytes > 0, "jobs: {seen:?}");
+    assert_eq!(sums.of(&["arrived_bytes"]), seen.arrived_bytes, "jobs");
+    assert_eq!(sums.of(&["dropped_bytes"]), seen.dropped_bytes, "jobs");
+
     let rate = |bps| Value::Rate(weir_core::units::Rate::from_bps(bps));
     let shares =
         || vec![class("a", &[("bandwidth", rate(4_000_000))]), class("b", &[("bandwidth", rate(5_000_000))])];

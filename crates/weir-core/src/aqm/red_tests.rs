@@ -4,6 +4,7 @@ use super::super::average::ONE;
 use super::*;
 use crate::packet::{FrameRef, Meta};
 use crate::queue::{Backlog, Leaf, Next, Value, Verdict};
+use crate::sched::testing::{Bench, node, stat};
 use crate::sched::{Node, Registry};
 use crate::units::{Duration, Instant};
 use std::vec::Vec;
@@ -168,6 +169,40 @@ fn a30_drop_rate_is_as_theory_says() {
         let other = (f64::from(longer) - expected).abs();
         assert!(length == 14 || other > 6.0 * sigma, "length {length}: {longer} passes for {expected}");
     }
+}
+
+/// Whatever the average, one packet must be able to wait: below that RED decides nothing.
+#[test]
+fn a_packet_beside_one_other_at_most_is_never_dropped() {
+    for (queued, taken) in [(0, true), (1, true), (2, false), (3, false)] {
+        let mut cx = Cx::new(200, link(), 1);
+        let mut leaf = red_leaf(&params());
+        // The average follows 60 packets for long, above every threshold.
+        for _ in 0..10_000 {
+            hold(&mut cx, &mut leaf, 60);
+            offer(&mut cx, &mut leaf, 0);
+        }
+        while leaf.backlog().packets < 4 {
+            let id = cx.packets.insert(Meta::new(1000, cx.now, FrameRef(0))).unwrap();
+            leaf.enqueue(&mut cx, id);
+        }
+        hold(&mut cx, &mut leaf, queued);
+        assert_eq!(offer(&mut cx, &mut leaf, 0) == Verdict::Queued, taken, "{queued} are queued");
+    }
+}
+
+/// A change of parameters goes on from the average as it was.
+#[test]
+fn a_change_keeps_the_average() {
+    let mut bench = Bench::new(&node("red", &[("qlimit", Value::Count(100))]), 1);
+    for _ in 0..50 {
+        bench.offer(1_000, |_| {});
+    }
+    let average = stat(&*bench.tree.discipline, "average");
+    let params = Params::new().with("thmax", Value::Count(20));
+    bench.tree.discipline.reconfigure(&mut bench.cx, "", &params).unwrap();
+    assert!(average > 0);
+    assert_eq!(stat(&*bench.tree.discipline, "average"), average);
 }
 
 #[test]

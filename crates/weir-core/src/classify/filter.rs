@@ -258,11 +258,14 @@ mod tests {
         let web = v4(3).exactly(Field::DstPort, 80);
         let from_web = v4(4).exactly(Field::SrcPort, 80);
         let other = v4(5).prefix(Field::Dst, 0x0b000000, 8);
+        let to_one = v4(6).exactly(Field::DstPort, 80).exactly(Field::Dst, 0x0a000001);
         for (a, b, expected, reversed) in [
             (&net, &net, Equal, Equal),
             (&host, &net, Subset, Superset),
             (&net, &web, Intersect, Intersect),
             (&web, &from_web, PortIntersect, PortIntersect),
+            (&net, &from_web, Intersect, Intersect),
+            (&web, &to_one, Superset, Subset),
             (&net, &other, Disjoint, Disjoint),
             (&net, &v4(9), Subset, Superset),
             (&net, &Filter::new(Family::V6, 0, 0), Disjoint, Disjoint),
@@ -273,7 +276,9 @@ mod tests {
 
     #[test]
     fn what_can_never_match() {
-        assert!(v4(1).exactly(Field::Protocol, 1).exactly(Field::DstPort, 80).impossible().is_some());
+        for port in [Field::SrcPort, Field::DstPort] {
+            assert!(v4(1).exactly(Field::Protocol, 1).exactly(port, 80).impossible().is_some());
+        }
         assert!(v4(1).exactly(Field::Protocol, 17).exactly(Field::DstPort, 80).impossible().is_none());
         assert!(v4(1).exactly(Field::DstPort, 80).impossible().is_none());
     }

@@ -403,6 +403,35 @@ impl Discipline for Two {
     }
 }
 
+/// A17: what the port as a whole has had is the same after a swap, to the byte, though classes come and
+/// go; and a class that keeps its name keeps its account. What is new in the plan counts from then on.
+#[test]
+fn a17_a_swap_keeps_every_sum() {
+    let config = PortConfig::new(link(), WireConfig::Link { ring: 2, refill: Refill::Packet });
+    let mut port = open(config, two_classes(["a", "b"]));
+    for frame in 0..200 {
+        let mut meta = packet(frame, 500 + frame);
+        meta.leaf = frame % 2;
+        port.offer(at(0), meta, &mut |_| {});
+    }
+    port.advance(at(20_000), &mut |_| {});
+    let (total, b) = (port.total(), *port.account(1).unwrap());
+    assert!(total.sent_bytes > 0 && total.dropped_bytes > 0 && total.inside() > 0, "{total:?}");
+    let plan = PortPlan { ecn: false, ..PortPlan::new(two_classes(["b", "c"]), Classifier::empty()) };
+    port.swap(at(20_000), plan, &mut |_| {});
+    assert_eq!(port.total(), total);
+    let kept = port.account(0).unwrap();
+    assert_eq!((kept.sent_packets, kept.sent_bytes), (b.sent_packets, b.sent_bytes));
+    assert_eq!((kept.dropped_packets, kept.dropped_bytes), (b.dropped_packets, b.dropped_bytes));
+    let key = Key { family: Family::V4, ..Key::default() }.with_tos(3);
+    assert_eq!(port.condition(at(20_000), 100, FrameRef(0), &key).0.ecn, 0, "ECN bits mean nothing now");
+    drain(&mut port, &mut Seen::default());
+    let end = port.total();
+    assert_eq!((end.inside(), end.offered_packets, end.offered_bytes), (0, 200, total.offered_bytes));
+    assert_eq!(end.sent_bytes + end.dropped_bytes, end.offered_bytes);
+    port.check().unwrap();
+}
+
 /// A13: a swap hands each packet to the class of its name, loses nothing and keeps the accounts.
 #[test]
 fn a13_a_swap_loses_nothing() {

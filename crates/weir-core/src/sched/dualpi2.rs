@@ -514,6 +514,73 @@ mod tests {
         assert!((9..=10).contains(&low_before_classic(false)), "{}", low_before_classic(false));
     }
 
+    /// The base probability for each of so many updates, while the oldest packet is `delay_ms` old at
+    /// each of them and the default target is 15 ms.
+    fn bases(delay_ms: u64, updates: usize) -> std::vec::Vec<i64> {
+        let mut bench = bench(&[]);
+        let mut bases = std::vec::Vec::new();
+        for ms in 0..15 * updates as u64 {
+            bench.cx.now = Instant::from_millis(ms);
+            bench.offer(1_250, |m| m.ecn = 2);
+            if ms >= delay_ms {
+                bench.serve();
+            }
+            if ms % 15 == 0 {
+                bases.push(stat(&*bench.tree.discipline, "probability"));
+            }
+        }
+        bases
+    }
+
+    /// A delay that stands is no growth: at the target p' rests, above it p' rises evenly, by alpha
+    /// for each second above it. [RFC 9332 appendix A.1]
+    #[test]
+    fn a_delay_that_stands_counts_by_its_distance_from_the_target() {
+        let rests = bases(15, 40);
+        assert!(rests[20..].iter().all(|&base| base == rests[20]), "{rests:?}");
+        let rises = bases(25, 40);
+        let steps: std::vec::Vec<i64> = rises[20..].windows(2).map(|pair| pair[1] - pair[0]).collect();
+        // 0.1 * 15 ms / (100 ms)^2 * 10 ms.
+        let expected = ONE * 15 / 10_000;
+        assert!(steps.iter().all(|step| (step - expected).abs() <= 1), "{steps:?}, not {expected}");
+    }
+
+    /// No packet comes, and packets leave: the controller goes on.
+    #[test]
+    fn departures_alone_bring_updates() {
+        let mut bench = bench(&[]);
+        for _ in 0..200 {
+            bench.offer(1_250, |m| m.ecn = 2);
+        }
+        bench.cx.now = Instant::from_millis(100);
+        bench.serve();
+        let grown = stat(&*bench.tree.discipline, "probability");
+        assert!(grown > 0, "100 ms of delay");
+        while bench.serve().is_some() {}
+        bench.cx.now = Instant::from_millis(200);
+        bench.serve();
+        assert!(stat(&*bench.tree.discipline, "probability") < grown, "the queue is empty");
+    }
+
+    /// After a flush nothing is owed: low latency goes first.
+    #[test]
+    fn a_flush_forgets_what_was_owed() {
+        for flushed in [true, false] {
+            let mut bench = bench(&[]);
+            for ecn in [1, 1, 2] {
+                bench.offer(1_500, |m| m.ecn = ecn);
+            }
+            assert_eq!(bench.serve().map(|sent| sent.ecn), Some(1));
+            if flushed {
+                bench.tree.discipline.flush(&mut bench.cx, DropReason::Flush);
+            }
+            bench.offer(1_500, |m| m.ecn = 2);
+            bench.offer(1_500, |m| m.ecn = 1);
+            // Reversed: without a flush it is the classic queue's turn.
+            assert_eq!(bench.serve().map(|sent| sent.ecn), Some(if flushed { 1 } else { 2 }));
+        }
+    }
+
     #[test]
     fn an_overload_drops_in_both_queues() {
         let mut bench = bench(&[]);

@@ -437,6 +437,24 @@ fn a28_without_borrowing_the_share_is_the_cap_and_with_it_the_link() {
 }
 
 /// A class of the whole link is never overlimit, whatever the rounding of the host's clock.
+/// A change to what was there already changes nothing. Reversed: another share does.
+#[test]
+fn a_change_to_what_it_was_changes_nothing() {
+    let run = |change: Option<u64>| {
+        let mut classes = regulated(300);
+        classes.push(class("bulk", Some(0), 700, true));
+        let mut port = port(link(10), discipline("formal", 32), classes);
+        if let Some(permille) = change {
+            let share = Value::Fraction(Fraction::ratio(permille, 1_000));
+            let params = Params::new().with("pbandwidth", share);
+            port.reconfigure(Instant::ZERO, "c", &params, &mut |_| {}).unwrap();
+        }
+        saturate(&mut port, &mut [source(1, &[64]), source(2, &[1_500])], 0, SECOND)
+    };
+    assert_eq!(run(Some(300)), run(None));
+    assert_ne!(run(Some(200)), run(None));
+}
+
 #[test]
 fn a_class_of_the_whole_link_never_waits() {
     let link = Link::new(Rate::from_bps(1_499_977), 0, 1500);

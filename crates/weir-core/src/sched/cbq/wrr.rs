@@ -285,6 +285,26 @@ mod tests {
         }
     }
 
+    /// Where turns are kept, a class that is held back in its turn goes as soon as it may, and whoever
+    /// went in between has its own turn then. Reversed: where they are not, the others go round first.
+    #[test]
+    fn who_is_held_back_keeps_its_turn() {
+        for (keeps_turns, expected) in [(true, [1, 0, 1, 2, 0, 1]), (false, [1, 2, 0, 1, 2, 0])] {
+            let mut ring = Ring::new(&[(0, 1_500), (1, 1_500), (2, 1_500)], false, keeps_turns);
+            for place in 0..3 {
+                ring.stand(place, Standing::Out, Standing::Over);
+            }
+            let mut order = Vec::new();
+            for n in 0..6 {
+                let may = |class: u32| (class != 0 || n > 0).then_some(());
+                let (class, ()) = ring.pick(true, may).unwrap();
+                ring.sent(class as usize, 1_500);
+                order.push(class);
+            }
+            assert_eq!(order, expected, "keeps turns: {keeps_turns}");
+        }
+    }
+
     /// True if some number of rounds explains what each sent: to one quantum and one packet.
     fn by_rounds(bytes: &[u64], quanta: &[i64], sizes: &[u32]) -> bool {
         let off = |n: usize| i128::from(quanta[n]) + i128::from(sizes[n]);
