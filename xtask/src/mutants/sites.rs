@@ -21,14 +21,17 @@ pub struct Site {
     before: String,
     /// The text with the mistake; empty if a statement is left out.
     after: String,
+    /// What stands around it on its line, if its own text says too little.
+    around: (String, String),
 }
 
 impl Site {
     /// What it is called in the list of known ones: it does not move when lines do.
     pub fn name(&self) -> String {
         let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let after = if self.after.is_empty() { "nothing".into() } else { flat(&self.after) };
-        format!("{} {}: `{}` -> `{after}`", self.file, self.function, flat(&self.before))
+        let whole = |text: &str| flat(&[&self.around.0, text, &self.around.1].concat());
+        let after = if self.after.is_empty() { "nothing".into() } else { whole(&self.after) };
+        format!("{} {}: `{}` -> `{after}`", self.file, self.function, whole(&self.before))
     }
     /// True if the two cannot be compiled together.
     pub fn overlaps(&self, other: &Site) -> bool {
@@ -117,7 +120,16 @@ impl Finder<'_> {
         let Some(function) = self.functions.last().cloned() else { return };
         let (bytes, line) = (at.span().byte_range(), at.span().start().line);
         let (file, before) = (self.file.clone(), self.source(at));
-        self.sites.push(Site { file, line, bytes, function, before, after });
+        // A number alone is no name: a function may have it twice.
+        let around = match before.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+            true => {
+                let (left, right) = (&self.text[..bytes.start], &self.text[bytes.end..]);
+                let left = left.rsplit('\n').next().unwrap_or_default();
+                (left.to_owned(), right.split('\n').next().unwrap_or_default().to_owned())
+            }
+            false => (String::new(), String::new()),
+        };
+        self.sites.push(Site { file, line, bytes, function, before, after, around });
     }
     fn within(
         &mut self,
@@ -278,6 +290,20 @@ impl<'ast> Visit<'ast> for Finder<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_is_named_by_its_line() {
+        let text = "fn f(mut n: u32) -> u32 {\n    n += 1;\n    n - 1\n}\n";
+        let tree = syn::parse_file(text).expect("Rust");
+        let mut finder = Finder { file: "f.rs".into(), text, functions: Vec::new(), sites: Vec::new() };
+        finder.visit_file(&tree);
+        let names: Vec<String> = finder.sites.iter().map(Site::name).collect();
+        for name in
+            ["`n += 1;` -> `n += 2;`", "`n - 1` -> `n - 2`", "`n += 1;` -> `nothing`", "`n - 1` -> `n + 1`"]
+        {
+            assert!(names.contains(&format!("f.rs f: {name}")), "{name}: {names:?}");
+        }
+    }
 
     #[test]
     fn modules_of_tests_are_no_place_for_mistakes() {
