@@ -15,6 +15,7 @@
 //! - [`control`]: the worker from outside: statistics, hot swap, stop. Nothing there blocks it.
 //! - `gather`: statistics, a slice of classes between two steps.
 //! - [`server`]: a Unix socket that answers requests.
+//! - `owner`: one owner for each interface.
 //! - [`watch`]: what happens to the interfaces of a bridge: logged, counted, survived.
 //! - [`up`](mod@up): a live box of any number of bridges, as `weir up` runs it.
 //!
@@ -31,6 +32,7 @@ pub mod bridge;
 pub mod control;
 pub mod direction;
 mod gather;
+mod owner;
 pub mod server;
 pub mod up;
 pub mod watch;

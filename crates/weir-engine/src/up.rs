@@ -3,6 +3,7 @@
 use crate::bridge::Bridge;
 use crate::control::{BridgeState, Control, Snapshot};
 use crate::direction::{Delay, Direction, Observe};
+use crate::owner::{Claim, objections};
 use crate::watch::Watch;
 use crate::worker::{Pace, Worker};
 use std::io;
@@ -32,12 +33,15 @@ pub struct Pair {
     pub pace: Pace,
     /// Hears every packet, one observer for each direction (testbeds).
     pub observers: [Option<Box<dyn Observe>>; 2],
+    /// Whether it is brought up although somebody else takes the frames of its interfaces, too.
+    pub force: bool,
 }
 
 impl Pair {
     /// Two sides, with the usual buffers and pace, and nobody who hears.
     pub fn new(left: Side, right: Side) -> Self {
-        Pair { left, right, pool: PoolSize::default(), pace: Pace::default(), observers: [None, None] }
+        let (pool, pace) = Default::default();
+        Pair { left, right, pool, pace, observers: [None, None], force: false }
     }
 }
 
@@ -52,32 +56,48 @@ struct Running {
     watch: Watch,
 }
 
-/// Opens an interface for raw frames at the start: it must be up.
-fn open(name: &str) -> io::Result<PacketSocket> {
+/// An interface, opened for raw frames and claimed.
+pub(crate) struct Attached {
+    pub(crate) socket: PacketSocket,
+    pub(crate) claim: Option<Claim>,
+}
+
+/// Opens an interface at the start: it must be up.
+fn open(name: &str, force: bool) -> io::Result<Attached> {
     if !weir_sys::interface(name)?.up {
         let what = format!("interface {name} is down: `ip link set {name} up`");
         return Err(io::Error::new(io::ErrorKind::NetworkDown, what));
     }
-    attach(name)
+    attach(name, force)
 }
 
-/// Opens an interface for raw frames, at the start or when it is back.
-fn attach(name: &str) -> io::Result<PacketSocket> {
-    PacketSocket::open(name, 0).map_err(|e| {
+/// Opens an interface, at the start or when it is back. With `force`, also one that another Weir
+/// has claimed.
+pub(crate) fn attach(name: &str, force: bool) -> io::Result<Attached> {
+    let socket = PacketSocket::open(name, 0).map_err(|e| {
         let hint = match e.kind() {
             io::ErrorKind::PermissionDenied => "; raw sockets need root",
             _ => "",
         };
         io::Error::new(e.kind(), format!("interface {name}: {e}{hint}"))
-    })
+    })?;
+    let claim = match Claim::on(name, socket.index()) {
+        Ok(claim) => Some(claim),
+        Err(e) if force => {
+            eprintln!("weir: by force: {e}");
+            None
+        }
+        Err(e) => return Err(e),
+    };
+    Ok(Attached { socket, claim })
 }
 
 /// Starts the worker of one bridge.
 fn start(pair: Pair) -> io::Result<Running> {
-    let Pair { left, right, pool, pace, observers } = pair;
+    let Pair { left, right, pool, pace, observers, force } = pair;
     let interfaces = [left.interface, right.interface];
-    let (left_socket, right_socket) = (open(&interfaces[0])?, open(&interfaces[1])?);
-    let devices = [left_socket.index(), right_socket.index()];
+    let (left_side, right_side) = (open(&interfaces[0], force)?, open(&interfaces[1], force)?);
+    let devices = [left_side.socket.index(), right_side.socket.index()];
     let mut directions =
         [Direction::new(0, right.port, pool, right.delay), Direction::new(1, left.port, pool, left.delay)];
     for (direction, observer) in directions.iter_mut().zip(observers) {
@@ -85,9 +105,10 @@ fn start(pair: Pair) -> io::Result<Running> {
             direction.observe(observer);
         }
     }
-    let bridge = Bridge::new(AfPacket::over(left_socket), AfPacket::over(right_socket), directions);
-    let worker = Worker::start(bridge, interfaces.clone(), pace)?;
-    match Watch::start(interfaces.clone(), devices, worker.control(), attach) {
+    let [left_io, right_io] = [left_side.socket, right_side.socket].map(AfPacket::over);
+    let worker = Worker::start(Bridge::new(left_io, right_io, directions), interfaces.clone(), pace)?;
+    let claims = [left_side.claim, right_side.claim];
+    match Watch::start(interfaces.clone(), devices, claims, force, worker.control()) {
         Ok(watch) => Ok(Running { interfaces, worker, watch }),
         Err(e) => {
             let _ = worker.stop();
@@ -124,8 +145,18 @@ impl Up {
     /// Starts one bridge more.
     ///
     /// # Errors
-    /// An interface does not exist, is down, or may not be opened. The others go on.
+    /// An interface does not exist, is down, may not be opened, or has another owner
+    /// (`ResourceBusy`). The others go on.
     pub fn add(&mut self, pair: Pair) -> io::Result<()> {
+        let others: Vec<_> = self.bridges.iter().map(|running| running.interfaces.clone()).collect();
+        let bridge = [pair.left.interface.clone(), pair.right.interface.clone()];
+        let found = objections(&bridge, &others)?;
+        if pair.force {
+            found.iter().for_each(|objection| eprintln!("weir: by force: {objection}"));
+        } else if !found.is_empty() {
+            let all: Vec<_> = found.iter().map(ToString::to_string).collect();
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, all.join("\n")));
+        }
         self.bridges.push(start(pair)?);
         Ok(())
     }

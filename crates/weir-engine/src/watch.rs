@@ -9,6 +9,8 @@
 //! that name.
 
 use crate::control::Control;
+use crate::owner::Claim;
+use crate::up::{Attached, attach};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +19,6 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 use weir_core::units::Duration;
-use weir_io::PacketSocket;
 use weir_sys::netlink::{Change, Link, LinkWatch, links};
 
 /// How an interface is, and what has happened to it.
@@ -136,27 +137,27 @@ pub(crate) struct Watch {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Opens an interface of that name.
-pub(crate) type Attach = fn(&str) -> io::Result<PacketSocket>;
-
 /// How soon an interface that could not be opened is tried again.
 const AGAIN: Duration = Duration::from_millis(200);
 
 impl Watch {
     /// Watches interfaces of those names (left, right), whose sockets were opened on the devices of
-    /// those numbers. When one is back, `attach` opens a socket for it.
+    /// those numbers and claimed so. When one is back, it is opened and claimed anew, with `force` also
+    /// against another Weir's claim.
     pub(crate) fn start(
         names: [String; 2],
         devices: [u32; 2],
+        claims: [Option<Claim>; 2],
+        force: bool,
         control: Control,
-        attach: Attach,
     ) -> io::Result<Watch> {
         let (bell, rung) = UnixStream::pair()?;
         let [left, right] = names;
         let sides = [Side::new(left, devices[0]), Side::new(right, devices[1])];
         // From here on nothing is missed; what has happened before, the list shows.
         let news = LinkWatch::open()?;
-        let mut run = Run { news, devices: listed()?, sides, control, attach, missing: [None, None] };
+        let devices = listed()?;
+        let mut run = Run { news, devices, sides, control, claims, force, missing: [None, None] };
         run.look();
         let thread = std::thread::Builder::new().name("weir-watch".into()).spawn(move || run.run(&rung))?;
         Ok(Watch { bell: Some(bell), thread: Some(thread) })
@@ -182,7 +183,8 @@ struct Run {
     devices: BTreeMap<u32, Link>,
     sides: [Side; 2],
     control: Control,
-    attach: Attach,
+    claims: [Option<Claim>; 2],
+    force: bool,
     /// The sides that are back, but have no socket yet.
     missing: [Option<Missing>; 2],
 }
@@ -228,7 +230,7 @@ impl Run {
                         self.attach(index);
                         continue;
                     }
-                    Happening::Is("gone") => self.missing[index] = None,
+                    Happening::Is("gone") => (self.missing[index], self.claims[index]) = (None, None),
                     _ => {}
                 }
                 eprintln!("weir: interface {} {what}", self.sides[index].name);
@@ -242,8 +244,9 @@ impl Run {
     fn attach(&mut self, index: usize) {
         let Side { name, attached, .. } = &mut self.sides[index];
         let Some(missing) = &mut self.missing[index] else { return };
-        let exchanged = (self.attach)(name).and_then(|socket| {
+        let exchanged = attach(name, self.force).and_then(|Attached { socket, claim }| {
             let device = socket.index();
+            self.claims[index] = claim;
             self.control.exchange(index, socket).map(|()| device)
         });
         match exchanged {

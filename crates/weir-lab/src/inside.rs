@@ -143,6 +143,7 @@ pub(crate) fn start(with: Value, registry: &Registry) -> Result<Running, String>
         pool: PoolSize { frames: CAPACITY * 2, tails: 256 },
         pace: Pace { cpu: start.cpu, ..Pace::default() },
         observers: [observer(&to_right), observer(&to_left)],
+        force: false,
         left,
         right,
     };

@@ -54,6 +54,8 @@ pub struct Address {
     pub index: u32,
     /// The address.
     pub address: IpAddr,
+    /// Bits of it that its network shares.
+    pub prefix: u8,
     /// False where it holds on its link alone, or on this machine alone.
     pub routed: bool,
 }
@@ -302,14 +304,14 @@ fn link(message: &Message<'_>, index: u32) -> Option<Link> {
 }
 
 fn address(message: &Message<'_>) -> Option<Address> {
-    let (family, scope) = (*message.body.first()?, *message.body.get(3)?);
+    let [family, prefix, _, scope] = *message.body.first_chunk()?;
     let value = message.attributes(IFADDR).find(|(kind, _)| *kind == libc::IFA_ADDRESS)?.1;
     let address = match libc::c_int::from(family) {
         libc::AF_INET => IpAddr::from(Ipv4Addr::from(<[u8; 4]>::try_from(value).ok()?)),
         libc::AF_INET6 => IpAddr::from(Ipv6Addr::from(<[u8; 16]>::try_from(value).ok()?)),
         _ => return None,
     };
-    Some(Address { index: message.number(4)?, address, routed: scope < libc::RT_SCOPE_LINK })
+    Some(Address { index: message.number(4)?, address, prefix, routed: scope < libc::RT_SCOPE_LINK })
 }
 
 #[cfg(test)]
@@ -355,7 +357,8 @@ mod tests {
             assert!(["na", "another"].iter().all(|name| a.is_called(name)) && !a.is_called("nb"));
             assert_eq!((bridge.kind.as_str(), bridge.up, bridge.lower), ("bridge", false, None));
             assert_eq!(a.index, crate::interface_index("na").unwrap());
-            let expected = Address { index: a.index, address: "10.7.0.1".parse().unwrap(), routed: true };
+            let expected =
+                Address { index: a.index, address: "10.7.0.1".parse().unwrap(), prefix: 24, routed: true };
             let of_a: Vec<_> = addresses().unwrap().into_iter().filter(|at| at.index == a.index).collect();
             assert_eq!(of_a.iter().filter(|at| at.routed).collect::<Vec<_>>(), [&expected]);
         });

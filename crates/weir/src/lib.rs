@@ -157,12 +157,8 @@ enum Command {
         /// The Unix socket that `weir stats` asks
         #[arg(long, value_name = "PATH", default_value = commands::live::SOCKET)]
         socket: PathBuf,
-        /// Processors that the workers stay on, one for each bridge in turn, as in `2,3`
-        #[arg(long, value_name = "LIST", value_delimiter = ',')]
-        cpus: Vec<usize>,
-        /// What each worker asks the system for: `fifo` (SCHED_FIFO), `nice` (-20) or `none`
-        #[arg(long, value_name = "fifo|nice|none", default_value = "fifo")]
-        priority: weir_sys::Priority,
+        #[command(flatten)]
+        asked: commands::live::Asked,
     },
     /// Counters of a running `weir up`
     Stats {
@@ -240,9 +236,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
         }
         Command::Bench { names, json } => commands::bench::run(registry, &names, json),
         Command::Disciplines { name, json } => commands::disciplines::run(registry, name.as_deref(), json),
-        Command::Up { conf, socket, cpus, priority } => {
-            commands::live::up(registry, &conf, &socket, &cpus, priority)
-        }
+        Command::Up { conf, socket, asked } => commands::live::up(registry, &conf, &socket, &asked),
         Command::Stats { socket, json } => commands::live::stats(&socket, json),
         Command::LabNode { arguments } => {
             weir_lab::node(registry, &arguments).map_err(commands::Failure::failed)

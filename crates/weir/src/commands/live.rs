@@ -19,21 +19,35 @@ use weir_sys::Priority;
 /// Where `weir up` serves statistics unless told otherwise.
 pub const SOCKET: &str = "/run/weir.sock";
 
-/// `weir up`: brings up the bridges of a file, each egress managed as the file says. Their workers
-/// stay on `cpus` in turn, if any are named.
-pub fn up(registry: &Registry, conf: &Path, socket: &Path, cpus: &[usize], priority: Priority) -> Done {
+/// How `weir up` runs its bridges.
+#[derive(clap::Args)]
+pub struct Asked {
+    /// Processors that the workers stay on, one for each bridge in turn, as in `2,3`
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    cpus: Vec<usize>,
+    /// What each worker asks the system for: `fifo` (SCHED_FIFO), `nice` (-20) or `none`
+    #[arg(long, value_name = "fifo|nice|none", default_value = "fifo")]
+    priority: Priority,
+    /// Bridge interfaces although another weir or the kernel takes their frames, too
+    #[arg(long)]
+    force: bool,
+}
+
+/// `weir up`: brings up the bridges of a file, each egress managed as the file says.
+pub fn up(registry: &Registry, conf: &Path, socket: &Path, asked: &Asked) -> Done {
     let plan = super::conf::read(conf, registry)?;
     let pairs = bridges(&plan)?;
     if !weir_sys::is_root() {
         return Err(Failure::impossible("raw sockets need root"));
     }
-    usable(cpus)?;
-    let mut cpus = cpus.iter().copied().cycle();
+    usable(&asked.cpus)?;
+    let mut cpus = asked.cpus.iter().copied().cycle();
     let mut bridges = pairs.iter().map(|&pair| Ports::new(pair)).collect::<Result<Vec<_>, _>>()?;
     let pair = |ports: &Ports<'_>| -> Result<Pair, Failure> {
         let [left, right] = ports.sides(&plan, registry)?;
         let pair = Pair::new(left, right);
-        Ok(Pair { pace: Pace { cpu: cpus.next(), priority, ..Pace::default() }, ..pair })
+        let pace = Pace { cpu: cpus.next(), priority: asked.priority, ..Pace::default() };
+        Ok(Pair { pace, force: asked.force, ..pair })
     };
     let setup = bridges.iter().map(pair).collect::<Result<_, _>>()?;
     let server = Server::bind(socket).map_err(Failure::failed)?;
@@ -44,6 +58,9 @@ pub fn up(registry: &Registry, conf: &Path, socket: &Path, cpus: &[usize], prior
     }
     let box_ = bring_up(setup).map_err(|e| match e.kind() {
         std::io::ErrorKind::PermissionDenied => Failure::impossible(e),
+        std::io::ErrorKind::ResourceBusy => {
+            Failure::impossible(format!("{e}\n`weir up --force` goes on all the same"))
+        }
         std::io::ErrorKind::NotFound => Failure::usage(e),
         _ => Failure::failed(e),
     })?;

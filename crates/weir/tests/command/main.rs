@@ -7,6 +7,7 @@ mod book;
 mod bounds;
 mod json;
 mod live;
+mod owner;
 mod pcap;
 mod replay;
 mod run;
