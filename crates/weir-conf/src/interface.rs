@@ -38,7 +38,7 @@ impl Reader<'_> {
         if self.plan.interfaces.len() >= limits::INTERFACES {
             return Err(limits::more_than(limits::INTERFACES, "interfaces", name.place).into());
         }
-        if GENERAL.contains(&name.text) || self.registry.find(name.text).is_some() {
+        if self.is_keyword(name.text) {
             let message = "the name of the interface is missing";
             let help = format!("`{}` is a keyword: write the name before it", name.text);
             return Err(Trouble::new(name.place, message, help).into());
@@ -90,6 +90,11 @@ impl Reader<'_> {
         interface.discipline = queue;
         self.last_interface = Some(self.index.add_interface(&mut self.plan, interface));
         Ok(())
+    }
+
+    /// What cannot be the name of an interface: the words that follow it.
+    fn is_keyword(&self, text: &str) -> bool {
+        GENERAL.contains(&text) || self.registry.find(text).is_some()
     }
 
     /// The refusal of a word that stands before the discipline, and is none of every interface.
@@ -165,6 +170,14 @@ impl Reader<'_> {
                     "nfqueue" => Attach::Nfqueue,
                     "bridge" => {
                         let peer = words.need("the other port of the bridge", HELP)?;
+                        if self.is_keyword(peer.text) {
+                            let message = "the other port of the bridge is missing";
+                            let help = format!(
+                                "`{}` is a keyword: write the port before it, as in `em1`",
+                                peer.text
+                            );
+                            return Err(Trouble::new(peer.place, message, help).into());
+                        }
                         if peer.text == interface.name {
                             let message = format!("`{}` cannot be bridged to itself", peer.text);
                             return Err(Trouble::new(peer.place, message, "name the other port").into());

@@ -39,6 +39,9 @@ struct Judge<'a> {
 /// More would make routing tables of gigabytes.
 const MAX_HOSTS: usize = 1000;
 const MAX_LINKS: usize = 2000;
+/// An MTU, bytes.
+const LEAST_MTU: u64 = 576;
+const MOST_MTU: u64 = 65_535;
 /// Of a damaged file this many problems are said.
 const MAX_PROBLEMS: usize = 100;
 
@@ -162,7 +165,7 @@ impl Judge<'_> {
             self.say("rate", "a link of rate 0 carries nothing", "write a rate above 0, such as \"10M\"");
         }
         self.range("delay", link.delay, Time::ZERO, Time::from_secs(60));
-        self.range("mtu", link.mtu, Size::from_bytes(576), Size::from_bytes(65_535));
+        self.range("mtu", link.mtu, Size::from_bytes(LEAST_MTU), Size::from_bytes(MOST_MTU));
         self.range("overhead", link.overhead, Size::from_bytes(0), Size::from_bytes(1000));
         self.range("ring", link.ring, 1, 4096);
         self.range("tick", link.tick, Time::ZERO, Time::from_secs(1));

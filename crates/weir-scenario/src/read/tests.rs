@@ -115,6 +115,15 @@ fn long_runs_want_longer_intervals() {
     );
 }
 
+/// The flows over a link of a wrong MTU are judged, too.
+#[test]
+fn a_wrong_mtu_is_one_fault() {
+    let text = GOOD.replace("delay = \"5ms\"", "mtu = 20") + "kind = \"rr\"\nipv6 = true\n";
+    let all = Scenario::from_toml("x.toml", &text).unwrap_err().0;
+    let said: Vec<_> = all.iter().map(|one| one.message.as_str()).collect();
+    assert_eq!(said, ["`mtu` is 20"]);
+}
+
 /// Several faults are all reported, in the order of the kinds of tables.
 #[test]
 fn all_faults_at_once() {

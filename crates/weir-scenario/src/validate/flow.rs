@@ -1,6 +1,6 @@
 //! Flows: who sends what to whom, when, and which keys belong to which kind.
 
-use super::Judge;
+use super::{Judge, LEAST_MTU, MOST_MTU};
 use crate::derived::MAX_FLOWS;
 use crate::scenario::{Distribution, Flow};
 use crate::topology::Topology;
@@ -50,7 +50,7 @@ impl Judge<'_> {
         }
         self.range("port", flow.port, 1, u16::MAX);
         let ends = (self.flow_end("from", &flow.from), self.flow_end("to", &flow.to));
-        let mut mtu = 65_535;
+        let mut mtu = MOST_MTU;
         if let (Some(from), Some(to)) = ends {
             if from == to {
                 self.say(
@@ -62,7 +62,8 @@ impl Judge<'_> {
             match (self.topology.path(from, to), self.topology.path(to, from)) {
                 (Some(path), Some(_)) => {
                     let mtus = path.iter().map(|hop| scenario.links[hop.link].mtu.as_bytes());
-                    mtu = mtus.min().unwrap_or(mtu);
+                    // A link's own check says what is wrong with an MTU out of this range.
+                    mtu = mtus.min().unwrap_or(mtu).clamp(LEAST_MTU, MOST_MTU);
                 }
                 _ => self.say(
                     "to",
