@@ -10,10 +10,11 @@ SHELL := /bin/sh
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 WEIR := $(or $(CARGO_TARGET_DIR),target)/release/weir
 
-# The test binaries that were held to many seeds, so that a fresh one finds a mistake of Weir's and no
-# quota of a test's. The others take WEIR_SEED, too.
-RANDOMISED := cargo test -p weir-testkit --quiet \
-	$(addprefix --test ,conformance jobs_promises jobs_elsewhere child conditioned allocations)
+# Every test that draws from weir-seed, and the others of the same binaries. They hold for any seed.
+RANDOMISED := cargo test --quiet \
+	$(addprefix -p ,own-discipline $(addprefix weir-,core testkit conf scenario report sim io fuzz)) --lib \
+	$(addprefix --test ,conformance jobs_promises jobs_elsewhere jobs_model child conditioned allocations models \
+	mutants damaged generated two_bit targets by_hand)
 
 .PHONY: demo test mutants fuzz bench bench-live book build setup
 
