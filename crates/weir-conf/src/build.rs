@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use weir_core::classify::Classifier;
 use weir_core::meter::{self, Conditioners};
 use weir_core::packet::Dscp;
-use weir_core::port::{PortPlan, Protect, WireConfig};
+use weir_core::port::{PortPlan, Protect, Segment, WireConfig};
 use weir_core::queue::{Link, ParamError, Params, Value};
 use weir_core::sched::{Guarantee, LeafInfo, Node, Outline, Registry, Tree};
 use weir_core::units::Rate;
@@ -42,6 +42,8 @@ pub struct Built {
     pub ecn: bool,
     /// Whether filters are asked about the packet inside a tunnel.
     pub tunnels: bool,
+    /// Which aggregates are taken apart.
+    pub segment: Segment,
     /// What may not be as its writer thinks.
     pub warnings: Vec<Diagnostic>,
 }
@@ -61,6 +63,7 @@ impl Built {
             ecn: self.ecn,
             tunnels: self.tunnels,
             protect: self.protect,
+            segment: self.segment,
             regulated: Some((link, wire)),
         }
     }
@@ -247,6 +250,7 @@ impl View<'_> {
                 None => Some(Protect::of(&link)),
                 Some(rate) => (!rate.is_zero()).then(|| Protect::at(rate, &link)),
             },
+            segment: self.interface.segment.unwrap_or(Segment::USUAL),
             warnings: self.warnings(link),
             classifier: compiled.classifier,
             filters: compiled.filters,

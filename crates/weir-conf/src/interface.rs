@@ -4,20 +4,22 @@ use crate::limits;
 use crate::plan::{Attach, Interface, Queue, Tunnels};
 use crate::read::{Done, Reader, Stop, at};
 use crate::words::{Word, Words};
+use weir_core::port::Segment;
 use weir_core::queue::Scope;
 use weir_core::sched::Entry;
-use weir_core::units::Rate;
+use weir_core::units::{Duration, Rate};
 use weir_text::Trouble;
 use weir_text::number;
 
 /// Options of every interface.
-const GENERAL: [&str; 6] = ["bandwidth", "tbrsize", "overhead", "tunnels", "protect", "attach"];
+const GENERAL: [&str; 7] = ["bandwidth", "tbrsize", "overhead", "tunnels", "protect", "segment", "attach"];
 /// The only option of disciplines that may stand before their name, as in figure 1 of the QoSbox paper.
 const BEFORE: &str = "qlimit";
 
 impl Reader<'_> {
     /// `interface IF [bandwidth BPS] [tbrsize BYTES] [overhead BYTES]
-    /// [tunnels inner|outer] [protect RATE|off] [attach ...] [DISC [options]]`.
+    /// [tunnels inner|outer] [protect RATE|off] [segment TIME|always|never] [attach ...]
+    /// [DISC [options]]`.
     /// What every interface has may also stand among the options of the discipline.
     pub fn interface(&mut self, words: &mut Words<'_>) -> Done {
         let name = words.need("the interface", "write its name, as in `interface em0 bandwidth 10M cbq`")?;
@@ -162,6 +164,10 @@ impl Reader<'_> {
                 };
                 interface.protect.replace(rate).is_some()
             }
+            "segment" => {
+                words.take();
+                interface.segment.replace(segment(words)?).is_some()
+            }
             "attach" => {
                 words.take();
                 const HELP: &str = "write `attach bridge em1`";
@@ -213,5 +219,21 @@ impl Reader<'_> {
             None => trouble.help = "`weir disciplines` lists those that there are".to_string(),
         }
         trouble.into()
+    }
+}
+
+/// What follows the word `segment`.
+fn segment(words: &mut Words<'_>) -> Done<Segment> {
+    const HELP: &str = "write a time up to 1s, as in `segment 1ms`, or `always`, or `never`";
+    let which = words.need("what is to be taken apart", HELP)?;
+    let refuse = |what: &str| Trouble::new(which.place, format!("`{}` is {what}", which.text), HELP);
+    match which.text {
+        "always" => Ok(Segment::Always),
+        "never" => Ok(Segment::Never),
+        text => match number::time(text, None) {
+            Ok(time) if time.value <= Duration::from_secs(1) => Ok(Segment::Beyond(time.value)),
+            Ok(_) => Err(refuse("too long").into()),
+            Err(_) => Err(refuse("no time").into()),
+        },
     }
 }

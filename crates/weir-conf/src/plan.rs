@@ -4,6 +4,7 @@
 use std::sync::Arc;
 pub use weir_core::meter::Meter;
 use weir_core::packet::Family;
+use weir_core::port::Segment;
 use weir_core::queue::{Kind, Link, ParamSpec, Params, Value};
 use weir_core::units::Rate;
 use weir_text::{Place, Source};
@@ -53,6 +54,8 @@ pub struct Interface {
     /// What control packets may take before the classes: a twentieth of the link if not said, and
     /// nothing if 0.
     pub protect: Option<Rate>,
+    /// Which aggregates are taken apart; the usual ones if not said.
+    pub segment: Option<Segment>,
     /// How the packets come to Weir.
     pub attach: Attach,
     /// The discipline; `None` on an interface for conditioners only.

@@ -5,6 +5,7 @@ use crate::plan::{Action, Attach, Class, Filter, Interface, Meter, Options, Plan
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use weir_core::packet::{Dscp, Family};
+use weir_core::port::Segment;
 use weir_core::units::Rate;
 
 /// The plan as altq.conf.
@@ -73,6 +74,14 @@ fn print_interface(text: &mut String, interface: &Interface) {
         Some(Rate::ZERO) => text.push_str(" protect off"),
         Some(rate) => {
             put!(text, " protect {rate}");
+        }
+    }
+    match interface.segment {
+        None => {}
+        Some(Segment::Always) => text.push_str(" segment always"),
+        Some(Segment::Never) => text.push_str(" segment never"),
+        Some(Segment::Beyond(time)) => {
+            put!(text, " segment {time}");
         }
     }
     match &interface.attach {

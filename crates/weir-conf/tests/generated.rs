@@ -9,6 +9,7 @@ use weir_conf::plan::{
 use weir_conf::{Place, print, read};
 use weir_core::Random;
 use weir_core::packet::Family;
+use weir_core::port::Segment;
 use weir_core::queue::{Curve, Kind, ParamSpec, Scope, Value};
 use weir_core::sched::{Classes, Entry, Registry};
 use weir_core::units::{Duration, Fixed, Fraction, Rate};
@@ -223,6 +224,11 @@ impl Generator {
         interface.overhead = self.chance(30).then(|| self.below(100) as u32);
         interface.tunnels = self.chance(30).then(|| [Tunnels::Inner, Tunnels::Outer][self.below(2) as usize]);
         interface.protect = self.chance(30).then(|| Rate::from_bps(self.below(1 << 40)));
+        interface.segment = self.chance(30).then(|| match self.below(3) {
+            0 => Segment::Never,
+            1 => Segment::Always,
+            _ => Segment::Beyond(Duration::from_nanos(self.between(0, 1_000_000_000))),
+        });
         interface.attach = match self.below(3) {
             0 => Attach::Unsaid,
             1 => Attach::Nfqueue,

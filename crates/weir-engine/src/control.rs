@@ -72,6 +72,9 @@ pub struct Egress {
     pub overrun_packets: u64,
     /// Packets dropped there for want of a buffer.
     pub nobuf_packets: u64,
+    /// Aggregates of segmentation offload that were taken apart before the queue.
+    #[serde(default)]
+    pub segmented_packets: u64,
     /// Packets that the system could not hand over there, and times that the link was found down.
     #[serde(default)]
     pub receive_errors: u64,
@@ -235,7 +238,8 @@ pub(crate) fn heads<L: Io, R: Io>(bridge: &mut Bridge<L, R>, names: &[String; 2]
                 received_packets: input.rx_frames,
                 received_bytes: input.rx_bytes,
                 overrun_packets: input.rx_overrun,
-                nobuf_packets: input.rx_nobuf,
+                nobuf_packets: input.rx_nobuf + direction.unsegmented(),
+                segmented_packets: direction.segmented(),
                 receive_errors: input.rx_errors,
                 sent_packets: output.tx_frames,
                 sent_bytes: output.tx_bytes,

@@ -5,6 +5,7 @@ use weir_core::packet::{FragmentCache, FrameRef, Key, dissect, is_control, look_
 use weir_core::port::{Event, EventKind, Port, PortPlan};
 use weir_core::queue::DropReason;
 use weir_core::units::{Duration, Instant};
+use weir_io::segment::{Aggregate, split};
 use weir_io::{BATCH, Io, Pool, PoolSize, Refusal};
 
 /// Hears what happens to packets, for reports finer than the port's own counters.
@@ -100,6 +101,8 @@ struct Frames {
     index: usize,
     pool: Pool,
     records: Vec<FrameRecord>,
+    /// Frames that have come so far.
+    order: u64,
     line: DelayLine,
     observer: Option<Box<dyn Observe>>,
     /// Frames whose ECN or DSCP was written on the way out.
@@ -109,6 +112,17 @@ struct Frames {
 }
 
 impl Frames {
+    /// Writes a frame that came just now into the books.
+    fn enter(&mut self, frame: FrameRef, delay: Duration) {
+        self.records[frame.0 as usize] = FrameRecord {
+            order: self.order,
+            l3_offset: 0,
+            place: Whereabouts::Port,
+            delay,
+            sent_as: (NO_LEAF, 0),
+        };
+        self.order += 1;
+    }
     fn hear(&mut self, event: Event<'_>) {
         if let Some(observer) = &mut self.observer {
             observer.told(self.index, &event);
@@ -140,12 +154,29 @@ impl Frames {
     }
 }
 
+/// Conditions and offers a frame, of which the port is told that it has that many bytes, and
+/// whether it is a control packet.
+fn offer(
+    port: &mut Port,
+    frames: &mut Frames,
+    now: Instant,
+    (frame, len): (FrameRef, u32),
+    key: &Key,
+    control: bool,
+) {
+    let packet = port.condition(now, len, frame, key);
+    let packet = if control { packet.protected() } else { packet };
+    if let Some(observer) = &mut frames.observer {
+        observer.arrived(frames.index, now, key, packet.leaf(), len);
+    }
+    let _ = port.offer(now, packet, &mut |event| frames.hear(event));
+}
+
 /// One direction.
 pub struct Direction {
     /// The port; `None` forwards plainly.
     port: Option<Port>,
     frames: Frames,
-    order: u64,
     delay: Delay,
     /// Frames being sent; the front first.
     outbox: Vec<FrameRef>,
@@ -154,9 +185,17 @@ pub struct Direction {
     /// How many it did not take since the start, by reason.
     refused: [u64; DropReason::ALL.len()],
     fresh: Vec<FrameRef>,
+    /// The pieces of what has just been received, for as long as a call lasts.
+    pieces: Vec<FrameRef>,
+    /// Aggregates that were taken apart, and segments of such that were lost for want of a buffer.
+    segmented: u64,
+    unsegmented: u64,
     /// Ports of first fragments, for the later ones.
     fragments: FragmentCache,
 }
+
+/// Segments of an aggregate, usually at most: 64 KB in pieces of 536 bytes.
+const MOST_SEGMENTS: usize = 128;
 
 /// How soon a device that takes no more frames is asked again.
 const FULL_DEVICE: Duration = Duration::from_micros(50);
@@ -179,15 +218,18 @@ impl Direction {
                 records: vec![record; size.frames as usize],
                 line: DelayLine::default(),
                 observer: None,
+                order: 0,
                 rewritten: 0,
                 dropped: Vec::with_capacity(2 * BATCH),
             },
-            order: 0,
             delay,
             outbox: Vec::with_capacity(2 * BATCH),
             refusals: Vec::with_capacity(BATCH),
             refused: [0; DropReason::ALL.len()],
             fresh: Vec::with_capacity(BATCH),
+            pieces: Vec::with_capacity(MOST_SEGMENTS),
+            segmented: 0,
+            unsegmented: 0,
             fragments: FragmentCache::new(),
         }
     }
@@ -213,6 +255,14 @@ impl Direction {
     pub fn refused(&self) -> &[u64; DropReason::ALL.len()] {
         &self.refused
     }
+    /// Aggregates that were taken apart.
+    pub fn segmented(&self) -> u64 {
+        self.segmented
+    }
+    /// Segments that were lost because there was no frame for them.
+    pub fn unsegmented(&self) -> u64 {
+        self.unsegmented
+    }
     /// Frames that can still be taken in.
     pub fn frames_available(&self) -> usize {
         self.frames.pool.available()
@@ -226,28 +276,24 @@ impl Direction {
         for &frame in &fresh {
             // All of the batch is in the books before any of it is handed on: what a panic
             // leaves behind is then found.
-            self.frames.records[frame.0 as usize] = FrameRecord {
-                order: self.order,
-                l3_offset: 0,
-                place: Whereabouts::Port,
-                delay: self.delay.otherwise,
-                sent_as: (NO_LEAF, 0),
-            };
-            self.order += 1;
+            self.frames.enter(frame, self.delay.otherwise);
         }
+        let whole_bytes = self.port.as_ref().map(|port| port.segment().longest_whole_bytes(port.link()));
         for &frame in &fresh {
-            self.take_in(now, frame);
+            match whole_bytes {
+                Some(whole_bytes) => self.take_in(now, frame, whole_bytes),
+                None => self.frames.put_on_the_line(now, frame),
+            }
         }
         let full = fresh.len() >= BATCH;
         self.fresh = fresh;
         full
     }
 
-    fn take_in(&mut self, now: Instant, frame: FrameRef) {
-        let Direction { port: Some(port), frames, delay, fragments, .. } = self else {
-            self.frames.put_on_the_line(now, frame);
-            return;
-        };
+    /// Hands a frame to the port: an aggregate that would last too long in pieces, another one as
+    /// long as what its segments cost. They have the same headers as far as a port sees them.
+    fn take_in(&mut self, now: Instant, frame: FrameRef, whole_bytes: u64) {
+        let Direction { port: Some(port), frames, delay, fragments, pieces, .. } = self else { return };
         let mut read = dissect(frames.pool.head(frame));
         fragments.fill(&mut read);
         let control = port.protects() && is_control(frames.pool.head(frame), &read);
@@ -259,13 +305,28 @@ impl Direction {
         if !delay.parts.is_empty() {
             record.delay = delay.of(&read.key);
         }
-        let len = frames.pool.len_bytes(frame);
-        let packet = port.condition(now, len, frame, &read.key);
-        let packet = if control { packet.protected() } else { packet };
-        if let Some(observer) = &mut frames.observer {
-            observer.arrived(frames.index, now, &read.key, packet.leaf(), len);
+        let (l3_offset, delay) = (record.l3_offset, record.delay);
+        let mut len = frames.pool.len_bytes(frame);
+        pieces.clear();
+        if let Some(aggregate) = Aggregate::of(&frames.pool, frame) {
+            let overhead = port.link().overhead;
+            len = aggregate.cost_bytes(overhead);
+            if u64::from(len) + u64::from(overhead) > whole_bytes {
+                self.unsegmented += u64::from(split(&mut frames.pool, frame, &aggregate, pieces));
+                self.segmented += 1;
+                for &piece in &pieces[1..] {
+                    frames.enter(piece, delay);
+                    frames.records[piece.0 as usize].l3_offset = l3_offset;
+                }
+            }
         }
-        let _ = port.offer(now, packet, &mut |event| frames.hear(event));
+        if pieces.is_empty() {
+            offer(port, frames, now, (frame, len), &read.key, control);
+        }
+        for &piece in &*pieces {
+            let len = frames.pool.len_bytes(piece);
+            offer(port, frames, now, (piece, len), &read.key, control);
+        }
     }
 
     /// Does what the port has due up to `now`.

@@ -22,10 +22,10 @@
 //! **Control packets** (ARP, neighbour discovery, spanning tree, routing) go before all classes, up
 //! to a rate. What else is not IP has no filter that could match, and goes to the default class.
 //!
-//! **Segmentation offload**: a frame of up to 64 KB is one packet here. It is charged by its
-//! bytes, DSCP and ECN are written to its one header, which the kernel repeats on every segment,
-//! and a mark on it marks them all. Where fairness at small scale counts, turn `tso`, `gso` and
-//! `gro` off on the neighbours.
+//! **Segmentation offload**: an aggregate of up to 64 KB is taken apart before a port if it would
+//! last too long on the link ([`weir_core::port::Segment`]). Otherwise it is one packet there, as
+//! long as what its segments cost; the kernel repeats its one IP header on every segment, with
+//! what was written to its DSCP and ECN.
 #![forbid(unsafe_code)]
 
 pub mod bridge;

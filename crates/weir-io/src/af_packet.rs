@@ -5,14 +5,15 @@
 //! forwarding is off.
 //!
 //! - Offload header (`PACKET_VNET_HDR`): frames keep their partial checksums and the segmentation
-//!   that they were handed over with, and leave with both. The kernel segments on sending and
-//!   repeats the IP header, so changing DSCP or ECN in it beforehand is sound: the IP header's own
+//!   that they were handed over with, and leave with both, if the segments fit the MTU. The kernel
+//!   segments on sending and repeats the IP header, so changing DSCP or ECN in it beforehand is sound: the IP header's own
 //!   checksum is never partial, and the pseudo header of TCP and UDP holds neither field.
 //! - VLAN tags, which the kernel strips on receipt, are put back into the frame.
 //! - Batches of [`BATCH`] with `recvmmsg` and `sendmmsg`, through the interface's own queueing
 //!   discipline. Past it (`PACKET_QDISC_BYPASS`) the kernel drops what it would have to segment.
 
 use crate::pool::OFFLOAD_BYTES;
+use crate::segment::Aggregate;
 use crate::{BATCH, FrameRef, Io, IoStats, Pool, Refusal};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,6 +29,8 @@ pub struct AfPacket {
     /// Why the interface could not send when it was last asked, and when to ask it again.
     trouble: Option<DropReason>,
     ask_at: Instant,
+    /// Its longest packet then, without layer-2 header.
+    mtu: u32,
     stats: IoStats,
 }
 
@@ -44,7 +47,7 @@ impl AfPacket {
     /// The interface of `socket`.
     pub fn over(socket: PacketSocket) -> Self {
         let slots = Vec::with_capacity(BATCH);
-        AfPacket { socket, slots, trouble: None, ask_at: Instant::ZERO, stats: IoStats::default() }
+        AfPacket { socket, slots, trouble: None, ask_at: Instant::ZERO, mtu: 0, stats: IoStats::default() }
     }
 }
 
@@ -59,12 +62,20 @@ impl AfPacket {
         if self.trouble.is_some() || now >= self.ask_at {
             self.ask_at = now + BELIEVED;
             self.trouble = match self.socket.interface() {
-                Ok(interface) if interface.running => None,
+                Ok(interface) if interface.running => {
+                    self.mtu = interface.mtu;
+                    None
+                }
                 Ok(_) => Some(DropReason::Portdown),
                 Err(_) => Some(DropReason::Gone),
             };
         }
         self.trouble
+    }
+    /// True for an aggregate whose segments are longer than the MTU. The kernel looks at the length
+    /// of single packets only.
+    fn segments_too_long(&self, pool: &Pool, frame: FrameRef) -> bool {
+        Aggregate::of(pool, frame).is_some_and(|aggregate| aggregate.longest_packet_bytes() > self.mtu)
     }
 }
 
@@ -117,7 +128,13 @@ impl Io for AfPacket {
         let parts = pool.send_parts(frames);
         let mut done = 0;
         while done < frames.len() {
-            let reason = match self.socket.send(&parts[done..frames.len()]) {
+            let mut these = frames[done..].iter();
+            let fit = these.position(|&f| self.segments_too_long(pool, f)).unwrap_or(frames.len() - done);
+            let answer = match fit {
+                0 => Err(SendError::TooLong),
+                _ => self.socket.send(&parts[done..done + fit]),
+            };
+            let reason = match answer {
                 Ok(count) => {
                     for &frame in &frames[done..done + count] {
                         self.stats.tx_frames += 1;
@@ -156,4 +173,4 @@ impl Io for AfPacket {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -8,6 +8,7 @@
 //! - [`pool`]: the fixed store of frame buffers, bounded when it is made.
 //! - [`af_packet`]: a raw socket on an interface, with checksum and segmentation offload headers.
 //! - [`nfqueue`]: what leaves by an interface, held by the kernel until a verdict.
+//! - [`segment`]: packets of up to 64 KB taken apart.
 //! - [`memory`]: the same interface over queues in memory, for tests and programs.
 //! - [`fault`]: a wrapper that drops, repeats, damages and withholds frames, seeded.
 //! - [`trace`]: recorded packets: pcap, pcapng and Weir's own CSV.
@@ -18,6 +19,7 @@ pub mod fault;
 pub mod memory;
 pub mod nfqueue;
 pub mod pool;
+pub mod segment;
 pub mod trace;
 
 use std::os::fd::BorrowedFd;

@@ -2,6 +2,7 @@
 //!
 //! For tests of the engine without a network, and for programs that carry frames themselves.
 
+use crate::pool::OFFLOAD_BYTES;
 use crate::{BATCH, FrameRef, Io, IoStats, Pool, Refusal};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -12,6 +13,8 @@ use weir_core::queue::DropReason;
 pub struct Memory {
     /// Frames that `receive` will hand out, in order.
     pub arriving: VecDeque<Vec<u8>>,
+    /// The offload header of all of them (`struct virtio_net_hdr`); zeroes ask for nothing.
+    pub offload: [u8; OFFLOAD_BYTES],
     /// Frames that were sent, in order.
     pub sent: Vec<Vec<u8>>,
     /// Frames that `send` takes before it says that the device is full; refilled by the owner.
@@ -42,6 +45,7 @@ impl Io for Memory {
                 pool.free(frame);
                 continue;
             }
+            pool.set_offload(frame, self.offload);
             self.stats.rx_frames += 1;
             self.stats.rx_bytes += bytes.len() as u64;
             out.push(frame);

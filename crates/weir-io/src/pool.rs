@@ -159,6 +159,77 @@ impl Pool {
         true
     }
 
+    /// The offload header with which the frame came or is to leave.
+    pub(crate) fn offload(&self, frame: FrameRef) -> [u8; OFFLOAD_BYTES] {
+        let at = self.offload_at(frame);
+        std::array::from_fn(|i| self.heads[at + i])
+    }
+    /// Another offload header for the frame.
+    pub fn set_offload(&mut self, frame: FrameRef, header: [u8; OFFLOAD_BYTES]) {
+        let at = self.offload_at(frame);
+        self.heads[at..at + OFFLOAD_BYTES].copy_from_slice(&header);
+    }
+    fn offload_at(&self, frame: FrameRef) -> usize {
+        frame.0 as usize * HEAD_BYTES + usize::from(self.frames[frame.0 as usize].start) - OFFLOAD_BYTES
+    }
+
+    /// Makes `to`, which is empty, a frame of the first `header` bytes of `from`, its offload header
+    /// among them, and of `len` bytes at `at`; false if no tail is left for it.
+    pub(crate) fn excerpt(&mut self, from: FrameRef, to: FrameRef, header: u32, at: u32, len: u32) -> bool {
+        let whole = (header + len) as usize;
+        if whole > HEAD_ROOM && !self.attach_tail(to) {
+            return false;
+        }
+        self.frames[to.0 as usize].len = whole as u32;
+        self.set_offload(to, self.offload(from));
+        self.copy_bytes((from, 0), (to, 0), header as usize);
+        self.copy_bytes((from, at as usize), (to, header as usize), len as usize);
+        true
+    }
+
+    /// Copies `len` bytes of one frame, from a place in it, to a place in another one.
+    fn copy_bytes(&mut self, from: (FrameRef, usize), to: (FrameRef, usize), len: usize) {
+        let mut done = 0;
+        while done < len {
+            let (source, source_tail, here) = self.place(from.0, from.1 + done);
+            let (target, target_tail, there) = self.place(to.0, to.1 + done);
+            let count = here.min(there).min(len - done);
+            let (heads, tails) = (&mut self.heads, &mut self.tails);
+            match (source_tail, target_tail) {
+                (false, false) => heads.copy_within(source..source + count, target),
+                (true, true) => tails.copy_within(source..source + count, target),
+                (true, false) => {
+                    heads[target..target + count].copy_from_slice(&tails[source..source + count])
+                }
+                (false, true) => {
+                    tails[target..target + count].copy_from_slice(&heads[source..source + count])
+                }
+            }
+            done += count;
+        }
+    }
+
+    /// Where byte `at` of a frame stands: in its store, whether that is the tails', and how many
+    /// bytes follow there.
+    fn place(&self, frame: FrameRef, at: usize) -> (usize, bool, usize) {
+        let f = self.frames[frame.0 as usize];
+        let in_head = HEAD_BYTES - usize::from(f.start);
+        match at.checked_sub(in_head) {
+            None => (frame.0 as usize * HEAD_BYTES + usize::from(f.start) + at, false, in_head - at),
+            Some(at) => (f.tail as usize * TAIL_BYTES + at, true, TAIL_BYTES - at),
+        }
+    }
+
+    /// Shortens the frame to its first `len` bytes. A tail that holds nothing is given back.
+    pub(crate) fn truncate(&mut self, frame: FrameRef, len: u32) {
+        let f = &mut self.frames[frame.0 as usize];
+        f.len = f.len.min(len);
+        if usize::from(f.start) + f.len as usize <= HEAD_BYTES && f.tail != NOWHERE {
+            self.free_tails.push(f.tail);
+            f.tail = NOWHERE;
+        }
+    }
+
     /// Appends the whole frame to `out`.
     pub fn copy_to(&self, frame: FrameRef, out: &mut Vec<u8>) {
         out.extend_from_slice(self.head(frame));

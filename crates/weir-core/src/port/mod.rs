@@ -30,7 +30,7 @@ mod wire;
 
 pub use event::{Conditioned, Event, EventKind};
 pub use ledger::Account;
-pub use plan::{PortConfig, PortPlan};
+pub use plan::{PortConfig, PortPlan, Segment};
 pub use protect::Protect;
 pub use wire::{Refill, WireConfig};
 
@@ -85,6 +85,7 @@ pub struct Port {
     packet_events: bool,
     ecn: bool,
     tunnels: bool,
+    segment: Segment,
     seed: u64,
     order: u32,
     wake_ups: u64,
@@ -97,7 +98,7 @@ impl Port {
     /// A port that runs `plan`. Where the plan brings a link and a regulator of its own, these
     /// count instead of `config`'s, unless the link is emulated.
     pub fn new(config: PortConfig, plan: PortPlan) -> Self {
-        let PortPlan { tree, classifier, conditioners, ecn, tunnels, protect, regulated } = plan;
+        let PortPlan { tree, classifier, conditioners, ecn, tunnels, protect, segment, regulated } = plan;
         let (link, wire) = match (config.wire, regulated) {
             (WireConfig::Link { .. }, _) | (_, None) => (config.link, config.wire),
             (_, Some(of_the_plan)) => of_the_plan,
@@ -119,6 +120,7 @@ impl Port {
             packet_events: config.packet_events,
             ecn,
             tunnels,
+            segment,
             seed: config.seed,
             order: 0,
             wake_ups: 0,

@@ -1,6 +1,6 @@
 //! What a port is told: how it is set up, and what a configuration puts into it.
 
-use super::{Protect, WireConfig};
+use super::{Port, Protect, WireConfig};
 use crate::classify::Classifier;
 use crate::meter::Conditioners;
 use crate::queue::{Leaf, Link};
@@ -33,6 +33,39 @@ impl PortConfig {
     }
 }
 
+/// Which aggregates the host takes apart before it offers them: packets of up to 64 KB that leave as
+/// several, because of segmentation offload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Segment {
+    /// None.
+    Never,
+    /// All.
+    Always,
+    /// Those that last longer on the wire, headers and overhead of each segment included.
+    Beyond(Duration),
+}
+
+impl Segment {
+    /// What a configuration means that says nothing: 1 ms, less than one full-size packet at 10 Mbit/s.
+    pub const USUAL: Segment = Segment::Beyond(Duration::from_millis(1));
+
+    /// Bytes on a wire of `link` up to which an aggregate stays whole.
+    pub fn longest_whole_bytes(self, link: &Link) -> u64 {
+        match self {
+            Segment::Never => u64::MAX,
+            Segment::Always => 0,
+            Segment::Beyond(time) => link.rate.bytes_in(time.as_nanos()),
+        }
+    }
+}
+
+impl Port {
+    /// Which aggregates the host is to take apart.
+    pub fn segment(&self) -> Segment {
+        self.segment
+    }
+}
+
 /// What a configuration puts into a port, when it is opened (`Port::new`) and later (`Port::swap`).
 /// It is exchanged as a whole, so that nothing of an older configuration stays.
 pub struct PortPlan {
@@ -48,6 +81,8 @@ pub struct PortPlan {
     pub tunnels: bool,
     /// How much control packets may take before the tree; `None`: they go where filters say.
     pub protect: Option<Protect>,
+    /// Which aggregates the host is to take apart.
+    pub segment: Segment,
     /// Another link, and the regulator on it (`WireConfig::Open` for none). `None` keeps both. An
     /// emulated link is the host's and not the configuration's: it stays in any case.
     pub regulated: Option<(Link, WireConfig)>,
@@ -55,7 +90,7 @@ pub struct PortPlan {
 
 impl PortPlan {
     /// A tree and its filters, without conditioners, on the link that is there; ECN bits mean
-    /// congestion, and tunnels are looked into.
+    /// congestion, tunnels are looked into, and aggregates taken apart as usual.
     pub fn new(tree: Tree, classifier: Classifier) -> Self {
         PortPlan {
             tree,
@@ -64,6 +99,7 @@ impl PortPlan {
             ecn: true,
             tunnels: true,
             protect: None,
+            segment: Segment::USUAL,
             regulated: None,
         }
     }

@@ -15,7 +15,7 @@ impl Port {
     /// start with full buckets; what waits in the port was conditioned when it came.
     pub fn swap(&mut self, now: Instant, plan: PortPlan, host: &mut impl FnMut(Event<'_>)) {
         self.run(now, false, host);
-        let PortPlan { tree, classifier, conditioners, ecn, tunnels, protect, regulated } = plan;
+        let PortPlan { tree, classifier, conditioners, ecn, tunnels, protect, segment, regulated } = plan;
         let default = tree.default_leaf.unwrap_or(0);
         let heir: Vec<(u32, bool)> = self
             .leaves
@@ -50,7 +50,7 @@ impl Port {
         self.leaves = tree.leaves;
         self.default_leaf = default;
         (self.classifier, self.conditioners) = (classifier, conditioners);
-        (self.ecn, self.tunnels) = (ecn, tunnels);
+        (self.ecn, self.tunnels, self.segment) = (ecn, tunnels, segment);
         self.lane.reshape(self.cx.now, protect);
         if let Some((link, config)) = regulated
             && self.wire.regulate(self.cx.now, config, &link)

@@ -123,6 +123,7 @@ pub struct Testbed {
     boxed: Space,
     relay: Option<(Space, Arc<AtomicBool>, JoinHandle<()>)>,
     up: Option<Up>,
+    shape: Shape,
 }
 
 /// How the testbed is made.
@@ -153,8 +154,9 @@ pub fn testbed(shape: Shape) -> Option<Testbed> {
     for host in [&a, &b] {
         host.set("ipv4/tcp_no_metrics_save", "1");
     }
-    let mtu = shape.mtu;
-    let pair = |one: &Space, name: &str, other: &Space, peer: &str| {
+    // A device lets one tag of 802.1Q pass beyond its MTU, and nothing else.
+    let (plain, tagged) = (shape.mtu, shape.mtu + if shape.tags > 1 { 4 * shape.tags as u32 } else { 0 });
+    let pair = |mtu: u32, one: &Space, name: &str, other: &Space, peer: &str| {
         one.shell(&format!(
             "ip link add {name} mtu {mtu} type veth peer name {peer} mtu {mtu} netns {}\nip link set {name} up",
             other.id
@@ -165,18 +167,18 @@ pub fn testbed(shape: Shape) -> Option<Testbed> {
         let relay = Space::new();
         relay.set("ipv6/conf/all/disable_ipv6", "1");
         relay.set("ipv6/conf/default/disable_ipv6", "1");
-        pair(&a, "ha", &relay, "xa");
-        pair(&relay, "xl", &boxed, "left");
-        pair(&boxed, "right", &relay, "yr");
-        pair(&relay, "yb", &b, "hb");
+        pair(plain, &a, "ha", &relay, "xa");
+        pair(tagged, &relay, "xl", &boxed, "left");
+        pair(tagged, &boxed, "right", &relay, "yr");
+        pair(plain, &relay, "yb", &b, "hb");
         let stop = Arc::new(AtomicBool::new(false));
         let (told, tags) = (stop.clone(), shape.tags);
         let thread = relay.spawn(move || relay_frames(&told, tags));
         (relay, stop, thread)
     });
     if relay.is_none() {
-        pair(&a, "ha", &boxed, "left");
-        pair(&boxed, "right", &b, "hb");
+        pair(plain, &a, "ha", &boxed, "left");
+        pair(plain, &boxed, "right", &b, "hb");
     }
     a.shell("ip addr add 10.0.0.1/24 dev ha");
     b.shell("ip addr add 10.0.0.2/24 dev hb");
@@ -186,17 +188,17 @@ pub fn testbed(shape: Shape) -> Option<Testbed> {
     for (space, name) in [(&a, "ha"), (&boxed, "left"), (&boxed, "right"), (&b, "hb")] {
         space.run(move || while !sys::interface(name).unwrap().running {});
     }
-    Some(Testbed { a, b, boxed, relay, up: None })
+    Some(Testbed { a, b, boxed, relay, up: None, shape })
 }
 
 impl Testbed {
     /// Starts the engine: `conf` manages what leaves by `right`; without it the box forwards plainly.
-    pub fn start(&mut self, conf: Option<&str>, mtu: u32) {
+    pub fn start(&mut self, conf: Option<&str>) {
         let registry = Registry::builtin();
-        let port = conf.map(|text| {
+        let port = conf.map(|text: &str| {
             let plan = weir_conf::read("altq.conf", text, &registry).into_result().unwrap();
             let view = plan.interface("right").unwrap();
-            let link = view.link(mtu + 14);
+            let link = view.link(self.shape.mtu + 14);
             let built = view.build(&registry, link).unwrap();
             Port::new(PortConfig::new(link, WireConfig::Open), built.port_plan(link))
         });
@@ -314,26 +316,29 @@ pub fn stream(bed: &Testbed, warm_up: Duration, length: Duration) -> Outcome {
     let received = Arc::new(AtomicU64::new(0));
     let stop = Arc::new(AtomicBool::new(false));
     let listener = bed.b.run(|| TcpListener::bind((B, 5001)).unwrap());
-    let count = received.clone();
+    let (count, told) = (received.clone(), stop.clone());
     let reader = bed.b.spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         let mut buffer = vec![0; 1 << 18];
-        while let Ok(n @ 1..) = stream.read(&mut buffer) {
-            count.fetch_add(n as u64, Relaxed);
+        while !told.load(Relaxed) {
+            count.fetch_add(stream.read(&mut buffer).unwrap_or(0) as u64, Relaxed);
         }
     });
     let told = stop.clone();
     let writer = bed.a.spawn(move || {
         // The kernel's default may be another one.
-        let options = TcpOptions { congestion: Some("cubic".into()), ..TcpOptions::default() };
+        let options = TcpOptions {
+            congestion: Some("cubic".into()),
+            patience: Some(Duration::from_secs(2)),
+            ..TcpOptions::default()
+        };
         let mut stream = connect((B, 5001).into(), 0, &options).unwrap();
         let data = vec![0x5a; 1 << 18];
         stream.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
         while !told.load(Relaxed) {
             let _ = stream.write(&data);
         }
-        // What is unsent is thrown away.
-        let _ = stream.shutdown(std::net::Shutdown::Both);
     });
     std::thread::sleep(warm_up);
     let told = stop.clone();
@@ -348,7 +353,8 @@ pub fn stream(bed: &Testbed, warm_up: Duration, length: Duration) -> Outcome {
         }
         times
     });
-    let watcher = bed.b.spawn(move || watch(length));
+    let tags = bed.shape.tags as u64;
+    let watcher = bed.b.spawn(move || watch(length, tags));
     let (start, before) = (Instant::now(), received.load(Relaxed));
     std::thread::sleep(length);
     let (bytes, seconds) = (received.load(Relaxed) - before, start.elapsed().as_secs_f64());
@@ -366,8 +372,9 @@ pub fn stream(bed: &Testbed, warm_up: Duration, length: Duration) -> Outcome {
     }
 }
 
-/// Looks at what reaches `hb` for `length`; for how many seconds it did.
-fn watch(length: Duration) -> (Wire, f64) {
+/// Looks at what reaches `hb` for `length`, and for how many seconds it did. The relay has taken
+/// `tags` out of each frame.
+fn watch(length: Duration, tags: u64) -> (Wire, f64) {
     let mut socket = PacketSocket::open("hb", 16 << 20).unwrap();
     let (mut wire, start) = (Wire::default(), Instant::now());
     let mut buffers = vec![vec![0u8; 128]; BATCH];
@@ -387,7 +394,7 @@ fn watch(length: Duration) -> (Wire, f64) {
             let (gso, size) = (buffer[1] & 0x7f, u64::from(u16::from_ne_bytes([buffer[4], buffer[5]])));
             let headers = 14 + 20 + u64::from(buffer[OFFLOAD_BYTES + 46] >> 4) * 4;
             let segments = if gso == 0 { 1 } else { (len - headers).div_ceil(size) };
-            wire.bytes += len + (segments - 1) * headers + segments * 24;
+            wire.bytes += len + (segments - 1) * headers + segments * (24 + 4 * tags);
             wire.frames += segments;
             wire.longest = wire.longest.max(len as u32);
         }

@@ -6,7 +6,7 @@ use weir_core::units::Duration;
 use weir_sys as sys;
 
 /// Runs `test` in a thread with a namespace of its own, which ends with the thread.
-fn in_namespace(test: impl FnOnce() + Send + 'static) {
+pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
     if !sys::is_root() {
         eprintln!("SKIPPED: needs root for a network namespace");
         return;
@@ -38,12 +38,12 @@ fn await_running() {
     }
 }
 
-fn ip(arguments: &str) {
+pub(crate) fn ip(arguments: &str) {
     let done = Command::new("ip").args(arguments.split(' ')).output().unwrap();
     assert!(done.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-fn collect(io: &mut AfPacket, pool: &mut Pool, count: usize) -> Vec<Vec<u8>> {
+pub(crate) fn collect(io: &mut AfPacket, pool: &mut Pool, count: usize) -> Vec<Vec<u8>> {
     let (mut frames, mut out) = (Vec::new(), Vec::new());
     let mut silences = 0;
     while silences < 6 {
