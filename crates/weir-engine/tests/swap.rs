@@ -63,7 +63,7 @@ fn tos_after(bridge: &mut Bridge<Memory, Memory>, at_us: u64, count: u32, tos: u
 
 const PLAIN: &str = "interface in0 bandwidth 10M fifoq\n";
 const POLICED: &str = "interface in0 bandwidth 10M fifoq\n\
-    conditioner in0 c <tbmeter 8K 400 <mark EF><drop>>\nfilter in0 c 0 0 0 0 udp\n";
+    conditioner in0 c <tbmeter 8K 500 <mark EF><drop>>\nfilter in0 c 0 0 0 0 udp\n";
 const MARKED: &str = "interface in0 bandwidth 10M fifoq\n\
     conditioner in0 other <mark AF11>\nfilter in0 other 0 0 0 0 udp\n";
 
