@@ -14,6 +14,7 @@
 //! - [`worker`]: the thread: reads the clock once a step, sleeps precisely, survives a panic.
 //! - [`control`]: the worker from outside: statistics, hot swap, stop. Nothing there blocks it.
 //! - `gather`: statistics, a slice of classes between two steps.
+//! - [`rule`]: what hands packets over where the kernel goes on routing (`attach nfqueue`).
 //! - [`server`]: a Unix socket that answers requests.
 //! - `owner`: one owner for each interface.
 //! - [`watch`]: what happens to the interfaces of a bridge: logged, counted, survived.
@@ -33,6 +34,7 @@ pub mod control;
 pub mod direction;
 mod gather;
 mod owner;
+pub mod rule;
 pub mod server;
 pub mod up;
 pub mod watch;
