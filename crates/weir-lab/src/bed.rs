@@ -174,6 +174,11 @@ impl Bed {
         &mut self.boxed
     }
 
+    /// The node that leads the hosts of a side (0: left, 1: right) to the box.
+    pub fn side(&mut self, index: usize) -> &mut Node {
+        &mut self.bridges[index]
+    }
+
     /// Has the box do something by name.
     pub fn call_box(&mut self, name: &str, with: Value) -> Result<Value, NodeError> {
         self.boxed.tell(&Order::Call { name: name.into(), with })

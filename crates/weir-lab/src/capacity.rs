@@ -46,7 +46,8 @@ pub(crate) fn measure(
     };
     bed.host(&sender.name)?.tell(&Order::Ip(lines("add")))?;
     bed.call_box("bench-begin", json!({ "mode": Mode::WeirPlain, "cpu": cpu }))?;
-    let measured = flood(bed, &sender.name, &receiver.name, u64::from(plan.mtu) + 14, overhead_bytes);
+    let frame_bytes = u64::from(plan.mtu) + 14;
+    let measured = flood(bed, [&sender.name, &receiver.name], &mac, frame_bytes, overhead_bytes);
     bed.call_box("bench-end", Value::Null)?;
     bed.host(&sender.name)?.tell(&Order::Ip(lines("del")))?;
     measured
@@ -54,15 +55,15 @@ pub(crate) fn measure(
 
 fn flood(
     bed: &mut Bed,
-    sender: &str,
-    receiver: &str,
+    [sender, receiver]: [&str; 2],
+    mac: &str,
     frame_bytes: u64,
     overhead_bytes: u64,
 ) -> Result<f64, NodeError> {
     let size = frame_bytes.clamp(60, 1514);
     let length_ns = (WARM_UP + COUNTED + REST).as_nanos();
     let call = |name: &str, with: Value| Order::Call { name: name.into(), with };
-    let blast = json!({ "size": size, "length_ns": length_ns, "to": NOBODY });
+    let blast = json!({ "size": size, "length_ns": length_ns, "to": NOBODY, "mac": mac });
     bed.host(sender)?.ask(&call("bench-blast", blast))?;
     let count = |bed: &mut Bed| -> Result<(u64, u64), NodeError> {
         let answer = bed.host(receiver)?.tell(&call("bench-received", Value::Null))?;

@@ -82,6 +82,16 @@ fn be_fifo() -> io::Result<()> {
         .map(|_| ())
 }
 
+/// Has the calling thread run only where nobody else of its session wants to (`SCHED_IDLE`).
+///
+/// # Errors
+/// What the system says.
+pub fn be_idle() -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: `parameters` is readable and lives until after the call; 0 is the calling thread.
+    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters) }).map(|_| ())
+}
+
 /// `nice` counts inside a session only where the machine schedules by session (autogroup). So the
 /// process gets a session of its own, and that session the same precedence. With a terminal it
 /// keeps the session that it has, or ^C would not reach it.
@@ -111,6 +121,15 @@ mod tests {
 
     fn on_a_thread<T: Send + 'static>(act: fn() -> T) -> T {
         std::thread::spawn(act).join().unwrap()
+    }
+
+    #[test]
+    fn an_idle_thread_says_so() {
+        let (policy, _) = on_a_thread(|| {
+            be_idle().unwrap();
+            mine()
+        });
+        assert_eq!(policy, libc::SCHED_IDLE as u32);
     }
 
     #[test]

@@ -1,16 +1,27 @@
 //! The data plane beside the kernel's own, on one testbed in one run.
 //!
-//! Between the same pair of hosts stand, in turn and several times over: the kernel's bridge; the
-//! same with `tc htb` of 20 classes on its egress; Weir's bridge with a FIFO; Weir's bridge with CBQ
-//! of 20 leaves. Nothing limits the rate: what is measured is the cost of the way. Each is asked
-//! for packets a second at 60 and 1514 bytes (more is sent than can pass), one TCP stream with
-//! segmentation offload, and the round trip of single packets.
+//! Between the same pair of hosts stand, in turn and in every round: the kernel's bridge, the same
+//! with `tc htb` of 20 classes and with `tc tbf` on its egress, and Weir's bridge without a
+//! discipline, with a FIFO, and with CBQ of 20 leaves. Nothing limits the rate: what is measured is
+//! the cost of the way.
+//!
+//! What keeps the comparison fair:
+//! - The generator writes frames past its host's network stack, on a processor of its own.
+//! - By itself the kernel forwards on the generator's processor. So two rows have its work moved to
+//!   the second processor (RPS), where Weir's worker runs.
+//! - Processor time per packet is what is missing to a thread of the idle class on each processor,
+//!   at a rate that all modes carry. What it takes to make a packet and to lead it to the box is
+//!   measured with the box's interface down, and taken off.
+//! - All packets of the generator go to one class, for htb and for CBQ.
 //!
 //! Absolute figures belong to the machine; the rows are to be held against each other.
 
 pub(crate) mod node;
+mod report;
 
-use crate::bed::{Bed, BedHost, BedPlan, possible_here, processors};
+pub use report::{BenchReport, Figure, Row, Sample, Target, Verdict};
+
+use crate::bed::{Bed, BedHost, BedPlan, possible_here};
 use crate::error::Error;
 use crate::flow::{FlowReport, ReceiverKind, ReceiverSpec, SenderSpec, Traffic};
 use crate::node::{NodeError, Order, Program};
@@ -26,8 +37,14 @@ use weir_sys::{now, sleep_until};
 pub enum Mode {
     /// The kernel's bridge.
     Kernel,
-    /// The same, with `tc htb` of 20 classes.
+    /// The same, on the worker's processor.
+    KernelRps,
+    /// The kernel's bridge with `tc htb` of 20 classes.
     KernelHtb,
+    /// The same, on the worker's processor.
+    KernelHtbRps,
+    /// The kernel's bridge with `tc tbf`.
+    KernelTbf,
     /// Weir without a discipline: frames pass.
     WeirPlain,
     /// Weir with a FIFO.
@@ -38,13 +55,24 @@ pub enum Mode {
 
 impl Mode {
     /// All, in the order of the table.
-    pub const ALL: [Mode; 5] =
-        [Mode::Kernel, Mode::KernelHtb, Mode::WeirPlain, Mode::WeirFifo, Mode::WeirCbq];
+    pub const ALL: [Mode; 8] = [
+        Mode::Kernel,
+        Mode::KernelRps,
+        Mode::KernelHtb,
+        Mode::KernelHtbRps,
+        Mode::KernelTbf,
+        Mode::WeirPlain,
+        Mode::WeirFifo,
+        Mode::WeirCbq,
+    ];
     /// As the table calls it.
     pub const fn name(self) -> &'static str {
         match self {
             Mode::Kernel => "kernel bridge",
-            Mode::KernelHtb => "kernel bridge, tc htb, 20 classes",
+            Mode::KernelRps => "kernel bridge, RPS",
+            Mode::KernelHtb => "kernel bridge, htb, 20 classes",
+            Mode::KernelHtbRps => "kernel bridge, htb, RPS",
+            Mode::KernelTbf => "kernel bridge, tbf",
             Mode::WeirPlain => "weir bridge, no discipline",
             Mode::WeirFifo => "weir bridge, FIFO",
             Mode::WeirCbq => "weir bridge, CBQ of 20 leaves",
@@ -52,53 +80,15 @@ impl Mode {
     }
 }
 
-/// One row: medians over the rounds, but for the least round trip.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Row {
-    /// What stood in the box.
-    pub mode: Mode,
-    /// Packets of 60 bytes that passed, a second.
-    pub pps_60: f64,
-    /// Packets of 1514 bytes that passed, a second.
-    pub pps_1514: f64,
-    /// Payload of one TCP stream, bit/s.
-    pub tcp_bps: f64,
-    /// Mean round trip, microseconds.
-    pub ping_mean_us: f64,
-    /// Least round trip, microseconds.
-    pub ping_min_us: f64,
-}
-
-/// A figure and what it should be.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Target {
-    /// What was compared.
-    pub what: String,
-    /// What is asked.
-    pub asked: String,
-    /// What came.
-    pub measured: f64,
-    /// Whether that is enough.
-    pub pass: bool,
-}
-
-/// The whole.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct BenchReport {
-    /// Times that each row was measured.
-    pub rounds: usize,
-    /// The rows.
-    pub rows: Vec<Row>,
-    /// The comparison.
-    pub targets: Vec<Target>,
-}
-
 /// How long each part lasts.
-const BLAST: Duration = Duration::from_millis(1200);
-/// Of that, what is counted: the end is left out, for orders take their time.
-const COUNTED: Duration = Duration::from_millis(1000);
-const STREAM: Duration = Duration::from_millis(2000);
-const PINGS: u32 = 200;
+const BLAST: Duration = Duration::from_millis(600);
+/// Of that, what is counted: the end is left out, because orders take their time.
+const COUNTED: Duration = Duration::from_millis(450);
+const STREAM: Duration = Duration::from_millis(1000);
+const PINGS: u32 = 100;
+/// The rate at which processor time is measured, packets a second, and for how long.
+const PACE: u64 = 40_000;
+const SOAKED: Duration = Duration::from_millis(500);
 /// Left out at the beginning, while windows open and caches fill.
 const WARM_UP: Duration = Duration::from_millis(300);
 
@@ -112,7 +102,7 @@ const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 9, 9, 9);
 /// Measures all modes, `rounds` times each. `progress` hears what is being measured.
 pub fn bench(rounds: usize, program: &Program, progress: &mut dyn FnMut(&str)) -> Result<BenchReport, Error> {
     possible_here()?;
-    let (hosts_cpu, cpu) = processors();
+    let [hosts_cpu, cpu] = two_processors();
     let host =
         |name: &str, address| BedHost { name: name.into(), address, address6: None, settings: Vec::new() };
     let plan = BedPlan {
@@ -120,59 +110,78 @@ pub fn bench(rounds: usize, program: &Program, progress: &mut dyn FnMut(&str)) -
         right: vec![host(RECEIVER, ADDRESSES[1])],
         mtu: 1500,
         offloads: true,
-        hosts_cpu,
+        hosts_cpu: Some(hosts_cpu),
     };
     let mut bed = Bed::build(&plan, program)?;
     // The second host has the second address of the testbed's numbering.
     bed.host(SENDER)?.tell(&Order::Ip(format!(
         "route add {NOBODY}/32 dev eth0 scope link\nneigh add {NOBODY} lladdr 02:00:00:00:00:02 dev eth0 nud permanent\n"
     )))?;
-    let mut measured: Vec<Vec<Row>> = vec![Vec::new(); Mode::ALL.len()];
+    let mut measured: Vec<Vec<Sample>> = vec![Vec::new(); Mode::ALL.len()];
     for round in 1..=rounds {
         // Modes take turns within a round, so that a slow moment of the machine hits them all.
-        for (mode, rows) in Mode::ALL.into_iter().zip(&mut measured) {
+        progress(&format!("round {round} of {rounds}: the generator alone"));
+        let idle = soak(&mut bed, [hosts_cpu, cpu], None)?;
+        bed.boxed().tell(&Order::Ip("link set dev left down\n".into()))?;
+        let alone = soak(&mut bed, [hosts_cpu, cpu], Some(PACE));
+        bed.boxed().tell(&Order::Ip("link set dev left up\n".into()))?;
+        let before = busy(alone?, idle);
+        for (mode, samples) in Mode::ALL.into_iter().zip(&mut measured) {
             progress(&format!("round {round} of {rounds}: {}", mode.name()));
             bed.call_box("bench-begin", json!({ "mode": mode, "cpu": cpu }))?;
-            let row = measure(&mut bed, mode);
+            let sample = measure(&mut bed).and_then(|sample| {
+                let soaked = soak(&mut bed, [hosts_cpu, cpu], Some(PACE))?;
+                Ok(Sample { cpu_us: (busy(soaked, idle) - before) * 1e6 / PACE as f64, ..sample })
+            });
             bed.call_box("bench-end", Value::Null)?;
-            rows.push(row?);
+            samples.push(sample?);
         }
     }
     BenchReport::of(&measured).map_err(Error::Broke)
 }
 
-impl BenchReport {
-    /// The report of what was measured: for each of `Mode::ALL`, a row a round.
-    ///
-    /// # Errors
-    /// Why these are no figures: something did not pass at all.
-    pub fn of(measured: &[Vec<Row>]) -> Result<BenchReport, String> {
-        let rows: Vec<Row> =
-            Mode::ALL.into_iter().zip(measured).map(|(mode, rows)| summary(mode, rows)).collect();
-        for row in &rows {
-            let figures = [row.pps_60, row.pps_1514, row.tcp_bps, row.ping_mean_us, row.ping_min_us];
-            if figures.iter().any(|figure| !figure.is_finite() || *figure <= 0.0) {
-                let [p60, p1514, tcp, mean, _] = figures;
-                return Err(format!(
-                    "{}: packets, a stream or echoes did not pass ({p60} and {p1514} packets/s, {tcp} bit/s, {mean} us)",
-                    row.mode.name()
-                ));
-            }
-        }
-        let targets = targets(&rows);
-        Ok(BenchReport { rounds: measured.iter().map(Vec::len).min().unwrap_or(0), rows, targets })
-    }
+/// The generator's processor, and the worker's: the same where there is only one.
+fn two_processors() -> [usize; 2] {
+    let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    [0, count.min(2) - 1]
 }
 
-fn measure(bed: &mut Bed, mode: Mode) -> Result<Row, NodeError> {
+/// Rounds of a loop a second that a thread of the idle class gets through on each processor while
+/// the sender sends `pace` packets a second of 60 bytes.
+fn soak(bed: &mut Bed, cpus: [usize; 2], pace: Option<u64>) -> Result<[f64; 2], NodeError> {
+    let length_ns = (WARM_UP + SOAKED + WARM_UP).as_nanos();
+    if let Some(pps) = pace {
+        let paced = json!({ "size": 60, "length_ns": length_ns, "pps": pps });
+        bed.host(SENDER)?.ask(&call("bench-blast", paced))?;
+        sleep_until(now() + WARM_UP);
+    }
+    let order = |cpu: usize| call("bench-soak", json!({ "cpu": cpu, "length_ns": SOAKED.as_nanos() }));
+    // The box's node drives its soaker on the worker's processor, the left one's on the other.
+    bed.side(0).ask(&order(cpus[0]))?;
+    bed.boxed().ask(&order(cpus[1]))?;
+    let patience = std::time::Duration::from_secs(10);
+    let answers = [bed.side(0).answer(patience)?, bed.boxed().answer(patience)?];
+    if pace.is_some() {
+        bed.host(SENDER)?.answer(patience)?;
+    }
+    Ok(answers.map(|answer| answer.as_f64().unwrap_or(f64::NAN)))
+}
+
+/// Processors that were busy, in processors: what is missing to what soakers do when all is idle.
+fn busy(soaked: [f64; 2], idle: [f64; 2]) -> f64 {
+    soaked.iter().zip(idle).map(|(soaked, idle)| 1.0 - soaked / idle).sum()
+}
+
+fn measure(bed: &mut Bed) -> Result<Sample, NodeError> {
     let ping = bed.host(SENDER)?.tell(&call("bench-ping", json!(PINGS)))?;
-    Ok(Row {
-        mode,
+    let us = |name: &str| ping[name].as_f64().unwrap_or(f64::NAN);
+    Ok(Sample {
+        ping_mean_us: us("mean_us"),
+        ping_p99_us: us("p99_us"),
         pps_60: packets(bed, 60)?,
         pps_1514: packets(bed, 1514)?,
         tcp_bps: stream(bed)?,
-        ping_mean_us: ping["mean_us"].as_f64().unwrap_or(f64::NAN),
-        ping_min_us: ping["min_us"].as_f64().unwrap_or(f64::NAN),
+        cpu_us: f64::NAN,
     })
 }
 
@@ -237,77 +246,4 @@ fn stream(bed: &mut Bed) -> Result<f64, NodeError> {
     let skip = (WARM_UP.as_nanos() / cell_ns) as usize;
     let bytes: u64 = seen.iter().flat_map(|r| r.delivered.iter().skip(skip)).sum();
     Ok(bytes as f64 * 8e9 / STREAM.as_nanos() as f64)
-}
-
-fn summary(mode: Mode, rows: &[Row]) -> Row {
-    let median = |of: fn(&Row) -> f64| {
-        let mut values: Vec<f64> = rows.iter().map(of).collect();
-        values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-    };
-    Row {
-        mode,
-        pps_60: median(|r| r.pps_60),
-        pps_1514: median(|r| r.pps_1514),
-        tcp_bps: median(|r| r.tcp_bps),
-        ping_mean_us: median(|r| r.ping_mean_us),
-        ping_min_us: rows.iter().map(|r| r.ping_min_us).fold(f64::INFINITY, f64::min),
-    }
-}
-
-/// What the AF_PACKET data plane with CBQ of 20 leaves should reach.
-fn targets(rows: &[Row]) -> Vec<Target> {
-    let row = |mode| rows.iter().find(|r| r.mode == mode);
-    let (Some(kernel), Some(htb), Some(fifo), Some(cbq)) =
-        (row(Mode::Kernel), row(Mode::KernelHtb), row(Mode::WeirFifo), row(Mode::WeirCbq))
-    else {
-        return Vec::new();
-    };
-    let at_least = |what: &str, least: f64, measured: f64| Target {
-        what: what.into(),
-        asked: format!("at least {least}"),
-        measured,
-        pass: measured >= least,
-    };
-    let at_most = |what: &str, most: f64, measured: f64| Target {
-        what: what.into(),
-        asked: format!("at most {most}"),
-        measured,
-        pass: measured <= most,
-    };
-    vec![
-        at_least("60-byte packets/s, CBQ over htb", 1.0, cbq.pps_60 / htb.pps_60),
-        at_least("1514-byte packets/s, CBQ over htb", 0.9, cbq.pps_1514 / htb.pps_1514),
-        at_least("one TCP stream with CBQ, Gbit/s", 8.0, cbq.tcp_bps / 1e9),
-        at_most("least ping added by CBQ, us", 60.0, cbq.ping_min_us - kernel.ping_min_us),
-        at_most("cost of CBQ over FIFO at 60 bytes, part", 0.15, 1.0 - cbq.pps_60 / fifo.pps_60),
-    ]
-}
-
-impl std::fmt::Display for BenchReport {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(f, "median of {} rounds; ping: mean (least)", self.rounds)?;
-        writeln!(
-            f,
-            "{:<36}{:>12}{:>12}{:>12}{:>16}",
-            "in the box", "60 B kpps", "1514 B kpps", "TCP Gbit/s", "ping us"
-        )?;
-        for row in &self.rows {
-            let ping = format!("{:.0} ({:.0})", row.ping_mean_us, row.ping_min_us);
-            writeln!(
-                f,
-                "{:<36}{:>12.0}{:>12.0}{:>12.1}{:>16}",
-                row.mode.name(),
-                row.pps_60 / 1e3,
-                row.pps_1514 / 1e3,
-                row.tcp_bps / 1e9,
-                ping
-            )?;
-        }
-        for target in &self.targets {
-            let verdict = if target.pass { "reached" } else { "missed" };
-            writeln!(f, "{:<44}{:>10.2}   {} {verdict}", target.what, target.measured, target.asked)?;
-        }
-        Ok(())
-    }
 }

@@ -6,7 +6,8 @@ use crate::configure::{Built, configure, fifo};
 use crate::namespace;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::net::{Ipv4Addr, UdpSocket};
+use std::io::IoSlice;
+use std::net::Ipv4Addr;
 use weir_core::port::{Port, PortConfig, PortPlan, WireConfig};
 use weir_core::queue::Link;
 use weir_core::sched::Registry;
@@ -14,7 +15,7 @@ use weir_core::units::{Duration, Rate};
 use weir_engine::up::{Pair, Side, Up, up};
 use weir_engine::{Delay, Pace};
 use weir_sys::icmp::Pinger;
-use weir_sys::socket;
+use weir_sys::packet::{OFFLOAD_BYTES, PacketSocket, SendError};
 use weir_sys::{now, sleep_until};
 
 /// What nodes do for this bench, by name.
@@ -29,12 +30,14 @@ pub(crate) fn call(name: &str, with: Value, bench: &mut Option<Up>) -> Option<Re
             // The kernel's bridge, if it stood, goes with what hangs on it.
             let _ = namespace::ip("link del dev k\n");
             let _ = tc(&["qdisc", "del", "dev", SIDES[1], "root"]);
+            let _ = rps(0);
             let silent = last.and_then(|last| last.bridges.into_iter().find_map(|bridge| bridge.silent));
             silent.map_or(Ok(Value::Null), Err)
         }
         "bench-blast" => blast(&with),
         "bench-received" => received(),
         "bench-ping" => ping(&with),
+        "bench-soak" => soak(&with),
         _ => return None,
     })
 }
@@ -48,7 +51,12 @@ fn begin(with: Value) -> Result<Option<Up>, String> {
     let Begin { mode, cpu } = serde_json::from_value(with).map_err(|e| e.to_string())?;
     let built = match mode {
         Mode::Kernel => return kernel_bridge().map(|()| None),
+        Mode::KernelRps => return kernel_bridge().and_then(|()| rps_to(cpu)).map(|()| None),
         Mode::KernelHtb => return htb().and_then(|()| kernel_bridge()).map(|()| None),
+        Mode::KernelHtbRps => {
+            return htb().and_then(|()| kernel_bridge()).and_then(|()| rps_to(cpu)).map(|()| None);
+        }
+        Mode::KernelTbf => return tbf().and_then(|()| kernel_bridge()).map(|()| None),
         Mode::WeirPlain => None,
         Mode::WeirFifo => Some(fifo(1000)),
         Mode::WeirCbq => {
@@ -121,18 +129,107 @@ fn htb() -> Result<(), String> {
     Ok(())
 }
 
-/// Sends packets as fast as the kernel takes them.
+/// A bucket that is never empty.
+fn tbf() -> Result<(), String> {
+    let shape = ["tbf", "rate", "30gbit", "burst", "4m", "limit", "16m"];
+    tc(&[&["qdisc", "add", "dev", SIDES[1], "root"][..], &shape[..]].concat())
+}
+
+fn rps_to(cpu: Option<usize>) -> Result<(), String> {
+    rps(cpu.map_or(0, |cpu| 1 << cpu))
+}
+
+/// Has the processors of `mask` do the kernel's work on what the box receives. The files belong to
+/// the namespace in which they are mounted, so they are mounted anew, where nobody else sees it.
+fn rps(mask: u64) -> Result<(), String> {
+    let mut script = String::from("mount --make-rprivate / && mount -t sysfs sysfs /sys");
+    for side in SIDES {
+        script += &format!(" && echo {mask:x} > /sys/class/net/{side}/queues/rx-0/rps_cpus");
+    }
+    let done = std::process::Command::new("unshare").args(["-m", "sh", "-c", &script]).output();
+    let done = done.map_err(|e| format!("unshare: {e}"))?;
+    let said = String::from_utf8_lossy(&done.stderr);
+    if done.status.success() { Ok(()) } else { Err(format!("RPS: {}", said.trim())) }
+}
+
+/// Frames of one system call.
+const TOGETHER: usize = 32;
+
+/// Sends frames as fast as the device takes them, or `pps` of them a second, past the stack.
 fn blast(with: &Value) -> Result<Value, String> {
     let size = with["size"].as_u64().unwrap_or(60).clamp(60, 1514) as usize;
-    let end = now() + Duration::from_nanos(with["length_ns"].as_u64().unwrap_or(0).min(10_000_000_000));
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 20_000)).map_err(|e| e.to_string())?;
+    let pace = with["pps"].as_u64();
     let to: Ipv4Addr = serde_json::from_value(with["to"].clone()).unwrap_or(NOBODY);
-    socket.connect((to, 9)).map_err(|e| e.to_string())?;
-    let (payload, mut sent) = (vec![0; size - 42], 0);
-    while now() < end {
-        sent += socket::send_repeated(&socket, &payload, 64).map_err(|e| e.to_string())?;
+    let mac = with["mac"].as_str().unwrap_or("02:00:00:00:00:02").to_string();
+    let mut socket = PacketSocket::open("eth0", 0).map_err(|e| e.to_string())?;
+    let frame = udp_frame(size, &mac, to)?;
+    let batch: Vec<_> = (0..TOGETHER).map(|_| [IoSlice::new(&frame), IoSlice::new(&[])]).collect();
+    let (mut at, mut sent) = (now(), 0);
+    let end = at + Duration::from_nanos(with["length_ns"].as_u64().unwrap_or(0).min(10_000_000_000));
+    while at < end {
+        match socket.send(&batch) {
+            Ok(count) => sent += count,
+            Err(SendError::Full | SendError::NoRoom) => std::thread::yield_now(),
+            // With the box's interface down the frames end there.
+            Err(SendError::LinkDown) => {}
+            Err(e) => return Err(format!("the generator cannot send: {e:?}")),
+        }
+        at = match pace {
+            None => now(),
+            Some(pps) => {
+                let next = at + Duration::from_nanos(TOGETHER as u64 * 1_000_000_000 / pps.max(1));
+                sleep_until(next);
+                next
+            }
+        };
     }
     Ok(json!(sent))
+}
+
+/// A UDP packet over IPv4 to port 9 of `to`, behind an offload header of zeroes.
+fn udp_frame(size: usize, mac: &str, to: Ipv4Addr) -> Result<Vec<u8>, String> {
+    let mut frame = vec![0; OFFLOAD_BYTES + size];
+    let bytes = &mut frame[OFFLOAD_BYTES..];
+    for (byte, text) in bytes.iter_mut().zip(mac.split(':')) {
+        *byte = u8::from_str_radix(text, 16).map_err(|e| format!("address {mac}: {e}"))?;
+    }
+    bytes[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+    bytes[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
+    bytes[16..18].copy_from_slice(&((size - 14) as u16).to_be_bytes());
+    bytes[22..24].copy_from_slice(&[64, 17]);
+    bytes[26..30].copy_from_slice(&ADDRESSES[0].octets());
+    bytes[30..34].copy_from_slice(&to.octets());
+    let words = bytes[14..34].chunks_exact(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])));
+    let sum: u32 = words.sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    bytes[24..26].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    bytes[34..38].copy_from_slice(&[0x4e, 0x20, 0, 9]);
+    bytes[38..40].copy_from_slice(&((size - 34) as u16).to_be_bytes());
+    Ok(frame)
+}
+
+/// Rounds of an empty loop a second that the idle class leaves to a thread on one processor.
+fn soak(with: &Value) -> Result<Value, String> {
+    let length = Duration::from_nanos(with["length_ns"].as_u64().unwrap_or(0).min(10_000_000_000));
+    let cpu = with["cpu"].as_u64().unwrap_or(0) as usize;
+    let run = move || -> Result<f64, String> {
+        weir_sys::pin_to(cpu).map_err(|e| e.to_string())?;
+        weir_sys::be_idle().map_err(|e| e.to_string())?;
+        let (began, mut rounds) = (now(), 0u64);
+        loop {
+            for n in 0..2_000u64 {
+                std::hint::black_box(n);
+            }
+            rounds += 1;
+            let spent = now().since(began);
+            if spent >= length {
+                return Ok(rounds as f64 * 1e9 / spent.as_nanos() as f64);
+            }
+        }
+    };
+    let thread = std::thread::spawn(run);
+    let rounds = thread.join().map_err(|_| "the soaker ended".to_string())??;
+    Ok(json!(rounds))
 }
 
 /// Packets that have arrived at this host.
@@ -157,6 +254,7 @@ fn ping(with: &Value) -> Result<Value, String> {
         return Err("no ping was answered".into());
     }
     let mean = times.iter().sum::<f64>() / times.len() as f64;
-    let min = times.iter().copied().fold(f64::INFINITY, f64::min);
-    Ok(json!({ "mean_us": mean, "min_us": min }))
+    times.sort_by(f64::total_cmp);
+    let p99 = times[(times.len() - 1) * 99 / 100];
+    Ok(json!({ "mean_us": mean, "p99_us": p99 }))
 }

@@ -6,6 +6,7 @@ use crate::bench::{self, Effort};
 use serde_json::json;
 use std::process::Command;
 use weir_core::sched::Registry;
+use weir_lab::bench::Figure;
 
 /// Runs benchmarks by name; `sim`, its scenarios and `live` are the other two kinds.
 pub fn run(registry: &Registry, names: &[String], json: bool) -> Done {
@@ -94,35 +95,43 @@ fn peak_rss_bytes() -> u64 {
     kb.unwrap_or(0) * 1024
 }
 
+/// Rounds of the live bench.
+const ROUNDS: usize = 10;
+
 /// The live bridge beside the kernel's own forwarding.
 fn live(json: bool) -> Done {
     let program = weir_lab::Program::this().map_err(Failure::failed)?;
-    let report = weir_lab::bench::bench(3, &program, &mut |what| eprintln!("weir: {what}"))
+    let report = weir_lab::bench::bench(ROUNDS, &program, &mut |what| eprintln!("weir: {what}"))
         .map_err(super::run::lab_failure)?;
     if json {
         return print_json(&report);
     }
-    let mut rows = table(&["IN THE BOX", ">60 B|kpps", ">1514 B|kpps", ">TCP|Gbit/s", ">PING|µs", ">MIN|µs"]);
+    let show = |figure: Figure, unit: f64, digits: usize| {
+        let spread = 50.0 * (figure.high - figure.low) / figure.median.abs().max(1e-9);
+        format!("{:.digits$} ±{spread:.0}%", figure.median / unit)
+    };
+    let mut rows =
+        table(&["IN THE BOX", ">60 B|kpps", ">1514 B|kpps", ">TCP|Gbit/s", ">PING|µs", ">CPU|µs/packet"]);
     for row in &report.rows {
         rows.add(vec![
             row.mode.name().to_string(),
-            format!("{:.0}", row.pps_60 / 1e3),
-            format!("{:.0}", row.pps_1514 / 1e3),
-            format!("{:.1}", row.tcp_bps / 1e9),
-            format!("{:.0}", row.ping_mean_us),
-            format!("{:.0}", row.ping_min_us),
+            show(row.pps_60, 1e3, 0),
+            show(row.pps_1514, 1e3, 0),
+            show(row.tcp_bps, 1e9, 1),
+            show(row.ping_mean_us, 1.0, 0),
+            show(row.cpu_us, 1.0, 1),
         ]);
     }
     rows.print();
     out!("");
     let mut rows = table(&["", "FIGURE", "ASKED", ">MEASURED"]);
     for target in &report.targets {
-        let mark = if target.pass { "ok" } else { "MISS" };
+        let Figure { median, low, high } = target.measured;
         rows.add(vec![
-            mark.to_string(),
+            target.verdict.name().to_string(),
             target.what.clone(),
             target.asked.clone(),
-            format!("{:.2}", target.measured),
+            format!("{median:.2} ({low:.2} to {high:.2})"),
         ]);
     }
     rows.print();

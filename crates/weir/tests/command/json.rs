@@ -128,26 +128,24 @@ fn benches() {
 /// What `bench live` prints for these rows: what it measures takes minutes and a quiet machine.
 #[test]
 fn live_benches() {
-    use weir_lab::bench::{BenchReport, Mode, Row};
-    let row = |mode, pps_60: f64| Row {
-        mode,
+    use weir_lab::bench::{BenchReport, Mode, Sample};
+    let sample = |pps_60: f64| Sample {
         pps_60,
         pps_1514: 8e5,
         tcp_bps: 9.1e9,
         ping_mean_us: 41.5,
-        ping_min_us: 30.25,
+        ping_p99_us: 60.25,
+        cpu_us: 3.5,
     };
-    let round = |pps: [f64; 3]| -> Vec<Vec<Row>> {
-        Mode::ALL.iter().map(|&mode| pps.iter().map(|&pps| row(mode, pps)).collect()).collect()
-    };
-    let value = serde_json::to_value(BenchReport::of(&round([3e5, 1e5, 2e5])).unwrap()).unwrap();
+    let rounds = |pps: [f64; 3]| Mode::ALL.map(|_| pps.map(sample).to_vec());
+    let value = serde_json::to_value(BenchReport::of(&rounds([3e5, 1e5, 2e5])).unwrap()).unwrap();
     let shape = of(&page(), "weir bench live -j");
     fits(&shape, &value, "").unwrap();
-    assert_eq!((&value["rounds"], &value["rows"][0]["pps_60"]), (&3.into(), &2e5.into()), "the median");
+    assert_eq!((&value["rounds"], &value["rows"][0]["pps_60"]["median"]), (&3.into(), &2e5.into()));
     assert_eq!(value["rows"].as_array().unwrap().len(), Mode::ALL.len());
     let targets = value["targets"].as_array().unwrap();
-    assert_eq!(targets.len(), 5, "{value}");
-    assert!(targets.iter().all(|target| target["pass"] == true), "{value}");
+    assert_eq!(targets.len(), 6, "{value}");
+    assert!(targets.iter().all(|target| target["verdict"] == "reached"), "{value}");
     // The page names every mode, and no other.
     let words = shape["rows"][0]["mode"].as_str().unwrap();
     let modes: Vec<String> =
@@ -155,7 +153,7 @@ fn live_benches() {
     assert_eq!(words, modes.join("|"));
     // A figure that is none is an error, not a `null` among numbers.
     for nothing in [0.0, f64::NAN] {
-        let error = BenchReport::of(&round([nothing; 3])).unwrap_err();
+        let error = BenchReport::of(&rounds([nothing; 3])).unwrap_err();
         assert!(error.contains("kernel bridge: packets"), "{error}");
     }
 }
