@@ -22,7 +22,7 @@ const REACHED: &str = "WEIR_MUTANT_REACHED";
 const ONLY: &str = "WEIR_ONLY";
 
 /// Where the sources of weir-core lie.
-const CORE: &str = "crates/weir-core/src";
+pub const CORE: &str = "crates/weir-core/src";
 
 /// What is added to weir-core.
 const MODULE: &str = r#"//! The switches of the mutants.
@@ -84,15 +84,14 @@ struct Test<'b> {
     reaches: Option<HashSet<usize>>,
 }
 
-pub fn run(root: &Path, chosen: Vec<Site>, jobs: usize) -> Result<Outcome, String> {
-    let tree = root.join("target/mutants/tree");
-    copy(root, &tree)?;
-    let originals = originals(&tree, &chosen)?;
+/// Tries those mistakes in the copy `tree`.
+pub fn run(root: &Path, tree: &Path, chosen: Vec<Site>, jobs: usize) -> Result<Outcome, String> {
+    let originals = originals(tree, &chosen)?;
     let mut live: Vec<Option<Site>> = chosen.into_iter().map(Some).collect();
     let mut not_compiled = 0;
     let binaries = loop {
-        write(&tree, &originals, &live)?;
-        match build(root, &tree)? {
+        write(tree, &originals, &live)?;
+        match build(root, tree)? {
             Ok(binaries) => break binaries,
             Err(wrong) => {
                 let before = not_compiled;
@@ -100,7 +99,7 @@ pub fn run(root: &Path, chosen: Vec<Site>, jobs: usize) -> Result<Outcome, Strin
                     not_compiled += usize::from(live[*number].take().is_some());
                 }
                 if not_compiled == before {
-                    return Err(no_mutant_to_blame(&tree));
+                    return Err(no_mutant_to_blame(tree));
                 }
             }
         }
@@ -143,14 +142,15 @@ fn discipline_of(file: &str) -> Option<&'static str> {
     Registry::builtin().find(&name).map(|entry| entry.name)
 }
 
-/// A copy of what git tracks, so that the work tree is never touched.
-fn copy(root: &Path, tree: &Path) -> Result<(), String> {
+/// A copy of what git tracks: the work tree is never touched, and may go on meanwhile.
+pub fn copy(root: &Path) -> Result<PathBuf, String> {
+    let tree = root.join("target/mutants/tree");
     let listed = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .current_dir(root)
         .output();
     let listed = listed.map_err(|e| format!("git ls-files: {e}"))?;
-    let _ = fs::remove_dir_all(tree);
+    let _ = fs::remove_dir_all(&tree);
     for file in listed.stdout.split(|&b| b == 0).filter(|f| !f.is_empty()) {
         let file = String::from_utf8_lossy(file).into_owned();
         let (from, to) = (root.join(&file), tree.join(&file));
@@ -162,10 +162,10 @@ fn copy(root: &Path, tree: &Path) -> Result<(), String> {
             fs::copy(&from, &to).map_err(|e| format!("{file}: {e}"))?;
         }
     }
-    Ok(())
+    Ok(tree)
 }
 
-/// The files of the copy that change, as they were: the work tree may have moved on since.
+/// The files of the copy that change, as they were.
 fn originals(tree: &Path, chosen: &[Site]) -> Result<BTreeMap<String, String>, String> {
     let mut texts = BTreeMap::new();
     for file in chosen.iter().map(|site| site.file.as_str()).chain(["lib.rs"]) {

@@ -1,6 +1,6 @@
 //! RED against floating-point references and against its own theory.
 
-use super::super::average::ONE;
+use super::super::average::{ONE, early};
 use super::*;
 use crate::packet::{FrameRef, Meta};
 use crate::queue::{Backlog, Leaf, Next, Value, Verdict};
@@ -168,6 +168,24 @@ fn a30_drop_rate_is_as_theory_says() {
         let (longer, _) = losses(&params(), 0, length + 1, n, seed);
         let other = (f64::from(longer) - expected).abs();
         assert!(length == 14 || other > 6.0 * sigma, "length {length}: {longer} passes for {expected}");
+    }
+}
+
+/// p_b is 1/8. The gap to the next drop is uniform over 1..=15, and with `wait` over 8..=15: a drop may
+/// come as soon as count p_b is 1, and comes before it is 2.
+#[test]
+fn gaps_between_drops_have_their_bounds() {
+    let mut random = Random::new(weir_seed::seed());
+    for (wait, least) in [(false, 1), (true, 8)] {
+        let mut seen = [0u32; 20];
+        for _ in 0..20_000 {
+            let gap = (1..).find(|&count| early(ONE / 16, count, wait, &mut random)).unwrap();
+            seen[gap as usize] += 1;
+        }
+        let drawn: Vec<u32> = (0..20).filter(|&gap| seen[gap as usize] > 0).collect();
+        assert_eq!((drawn.first(), drawn.last()), (Some(&least), Some(&15)), "wait {wait}: {seen:?}");
+        let mean = 20_000 / drawn.len() as u32;
+        assert!(drawn.iter().all(|&gap| seen[gap as usize].abs_diff(mean) < mean / 4), "wait {wait}: {seen:?}");
     }
 }
 
