@@ -299,6 +299,49 @@ mod tests {
         assert!(seen > 1e-3, "the walk stayed at {seen}");
     }
 
+    /// PIE after updates that led there.
+    fn at(probability: i64, old_delay: Duration, burst: Duration) -> Pie {
+        let link = Link::new(crate::units::Rate::from_mbps(10), 0, 1_500);
+        let mut pie = Pie::new("", &Params::new(), &link).unwrap();
+        pie.controller = Controller { probability, old_delay, burst };
+        pie
+    }
+
+    /// At a probability p no drop comes before 0.85 / p packets, and one comes by 8.5 / p at the latest,
+    /// however the dice fall. [RFC 8033 section 5.4]
+    #[test]
+    fn gaps_between_drops_have_their_bounds() {
+        let mut random = Random::new(weir_seed::seed());
+        let mut pie = at(ONE / 50, Duration::from_millis(20), Duration::ZERO);
+        let mut gap = || (1..).find(|_| pie.early(&mut random, 100_000)).unwrap();
+        let gaps: std::vec::Vec<u32> = (0..20_000).map(|_| gap()).collect();
+        // 425 packets without a drop come with a chance of 1 in 2,000. Rounding may cost a packet.
+        let (least, most) = (gaps.iter().min().unwrap(), gaps.iter().max().unwrap());
+        assert!((43..=44).contains(least) && (425..=426).contains(most), "{least} to {most}");
+    }
+
+    /// What is never dropped: a short queue, a burst within the allowance, and packets of a queue
+    /// whose delay was below half the target, while the probability is below 0.2. [section 4.1]
+    #[test]
+    fn what_is_spared_is_never_dropped() {
+        let (ms, none) = (Duration::from_millis, Duration::ZERO);
+        let nanosecond = Duration::from_nanos(1);
+        let half = Duration::from_nanos(ms(15).as_nanos() / 2);
+        for (probability, old_delay, burst, bytes, spared) in [
+            (ONE / 10, half, none, 3_001, false),
+            (ONE / 10, half.saturating_sub(nanosecond), none, 3_001, true),
+            (ONE / 5, half.saturating_sub(nanosecond), none, 3_001, false),
+            (ONE / 5 - 1, half.saturating_sub(nanosecond), none, 3_001, true),
+            (ONE, ms(100), none, 3_000, true),
+            (ONE, ms(100), nanosecond, 3_001, true),
+            (0, ms(100), none, 3_001, true),
+        ] {
+            let (mut pie, mut random) = (at(probability, old_delay, burst), Random::new(weir_seed::seed()));
+            let dropped = (0..1_000).filter(|_| pie.early(&mut random, bytes)).count();
+            assert_eq!(dropped == 0, spared, "{probability}, {old_delay}, {burst}, {bytes} bytes: {dropped}");
+        }
+    }
+
     /// The limits that the error names are taken, what lies a nanosecond beyond is not.
     #[test]
     fn times_are_taken_up_to_their_limits() {

@@ -304,6 +304,34 @@ fn curves_of_rate_0_are_taken() {
     }
 }
 
+/// A new upper limit counts from the change on: what the class had before is not held against it.
+/// Reversed: without the limit it has more.
+#[test]
+fn a_new_limit_counts_from_the_change_on() {
+    let ls = Params::new().with("ls", linear(1_000_000));
+    for (limit, holds) in [(Some(1_000_000), true), (None, false)] {
+        let mut rig = Rig::new(&[("a", None, ls.clone())]);
+        let (mut changed, mut bytes) = (false, 0);
+        for _ in 0..10 {
+            rig.put(0, "a", 1_000);
+        }
+        while let Some((start, end, _, len)) = rig.send(2_000_000_000) {
+            rig.put(end, "a", 1_000);
+            bytes += u64::from(len);
+            if start >= 1_000_000_000 && !changed {
+                assert!(bytes > 1_200_000, "it had the link: {bytes}");
+                (changed, bytes) = (true, 0);
+                if let Some(bps) = limit {
+                    let params = Params::new().with("ul", linear(bps));
+                    rig.hfsc.reconfigure(&mut rig.cx, "a", &params).unwrap();
+                }
+            }
+        }
+        // 125,000 bytes, and two packets of 1,500 that a class may catch up on.
+        assert_eq!((121_000..=129_000).contains(&bytes), holds, "{bytes}");
+    }
+}
+
 /// A guarantee alone is enough for a leaf, and a share alone for any class.
 #[test]
 fn a_change_is_taken_where_the_class_can_do_with_it() {
