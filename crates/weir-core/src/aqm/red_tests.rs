@@ -185,7 +185,10 @@ fn gaps_between_drops_have_their_bounds() {
         let drawn: Vec<u32> = (0..20).filter(|&gap| seen[gap as usize] > 0).collect();
         assert_eq!((drawn.first(), drawn.last()), (Some(&least), Some(&15)), "wait {wait}: {seen:?}");
         let mean = 20_000 / drawn.len() as u32;
-        assert!(drawn.iter().all(|&gap| seen[gap as usize].abs_diff(mean) < mean / 4), "wait {wait}: {seen:?}");
+        assert!(
+            drawn.iter().all(|&gap| seen[gap as usize].abs_diff(mean) < mean / 4),
+            "wait {wait}: {seen:?}"
+        );
     }
 }
 
