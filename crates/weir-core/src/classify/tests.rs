@@ -166,6 +166,35 @@ fn identical_to_the_list_also_under_change() {
     assert!(by_rank_only > packets / 5, "precedence decided: {by_rank_only}");
 }
 
+/// As many masks as there are tables, and then filters that none of these tables can take: the last
+/// table takes them, and they match what they say.
+#[test]
+fn what_fits_into_no_table_is_found_all_the_same() {
+    let (mut classifier, mut reference) = (Classifier::empty(), Reference(Vec::new()));
+    let mut add = |f: Filter| {
+        let sequence = reference.0.len() as u64;
+        reference.0.push((classifier.insert(f.clone()), f, sequence));
+    };
+    // Widest first: none of them fits into the table of another.
+    let mut masks: Vec<u32> = (1..=255).collect();
+    masks.sort_by_key(|mask| core::cmp::Reverse(mask.count_ones()));
+    for order in 0..600u32 {
+        let pair = Filter::new(Family::V4, order, order).exactly(Field::Dst, 0x0a00_0001);
+        let pair = pair.exactly(Field::Src, 0x0a00_0002);
+        let pair = if order < 300 { pair.exactly(Field::DstPort, 80) } else { pair };
+        add(pair.with(Field::Tos, 0xff, u128::from(masks[order as usize % masks.len()])));
+    }
+    for order in 600..620u32 {
+        add(Filter::new(Family::V4, order, order).exactly(Field::Protocol, u128::from(order - 599)));
+    }
+    assert_eq!(classifier.tables(), tables::MAX_TABLES);
+    for n in 0..2_000u32 {
+        let key = Key { src: u128::from(n), dst: 0x0a00_0001, protocol: (n % 25) as u8, ..Key::default() };
+        let key = Key { family: Family::V4, src_port: n as u16, ..key };
+        assert_eq!(classifier.classify(&key), reference.classify(&key), "{key}");
+    }
+}
+
 /// The comparison above sees an error: with the order of lines turned round it must fail.
 #[test]
 fn the_reference_tells_orders_apart() {

@@ -84,6 +84,17 @@ fn a_plan_means_the_same_at_the_start_and_in_a_swap() {
     // The bucket holds one packet; each further one waits for 1024 bytes at 50 bytes a millisecond.
     assert_eq!((seen[0].sent[0], seen[0].sent.len()), ((0, 0), 10));
     assert_eq!(seen[0].sent[9].1 / 1_000_000, (10 * 1024 - 2000) / 50);
+    // How late the host may be without a loss follows the bucket, too.
+    let mut late = [Seen::default(), Seen::default()];
+    for (port, late) in [&mut opened, &mut swapped].into_iter().zip(&mut late) {
+        for frame in 0..10 {
+            port.offer(at(1_000_000), packet(frame, 1000), &mut late.host());
+        }
+        while port.next_wake_up() != Instant::NEVER {
+            port.advance(port.next_wake_up() + Duration::from_millis(100), &mut late.host());
+        }
+    }
+    assert_eq!(late[0].sent, late[1].sent);
     // An emulated link is the host's, whatever the plan says.
     let emulated = WireConfig::Link { ring: 1, refill: Refill::Packet };
     let port = Port::new(PortConfig::new(link(), emulated), plan(400));
