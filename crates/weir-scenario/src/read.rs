@@ -161,7 +161,7 @@ fn reword(message: &str) -> (String, String) {
                 "u16" => "a whole number from 0 to 65535",
                 "u32" => "a whole number from 0 to 4294967295",
                 "u64" => "a whole number from 0 up",
-                "a sequence" => "a list: [[TABLE]] headers, or [\"a\", \"b\"]",
+                "a sequence" => "[[TABLE]] headers, or a list between [ and ]",
                 "a string" => "it between quotes",
                 "a boolean" => "true or false",
                 other => other,
@@ -169,10 +169,10 @@ fn reword(message: &str) -> (String, String) {
             (format!("{found} does not fit here"), format!("write {expected}"))
         }
         _ if message.starts_with("invalid IPv4") => {
-            (message.into(), "write an address such as \"10.0.0.1\"".into())
+            (message.into(), "write an address such as \"192.0.2.1\"".into())
         }
         _ if message.starts_with("invalid IPv6") => {
-            (message.into(), "write an address such as \"fd00::1\"".into())
+            (message.into(), "write an address such as \"2001:db8::1\"".into())
         }
         _ => (message.to_string(), "see toml.io for the syntax of TOML".to_string()),
     }

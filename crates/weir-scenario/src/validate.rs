@@ -76,6 +76,14 @@ pub(crate) fn problems(scenario: &Scenario) -> Vec<Problem> {
     judge.problems
 }
 
+/// A value as a scenario writes it: between quotes, unless it is a number.
+fn typed<T: serde::Serialize + std::fmt::Display>(value: T) -> String {
+    match toml::Value::try_from(&value) {
+        Ok(toml::Value::String(text)) if text.parse::<u64>().is_err() => format!("\"{text}\""),
+        _ => value.to_string(),
+    }
+}
+
 impl Judge<'_> {
     fn each(&mut self, table: &'static str, count: usize, judge: fn(&mut Self, usize)) {
         for index in 0..count {
@@ -94,9 +102,13 @@ impl Judge<'_> {
     }
 
     /// Says so unless `low ≤ value ≤ high`.
-    fn range<T: PartialOrd + std::fmt::Display>(&mut self, key: &'static str, value: T, low: T, high: T) {
+    fn range<T>(&mut self, key: &'static str, value: T, low: T, high: T)
+    where
+        T: PartialOrd + std::fmt::Display + serde::Serialize,
+    {
         if value < low || value > high {
-            self.say(key, format!("`{key}` is {value}"), format!("write a value from {low} to {high}"));
+            let help = format!("write a value from {} to {}", typed(low), typed(high));
+            self.say(key, format!("`{key}` is {value}"), help);
         }
     }
 
@@ -142,7 +154,7 @@ impl Judge<'_> {
             self.say(
                 "name",
                 format!("host `{}` has no link", host.name),
-                format!("add a [[link]] with a = \"{}\"", host.name),
+                format!("add a [[link]] with a = \"{}\", b = \"NODE\" and rate = \"10M\"", host.name),
             );
         }
     }
@@ -241,7 +253,7 @@ impl Judge<'_> {
             (Some(every), Some(over)) if over < every || over > self.scenario.duration => self.say(
                 "over",
                 format!("windows of {over} that begin every {every}"),
-                format!("write a length from {every} to {}", self.scenario.duration),
+                format!("write a length from {} to {}", typed(every), typed(self.scenario.duration)),
             ),
             _ => {}
         }

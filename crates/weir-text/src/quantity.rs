@@ -150,7 +150,8 @@ impl Amount {
     /// From text, with the reason if it is no quantity.
     pub fn parse(text: &str) -> Result<Self, String> {
         let bad = || {
-            let help = "write a number, a rate `10M`, a time `8ms`, a share `58%` or points `5pt`";
+            let help =
+                "write a number such as `43`, a rate `10M`, a time `8ms`, a share `58%` or points `5pt`";
             in_quotes(number::Bad::new(format!("`{text}` is not a quantity"), help))
         };
         let text = text.trim();

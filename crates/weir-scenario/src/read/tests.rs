@@ -159,19 +159,19 @@ const FAULTS: &[(&str, &str)] = &[
     (r#"request = 64"#, r#"`request` means nothing for a flow of kind tcp | leave it out, or write kind = "rr""#),
     (r#"window = 100"#, r#"`window` is 100 | write a value from 536 to 1073741824"#),
     (r#"chunk = 0"#, r#"`chunk` is 0 | write a value from 1 to 1099511627776"#),
-    (r#"pause = "1s""#, r#"`pause` without `chunk`: a greedy flow has no pauses | add chunk = BYTES, or write idle = [["5s", "10s"]]"#),
+    (r#"pause = "1s""#, r#"`pause` without `chunk`: a greedy flow has no pauses | add chunk = BYTES, or write idle = [["5s", "10s"]] instead of `pause`"#),
     (r#"count = 0"#, r#"`count` is 0 | write a value from 1 to 10000"#),
     (r#"name = "a.b""#, r#"`a.b` cannot be a name | write 1 to 15 letters, digits, `-` or `_`"#),
     (r#"name = "f2"\n[[flow]]\nfrom = "b"\nto = "a""#, r#"there are two flows called `f2` | give each flow its own name"#),
     (r#"port = 0"#, r#"`port` is 0 | write a value from 1 to 65535"#),
     (r#"port = 70000"#, r#"integer `70000` does not fit here | write a whole number from 0 to 65535"#),
-    (r#"start = "45s""#, r#"the flow starts at 45s, but stops at 45s | write a time before 45s"#),
-    (r#"stop = "46s""#, r#"the flow stops at 46s, after the end of the run at 45s | write a time up to 45s, or leave `stop` out"#),
+    (r#"start = "45s""#, r#"the flow starts at 45s, but stops at 45s | write a time before "45s""#),
+    (r#"stop = "46s""#, r#"the flow stops at 46s, after the end of the run at 45s | write a time up to "45s", or leave `stop` out"#),
     (r#"idle = [["5s", "5s"]]"#, r#"the idle interval 5s to 5s has no length | write [begin, end] with begin before end"#),
     (r#"idle = [["5s", "6s"], ["5s", "7s"]]"#, r#"the idle interval 5s to 7s begins before 6s | write idle intervals in order, not overlapping, after `start`"#),
-    (r#"idle = [["5s", "46s"]]"#, r#"the idle interval 5s to 46s ends after the flow, at 45s | write times up to 45s"#),
+    (r#"idle = [["5s", "46s"]]"#, r#"the idle interval 5s to 46s ends after the flow, at 45s | write [begin, end] with an end up to "45s""#),
     (r#"idle = [["5s", "6s", "7s"]]"#, r#"an interval has a begin and an end, not 3 times | write pairs: [["5s", "10s"]]"#),
-    (r#"idle = ["5s", "6s"]"#, r#"string "5s" does not fit here | write a list: [[TABLE]] headers, or ["a", "b"]"#),
+    (r#"idle = ["5s", "6s"]"#, r#"string "5s" does not fit here | write [[TABLE]] headers, or a list between [ and ]"#),
     (r#"dscp = "EFF""#, r#"`EFF` is not a DiffServ code point | write 0 to 63, or EF, AF11 to AF43, CS0 to CS7, BE, LE"#),
     (r#"dscp = 64"#, r#"`64` is not a DiffServ code point | write 0 to 63, or EF, AF11 to AF43, CS0 to CS7, BE, LE"#),
     (r#"window = "64KB""#, r#"`64KB` can be read in two ways | write "64000" or "65536""#),
@@ -191,8 +191,8 @@ const FAULTS: &[(&str, &str)] = &[
     (r#"[[host]]\nname = "a b""#, r#"`a b` cannot be a name | write 1 to 15 letters, digits, `-` or `_`"#),
     (r#"[[host]]\nname = "c"\naddress = "10.0.0.1""#, r#"10.0.0.1 is taken by another host | give each host its own address"#),
     (r#"[[host]]\nname = "c"\naddress6 = "fd00::1""#, r#"fd00::1 is taken by another host | give each host its own address6"#),
-    (r#"[[host]]\nname = "c""#, r#"host `c` has no link | add a [[link]] with a = "c""#),
-    (r#"[[host]]\nname = "c"\naddress = "10.0.0""#, r#"invalid IPv4 address syntax | write an address such as "10.0.0.1""#),
+    (r#"[[host]]\nname = "c""#, r#"host `c` has no link | add a [[link]] with a = "c", b = "NODE" and rate = "10M""#),
+    (r#"[[host]]\nname = "c"\naddress = "10.0.0""#, r#"invalid IPv4 address syntax | write an address such as "192.0.2.1""#),
     (r#"[[host]]\nname = "c"\n[[link]]\na = "c"\nb = "a"\nrate = "1M"\n[[flow]]\nfrom = "c"\nto = "b""#, r#"no path leads from `c` to `b` | add the links that are missing; hosts do not forward"#),
     (r#"[[link]]\na = "a"\nb = "a"\nrate = "1M""#, r#"the link joins `a` to itself | name two different ends"#),
     (r#"[[link]]\na = "box"\nb = "a"\nrate = "1M""#, r#"there is a link between `box` and `a` already | join two nodes by one link"#),
@@ -200,7 +200,7 @@ const FAULTS: &[(&str, &str)] = &[
     (r#"[[link]]\na = "box"\nb = "c"\nrate = "1M"\nmtu = 68"#, r#"`mtu` is 68 | write a value from 576 to 65535"#),
     (r#"[[link]]\na = "box"\nb = "c"\nrate = "1M"\noverhead = 2000"#, r#"`overhead` is 2000 | write a value from 0 to 1000"#),
     (r#"[[link]]\na = "box"\nb = "c"\nrate = "1M"\nring = 0"#, r#"`ring` is 0 | write a value from 1 to 4096"#),
-    (r#"[[link]]\na = "box"\nb = "c"\nrate = "1M"\ntick = "2s""#, r#"`tick` is 2s | write a value from 0s to 1s"#),
+    (r#"[[link]]\na = "box"\nb = "c"\nrate = "1M"\ntick = "2s""#, r#"`tick` is 2s | write a value from "0s" to "1s""#),
     (r#"[[link]]\na = "box"\nb = "c"\nrate = "1M"\nqueue = 0"#, r#"`queue` is 0 | write a value from 1 to 1000000"#),
     (r#"[[link]]\na = "box"\nb = "c"\nrate = "1M"\nrefill = "lazy""#, r#"`lazy` is not known here | write "packet" or "batch""#),
     (r#"[[link]]\na = "box"\nb = "c"\nrate = "0.3""#, r#"`0.3` is not a whole number of bits per second | a rate is bits per second, as in "10M", "64K", "1.5Mbit" or "9600""#),
@@ -212,7 +212,7 @@ const FAULTS: &[(&str, &str)] = &[
     (r#"[[port]]\nat = "a"\nto = "b"\nconf = "x.altq""#, r#"there is no link from `a` to `b` | `a` has links to: box"#),
     (r#"[[port]]\nat = "box"\nto = "a"\nconf = "x.altq"\ntext = """#, r#"the port has two configurations | write either `conf` or `text`"#),
     (r#"[[probe]]\nwhat = "cwnd""#, r#"`cwnd` is not known here | write "classes" or "flows""#),
-    (r#"[[probe]]\nwhat = "classes"\nevery = "1us""#, r#"`every` is 1us | write a value from 1ms to 45s"#),
+    (r#"[[probe]]\nwhat = "classes"\nevery = "1us""#, r#"`every` is 1us | write a value from "1ms" to "45s""#),
     (r#"[[probe]]\nwhat = "classes"\n[[probe]]\nwhat = "classes""#, r#"there are two probes of classes | keep one of them"#),
     (r#"[[expect]]\nwhat = "rates"\nvalue = "1M""#, r#"`rates` is nothing that can be measured | write one of: rate, offered, share, utilisation, drops, loss, marks, backlog-mean, backlog-max, goodput, jain, retransmits, transactions, delay-mean, delay-max, delay-p99 (any percentile), rtt-mean, rtt-max, rtt-p99, one-way-mean, one-way-max, one-way-p99"#),
     (r#"[[expect]]\nwhat = "rate""#, r#"nothing is expected | add value = … and tolerance = …, or min = … or max = …"#),
@@ -223,17 +223,17 @@ const FAULTS: &[(&str, &str)] = &[
     (r#"[[expect]]\nwhat = "delay-p99"\nvalue = 8"#, r#"`8` does not fit delay-p99 | write a time such as "8ms""#),
     (r#"[[expect]]\nwhat = "delay-p100"\nvalue = 8"#, r#"`delay-p100` is nothing that can be measured | write one of: rate, offered, share, utilisation, drops, loss, marks, backlog-mean, backlog-max, goodput, jain, retransmits, transactions, delay-mean, delay-max, delay-p99 (any percentile), rtt-mean, rtt-max, rtt-p99, one-way-mean, one-way-max, one-way-p99"#),
     (r#"[[expect]]\nwhat = "drops"\nvalue = "8ms""#, r#"`8ms` does not fit drops | write a number such as 43"#),
-    (r#"[[expect]]\nwhat = "drops"\nvalue = "8x""#, r#"`8x` is not a quantity | write a number, a rate "10M", a time "8ms", a share "58%" or points "5pt""#),
+    (r#"[[expect]]\nwhat = "drops"\nvalue = "8x""#, r#"`8x` is not a quantity | write a number such as "43", a rate "10M", a time "8ms", a share "58%" or points "5pt""#),
     (r#"[[expect]]\nwhat = "drops"\nvalue = -8"#, r#"`-8` is not a quantity | write a number from 0 up"#),
     (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nmax = "1M""#, r#"no value is at least 2M and at most 1M | write min up to max"#),
     (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\ntolerance = "5%""#, r#"`tolerance` without `value` | add value = …: min and max have no tolerance"#),
-    (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nfrom = "5s"\nto = "5s""#, r#"the interval begins at 5s, but ends at 5s | write a time before 5s"#),
-    (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nto = "46s""#, r#"the interval ends at 46s, after the end of the run at 45s | write a time up to 45s"#),
+    (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nfrom = "5s"\nto = "5s""#, r#"the interval begins at 5s, but ends at 5s | write a time before "5s""#),
+    (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nto = "46s""#, r#"the interval ends at 46s, after the end of the run at 45s | write a time up to "45s""#),
     (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nto = "3s"\nevery = "4s""#, r#"no window of 4s fits between 0s and 3s | write a window above 0 that fits"#),
     (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nto = "3s"\nevery = "1s"\nover = "4s""#, r#"no window of 4s fits between 0s and 3s | write a window above 0 that fits"#),
-    (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nevery = "1s"\nover = "500ms""#, r#"windows of 500ms that begin every 1s | write a length from 1s to 45s"#),
+    (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nevery = "1s"\nover = "500ms""#, r#"windows of 500ms that begin every 1s | write a length from "1s" to "45s""#),
     (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nover = "500ms""#, r#"`over` without `every`: there is one window | add how often one begins, as in every = "100ms""#),
-    (r#"[[probe]]\nwhat = "classes"\nover = "50s""#, r#"windows of 50s that begin every 100ms | write a length from 100ms to 45s"#),
+    (r#"[[probe]]\nwhat = "classes"\nover = "50s""#, r#"windows of 50s that begin every 100ms | write a length from "100ms" to "45s""#),
     (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nwindows = "90%""#, r#"`windows` without `every`: there is one window | add every = "1s", or leave `windows` out"#),
     (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nevery = "1s"\nwindows = "most""#, r#"`most` does not say which windows must hold | write "all", "median", "mean" or a share such as "90%""#),
     (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nflow = "f1""#, r#"rate is measured for classes, not by `flow` | leave `flow` out, or see what can be measured for it"#),
@@ -253,10 +253,10 @@ const FAULTS: &[(&str, &str)] = &[
     (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nfrom = "1.000001s""#, r#"the series would need cells of 1us, more than 100000 of them | write rounder times, which all are multiples of a longer one"#),
     (r#"[[flow]]\nfrom = "a"\nto = "b"\nkind = "udp"\nsize = 100\nrate = "18446744073G""#, r#"the flow offers 18446744073000000000 bit/s | a flow sends at most 1000G: write less"#),
     (r#"[[flow]]\nfrom = "a"\nto = "b"\nkind = "udp"\nsize = 1000\nburst = 10000\nperiod = "1ns""#, r#"the flow offers 80000000000000000 bit/s | a flow sends at most 1000G: write less"#),
-    (r#"[[flow]]\nfrom = "a"\nto = "b"\nkind = "udp"\nsize = 100\nrate = "1M"\non = "1ns"\noff = "1s"\ndistribution = "pareto""#, r#"`on` is 1ns | write a value from 1us to 86400s"#),
-    (r#"[[flow]]\nfrom = "a"\nto = "b"\nkind = "udp"\nsize = 100\nrate = "1M"\non = "1s"\noff = "999ns"\ndistribution = "pareto""#, r#"`off` is 999ns | write a value from 1us to 86400s"#),
+    (r#"[[flow]]\nfrom = "a"\nto = "b"\nkind = "udp"\nsize = 100\nrate = "1M"\non = "1ns"\noff = "1s"\ndistribution = "pareto""#, r#"`on` is 1ns | write a value from "1us" to "86400s""#),
+    (r#"[[flow]]\nfrom = "a"\nto = "b"\nkind = "udp"\nsize = 100\nrate = "1M"\non = "1s"\noff = "999ns"\ndistribution = "pareto""#, r#"`off` is 999ns | write a value from "1us" to "86400s""#),
     (r#"[[flow]]\nfrom = "a"\nto = "b"\ncount = 10000\n[[probe]]\nwhat = "flows"\nevery = "1ms""#, r#"the report would hold 450675000 numbers: 45000 cells of 1ms with 10015 in each, of 10001 flows, 4 directions of links and 1 classes | write longer intervals for probes and expectations, a shorter duration, or fewer flows: a report holds at most 32000000 numbers, 256 MB"#),
-    (r#"[[port]]\nat = "box"\nto = "a"\ntext = ""\n[[expect]]\nwhat = "rate"\nmin = "2M""#, r#"there are several managed ports | add port = one of: box>b, box>a"#),
+    (r#"[[port]]\nat = "box"\nto = "a"\ntext = ""\n[[expect]]\nwhat = "rate"\nmin = "2M""#, r#"there are several managed ports | add port = "box>b", or another of: box>a"#),
 ];
 
 #[test]
@@ -264,6 +264,170 @@ fn every_kind_of_fault_has_its_words() {
     for (more, said) in FAULTS {
         assert_eq!(with(&format!("{}\n", more.replace("\\n", "\n"))), *said, "{more}");
     }
+}
+
+/// What is said about a text; nothing if it is a scenario.
+fn said(text: &str) -> Vec<Diagnostic> {
+    Scenario::from_toml("x.toml", text).err().map_or(Vec::new(), |all| all.0)
+}
+
+/// One thing that a help tells to write.
+#[derive(Debug)]
+enum Told {
+    /// These keys, with their values.
+    Keys(Vec<(String, String)>),
+    /// Instead of what is underlined.
+    Value(String),
+    /// Without what is underlined.
+    Nothing,
+}
+
+/// What a help tells to write: its alternatives stand behind `write`, `add`, `leave`, `as in` and `did you mean`.
+fn told(help: &str) -> Vec<Told> {
+    let mut all = Vec::new();
+    for part in help.split(", or ") {
+        // What only the person knows.
+        let part = part.replace("BYTES", "1000").replace("PACKETS", "3").replace("NODE", "box");
+        if part.starts_with("leave it out") || part.starts_with("leave `") {
+            all.push(Told::Nothing);
+        }
+        // Words between values: a value is between quotes or brackets, or a number.
+        let mut keys: Vec<(String, String)> = Vec::new();
+        let (mut key, mut rest) = (None::<String>, part.as_str());
+        while let Some(at) = rest.find(|c: char| c == '"' || c == '[' || c.is_ascii_digit()) {
+            let before = &rest[..at];
+            let name = before.strip_suffix(" = ").and_then(|b| b.rsplit(' ').next());
+            // K = 1024 is no key.
+            if let Some(name) = name.filter(|name| name.starts_with(|c: char| c.is_ascii_lowercase())) {
+                key = Some(name.to_string());
+            }
+            let length = match rest.as_bytes()[at] {
+                b'"' => rest[at + 1..].find('"').map_or(rest.len() - at, |n| n + 2),
+                b'[' if rest[at..].starts_with("[[\"") => rest[at..].find("]]").unwrap() + 2,
+                b'[' => rest[at..].find(']').unwrap() + 1,
+                _ => rest[at..].find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len() - at),
+            };
+            let value = rest[at..at + length].trim_end_matches('.').to_string();
+            let bound = before.ends_with("before ") || before.ends_with("above ");
+            // `[[probe]]` and [begin, end] are no values, and 15 of "1 to 15 letters" is none.
+            let literal = value.starts_with('"')
+                || value.starts_with("[[\"")
+                || before.ends_with("from ")
+                || before.ends_with(" to ")
+                || key.is_some();
+            match key.take() {
+                Some(key) => keys.push((key, value)),
+                None if part.contains("letters") || part.contains("[begin") || bound || !literal => {}
+                None => all.push(Told::Value(value)),
+            }
+            rest = &rest[at + length..];
+        }
+        if !keys.is_empty() {
+            all.push(Told::Keys(keys));
+        }
+        if let Some(names) = part.split_once("one of: ") {
+            let names = names.1.split(", ").filter(|name| !name.contains(['(', '[', '=']));
+            all.extend(names.map(|name| Told::Value(format!("\"{name}\""))));
+        }
+        if let Some((_, word)) = part.split_once("did you mean `") {
+            all.push(Told::Value(word.trim_end_matches("`?").to_string()));
+        }
+    }
+    all
+}
+
+/// The text with what is told, and the lines that are new in it, from 1.
+fn mended(text: &str, d: &Diagnostic, told: &Told) -> (String, Vec<u32>) {
+    let mut lines: Vec<String> = text.lines().map(String::from).collect();
+    let at = d.line as usize - 1;
+    match told {
+        Told::Nothing => {
+            lines.remove(at);
+            (lines.join("\n") + "\n", Vec::new())
+        }
+        Told::Value(value) => {
+            let line: Vec<char> = lines[at].chars().collect();
+            let (from, to) = (d.column as usize - 1, (d.column + d.length) as usize - 1);
+            let text = |part: &[char]| part.iter().collect::<String>();
+            lines[at] = format!("{}{value}{}", text(&line[..from]), text(&line[to..]));
+            (lines.join("\n") + "\n", vec![d.line])
+        }
+        Told::Keys(keys) => {
+            let table = d.help.split_once("[[").filter(|_| d.help.contains("add a [["));
+            let of_flow = d.help.contains(" to a flow");
+            let mut header =
+                lines[..=at].iter().rposition(|line| line.starts_with("[[")).map_or(0, |n| n + 1);
+            if let Some(name) = table.and_then(|(_, rest)| rest.split_once("]]")) {
+                lines.push(format!("[[{}]]", name.0));
+                header = lines.len();
+            } else if of_flow {
+                header = lines.iter().rposition(|line| line == "[[flow]]").unwrap() + 1;
+            }
+            if d.help.contains("instead of `") && keys[0].0 == "idle" {
+                lines.remove(at);
+            }
+            let mut written = Vec::new();
+            for (key, value) in keys {
+                let end = lines[header..]
+                    .iter()
+                    .position(|l| l.starts_with("[["))
+                    .map_or(lines.len(), |n| header + n);
+                let old = lines[header..end].iter().position(|l| l.starts_with(&format!("{key} = ")));
+                let place = old.map_or(header, |n| header + n);
+                if old.is_some() {
+                    lines.remove(place);
+                }
+                lines.insert(place, format!("{key} = {value}"));
+                written.push(format!("{key} = {value}"));
+            }
+            let number = |(n, line): (usize, &String)| written.contains(line).then_some(n as u32 + 1);
+            let new = lines.iter().enumerate().filter_map(number).collect();
+            (lines.join("\n") + "\n", new)
+        }
+    }
+}
+
+/// True if the fault is gone, and what was written is no new fault.
+fn taken(text: &str, d: &Diagnostic, told: &Told) -> bool {
+    let before = said(text);
+    let (text, written) = mended(text, d, told);
+    let new = |other: &Diagnostic| before.iter().all(|b| b.message != other.message);
+    said(&text)
+        .iter()
+        .all(|other| other.message != d.message && !(written.contains(&other.line) && new(other)))
+}
+
+/// What a message tells to write is read: all of it, or one of the examples of a form.
+#[test]
+fn every_mend_is_accepted() {
+    let (mut tried, mut wrong) = (0, Vec::new());
+    for (more, _) in FAULTS {
+        let text = format!("{GOOD}{}\n", more.replace("\\n", "\n"));
+        for d in said(&text) {
+            let all = told(&d.help);
+            tried += all.len();
+            let refused: Vec<_> = all.iter().filter(|told| !taken(&text, &d, told)).collect();
+            let examples = ["such as", "as in", "whole number", "(any percentile)"];
+            let examples = examples.iter().any(|words| d.help.contains(words));
+            // Of examples one must fit.
+            let fits = refused.is_empty() || (examples && refused.len() < all.len());
+            if !fits {
+                wrong.push(format!("{more}\n  {} | {}\n  {refused:?}", d.message, d.help));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "of {tried}:\n{}", wrong.join("\n"));
+    assert!(tried > 200, "only {tried} were tried");
+}
+
+/// Reversed: a mend that leaves the fault, or is one, is not accepted.
+#[test]
+fn a_wrong_mend_is_not_accepted() {
+    let text = format!("{GOOD}start = \"5\"\n");
+    let d = &said(&text)[0];
+    let try_with = |value: &str| taken(&text, d, &Told::Value(value.into()));
+    assert!(try_with("\"5s\"") && try_with("\"300us\""));
+    assert!(!try_with("5s") && !try_with("\"5\"") && !try_with("\"46s\""));
 }
 
 /// Every key once, none at its default.

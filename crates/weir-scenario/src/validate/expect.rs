@@ -1,6 +1,6 @@
 //! Expectations: what is measured of whom, in which interval, and amounts that fit it.
 
-use super::Judge;
+use super::{Judge, typed};
 use crate::scenario::Flow;
 use weir_report::{Expect, FlowKind, Measure, Unit, Windows};
 use weir_text::{Amount, Time};
@@ -15,14 +15,14 @@ impl Judge<'_> {
             self.say(
                 "to",
                 format!("the interval ends at {to}, after the end of the run at {end}"),
-                format!("write a time up to {end}"),
+                format!("write a time up to {}", typed(end)),
             );
         }
         if expect.from >= to {
             self.say(
                 "from",
                 format!("the interval begins at {}, but ends at {to}", expect.from),
-                format!("write a time before {to}"),
+                format!("write a time before {}", typed(to)),
             );
         }
         if let Some((every, window)) = expect.every.zip(expect.window())
@@ -178,7 +178,7 @@ impl Judge<'_> {
                 self.say(
                     "",
                     "there are several managed ports",
-                    format!("add port = one of: {}", names.join(", ")),
+                    format!("add port = \"{}\", or another of: {}", names[0], names[1..].join(", ")),
                 );
             }
             None => {}

@@ -1,6 +1,6 @@
 //! Flows: who sends what to whom, when, and which keys belong to which kind.
 
-use super::{Judge, LEAST_MTU, MOST_MTU};
+use super::{Judge, LEAST_MTU, MOST_MTU, typed};
 use crate::derived::MAX_FLOWS;
 use crate::scenario::{Distribution, Flow};
 use crate::topology::Topology;
@@ -100,14 +100,14 @@ impl Judge<'_> {
             self.say(
                 "stop",
                 format!("the flow stops at {stop}, after the end of the run at {end}"),
-                format!("write a time up to {end}, or leave `stop` out"),
+                format!("write a time up to {}, or leave `stop` out", typed(end)),
             );
         }
         if flow.start >= stop {
             self.say(
                 "start",
                 format!("the flow starts at {}, but stops at {stop}", flow.start),
-                format!("write a time before {stop}"),
+                format!("write a time before {}", typed(stop)),
             );
         }
         let mut after = flow.start;
@@ -128,7 +128,7 @@ impl Judge<'_> {
                 self.say(
                     "idle",
                     format!("the idle interval {begin} to {until} ends after the flow, at {stop}"),
-                    format!("write times up to {stop}"),
+                    format!("write [begin, end] with an end up to {}", typed(stop)),
                 );
             }
             after = after.max(*until);
@@ -185,7 +185,7 @@ impl Judge<'_> {
             self.say(
                 "pause",
                 "`pause` without `chunk`: a greedy flow has no pauses",
-                "add chunk = BYTES, or write idle = [[\"5s\", \"10s\"]]",
+                "add chunk = BYTES, or write idle = [[\"5s\", \"10s\"]] instead of `pause`",
             );
         }
     }
@@ -244,11 +244,11 @@ impl Judge<'_> {
                 self.range("on", on, floor, Time::from_secs(86_400));
                 self.range("off", off, floor, Time::from_secs(86_400));
                 if flow.rate.is_none() {
-                    self.say(
-                        "on",
-                        "`on` and `off` without `rate`",
-                        "add rate = \"1M\": how fast it sends while on",
-                    );
+                    let help = match (flow.burst, flow.period) {
+                        (None, None) => "add rate = \"1M\": how fast it sends while on",
+                        _ => "leave `on` and `off` out: a burst comes every `period`",
+                    };
+                    self.say("on", "`on` and `off` without `rate`", help);
                 }
             }
             (Some(_), None) => self.say("on", "`on` without `off`", "add off = \"1s\": the mean time off"),
