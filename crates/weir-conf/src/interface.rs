@@ -1,7 +1,7 @@
 //! The command `interface`.
 
 use crate::limits;
-use crate::plan::{Attach, Interface, Queue, Tunnels};
+use crate::plan::{Attach, Fail, Interface, Queue, Tunnels};
 use crate::read::{Done, Reader, Stop, at};
 use crate::words::{Word, Words};
 use weir_core::port::Segment;
@@ -12,14 +12,15 @@ use weir_text::Trouble;
 use weir_text::number;
 
 /// Options of every interface.
-const GENERAL: [&str; 7] = ["bandwidth", "tbrsize", "overhead", "tunnels", "protect", "segment", "attach"];
+const GENERAL: [&str; 8] =
+    ["bandwidth", "tbrsize", "overhead", "tunnels", "protect", "segment", "attach", "fail"];
 /// The only option of disciplines that may stand before their name, as in figure 1 of the QoSbox paper.
 const BEFORE: &str = "qlimit";
 
 impl Reader<'_> {
     /// `interface IF [bandwidth BPS] [tbrsize BYTES] [overhead BYTES]
     /// [tunnels inner|outer] [protect RATE|off] [segment TIME|always|never] [attach ...]
-    /// [DISC [options]]`.
+    /// [fail open|closed] [DISC [options]]`.
     /// What every interface has may also stand among the options of the discipline.
     pub fn interface(&mut self, words: &mut Words<'_>) -> Done {
         let name = words.need("the interface", "write its name, as in `interface em0 bandwidth 10M cbq`")?;
@@ -167,6 +168,20 @@ impl Reader<'_> {
             "segment" => {
                 words.take();
                 interface.segment.replace(segment(words)?).is_some()
+            }
+            "fail" => {
+                words.take();
+                const HELP: &str = "write `fail open` or `fail closed`";
+                let how = words.need("what becomes of the traffic without Weir", HELP)?;
+                let fail = match how.text {
+                    "open" => Fail::Open,
+                    "closed" => Fail::Closed,
+                    other => {
+                        let message = format!("a bridge does not fail `{other}`");
+                        return Err(Trouble::new(how.place, message, HELP).into());
+                    }
+                };
+                interface.fail.replace(fail).is_some()
             }
             "attach" => {
                 words.take();

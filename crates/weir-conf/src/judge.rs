@@ -2,7 +2,7 @@
 
 use crate::build::Regulator;
 use crate::hooks;
-use crate::plan::{Attach, Given, Interface, Options, Plan};
+use crate::plan::{Attach, Fail, Given, Interface, Options, Plan};
 use crate::precedence;
 use crate::rules::{self, Report};
 use crate::tree::{Instance, Shape};
@@ -40,6 +40,7 @@ pub fn judge(plan: &Plan, registry: &Registry) -> Vec<Diagnostic> {
         attach(&mut report, interface);
         bridge(&mut report, &by_name, interface);
     }
+    failing(&mut report, plan, &by_name);
     report.said.extend(plan.bridges().err().unwrap_or_default());
     said.append(&mut report.said);
     said.sort_by_key(|d| (d.severity, d.line, d.column));
@@ -191,6 +192,24 @@ fn attach(report: &mut Report<'_>, interface: &Interface) {
         let message =
             format!("interface `{}` is attached to nfqueue, which is not built yet", interface.name);
         report.error(interface.place, message, "write `attach bridge PEER`, or take the words away");
+    }
+}
+
+/// `fail` is about a bridge, and its two ports say the same.
+fn failing(report: &mut Report<'_>, plan: &Plan, by_name: &HashMap<&str, &Interface>) {
+    let pairs = plan.bridges().unwrap_or_default();
+    let peers: HashMap<&str, &str> = pairs.iter().flat_map(|&[a, b]| [(a, b), (b, a)]).collect();
+    for interface in &plan.interfaces {
+        let Some(fail) = interface.fail else { continue };
+        let peer = peers.get(interface.name.as_str());
+        let other = peer.and_then(|peer| by_name.get(peer));
+        if peer.is_none() {
+            let message = format!("`fail` of interface `{}` is about no bridge", interface.name);
+            report.warn(interface.place, message, "write `attach bridge PEER` beside it, or take it away");
+        } else if fail == Fail::Open && other.is_some_and(|other| other.fail == Some(Fail::Closed)) {
+            let message = format!("`{}` says `fail open`, and the other port `fail closed`", interface.name);
+            report.error(interface.place, message, "say the same of both, or say it of one");
+        }
     }
 }
 

@@ -58,6 +58,8 @@ pub struct Interface {
     pub segment: Option<Segment>,
     /// How the packets come to Weir.
     pub attach: Attach,
+    /// What becomes of the traffic of its bridge without Weir; the kernel carries it if not said.
+    pub fail: Option<Fail>,
     /// The discipline; `None` on an interface for conditioners only.
     pub discipline: Option<Queue>,
     /// Its classes; parents before children.
@@ -105,6 +107,15 @@ pub enum Tunnels {
     Inner,
     /// The tunnel's own packet.
     Outer,
+}
+
+/// What becomes of the traffic of a bridge while Weir does not carry it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fail {
+    /// The kernel carries it, without any discipline.
+    Open,
+    /// None passes.
+    Closed,
 }
 
 /// How packets come to Weir and go from it.

@@ -1,7 +1,7 @@
 //! From plan to text: an altq.conf that reads back as the same plan.
 
 use crate::names;
-use crate::plan::{Action, Attach, Class, Filter, Interface, Meter, Options, Plan, Queue, Tunnels};
+use crate::plan::{Action, Attach, Class, Fail, Filter, Interface, Meter, Options, Plan, Queue, Tunnels};
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use weir_core::packet::{Dscp, Family};
@@ -90,6 +90,11 @@ fn print_interface(text: &mut String, interface: &Interface) {
         Attach::Bridge(peer) => {
             put!(text, " attach bridge {peer}");
         }
+    }
+    match interface.fail {
+        None => {}
+        Some(Fail::Open) => text.push_str(" fail open"),
+        Some(Fail::Closed) => text.push_str(" fail closed"),
     }
     if let Some(discipline) = &interface.discipline {
         queue(text, discipline);

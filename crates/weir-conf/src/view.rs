@@ -1,6 +1,6 @@
 //! The interfaces of a plan one by one, each with what the rest of the file means for it.
 
-use crate::plan::{Attach, Interface, Plan};
+use crate::plan::{Attach, Fail, Interface, Plan};
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -106,6 +106,12 @@ impl Plan {
             }
         }
         if refused.is_empty() { Ok(pairs) } else { Err(refused) }
+    }
+
+    /// True if no traffic of the bridge between these two may pass while Weir does not carry it.
+    pub fn fails_closed(&self, pair: &[&str; 2]) -> bool {
+        let mut of_pair = self.interfaces.iter().filter(|i| pair.contains(&i.name.as_str()));
+        of_pair.any(|i| i.fail == Some(Fail::Closed))
     }
 
     fn two_bridges(&self, at: &Interface, port: &str, first: &str, second: &str) -> Diagnostic {

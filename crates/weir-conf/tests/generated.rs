@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use weir_conf::plan::{
-    Action, Attach, Class, Conditioner, Filter, Given, Interface, Meter, Options, Plan, Queue, RedDefaults,
-    Tunnels,
+    Action, Attach, Class, Conditioner, Fail, Filter, Given, Interface, Meter, Options, Plan, Queue,
+    RedDefaults, Tunnels,
 };
 use weir_conf::{Place, print, read};
 use weir_core::Random;
@@ -229,6 +229,7 @@ impl Generator {
             1 => Segment::Always,
             _ => Segment::Beyond(Duration::from_nanos(self.between(0, 1_000_000_000))),
         });
+        interface.fail = self.chance(30).then(|| [Fail::Open, Fail::Closed][self.below(2) as usize]);
         interface.attach = match self.below(3) {
             0 => Attach::Unsaid,
             1 => Attach::Nfqueue,

@@ -1,6 +1,7 @@
 //! Two interfaces and the two directions between them, one step at a time.
 
 use crate::direction::Direction;
+use crate::fail_open::{FailOpen, FailState, Failing, state};
 use std::os::fd::BorrowedFd;
 use weir_core::units::Instant;
 use weir_io::{Io, IoStats, PacketSocket};
@@ -10,6 +11,7 @@ pub struct Bridge<L, R> {
     left: L,
     right: R,
     directions: [Direction; 2],
+    failing: Failing,
 }
 
 /// What a step found.
@@ -22,15 +24,42 @@ pub struct Step {
 }
 
 impl<L: Io, R: Io> Bridge<L, R> {
-    /// Connects two interfaces.
+    /// Connects two interfaces. What it carries ends with it, unless [`Bridge::fail`] says otherwise.
     pub fn new(left: L, right: R, directions: [Direction; 2]) -> Self {
-        Bridge { left, right, directions }
+        Bridge { left, right, directions, failing: Err("nothing was said".into()) }
+    }
+
+    /// Says what becomes of the traffic without this bridge.
+    pub fn fail(&mut self, failing: Failing) {
+        self.failing = failing;
+    }
+    /// What becomes of it.
+    pub fn fail_state(&self) -> FailState {
+        state(&self.failing)
+    }
+    /// The bridge that fails open, if it does.
+    pub(crate) fn failing(&mut self) -> Option<&mut FailOpen> {
+        self.failing.as_mut().ok()
+    }
+    /// True if the kernel carries the traffic without this bridge.
+    pub fn fails_open(&self) -> bool {
+        self.failing.is_ok()
+    }
+    /// True if no frame is inside.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.directions.iter().all(Direction::is_empty)
     }
 
     /// Does all that is due at `now`: receives a batch from each side, lets the ports act, and
     /// sends what leaves.
     pub fn step(&mut self, now: Instant) -> Step {
         let [forth, back] = &mut self.directions;
+        if let Ok(open) = &mut self.failing {
+            if open.is_stale(now) {
+                open.count_stale(forth.discard(&mut self.left) + back.discard(&mut self.right));
+            }
+            open.beat(now);
+        }
         let more = forth.receive(now, &mut self.left);
         forth.advance(now);
         forth.send(now, &mut self.right);

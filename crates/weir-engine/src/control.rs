@@ -5,6 +5,7 @@
 //! in slices.
 
 use crate::bridge::Bridge;
+use crate::fail_open::FailState;
 use crate::gather::{Assembly, Part};
 use crate::watch::LinkState;
 use serde::{Deserialize, Serialize};
@@ -48,6 +49,9 @@ pub struct BridgeState {
     /// brackets what the system refused.
     #[serde(default)]
     pub priority: String,
+    /// What becomes of the traffic without the worker.
+    #[serde(default)]
+    pub without: FailState,
     /// Why the bridge forwards plainly, if the worker had to give up its ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
@@ -256,6 +260,7 @@ pub(crate) fn heads<L: Io, R: Io>(bridge: &mut Bridge<L, R>, names: &[String; 2]
 /// What the worker can be asked.
 pub(crate) enum Request {
     State(Sender<Part>),
+    Bypass { on: bool, done: Sender<bool> },
     Swap { direction: usize, plan: Box<PortPlan>, done: Sender<bool> },
     Exchange { side: usize, socket: PacketSocket, done: Sender<()> },
     Stop,
@@ -367,7 +372,15 @@ impl Control {
         Self::await_answer(&answer)
     }
 
-    /// Has the worker end after its present step.
+    /// Has the kernel carry the traffic, or the worker again. False if the bridge fails closed.
+    pub fn bypass(&self, on: bool) -> io::Result<bool> {
+        let (done, answer) = channel();
+        self.ask(Request::Bypass { on, done })?;
+        Self::await_answer(&answer)
+    }
+
+    /// Has the worker end after its present step. If the kernel can carry the traffic, what is
+    /// inside leaves first.
     pub fn stop(&self) {
         let _ = self.ask(Request::Stop);
     }

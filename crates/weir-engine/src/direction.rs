@@ -268,6 +268,28 @@ impl Direction {
         self.frames.pool.available()
     }
 
+    /// True if no frame is inside.
+    pub fn is_empty(&self) -> bool {
+        self.frames.records.iter().all(|record| record.place == Whereabouts::Elsewhere)
+    }
+
+    /// Receives all that waits at `from` and throws it away: how many frames that were.
+    pub fn discard(&mut self, from: &mut impl Io) -> u64 {
+        let mut thrown = 0;
+        loop {
+            let mut fresh = std::mem::take(&mut self.fresh);
+            fresh.clear();
+            from.receive(&mut self.frames.pool, &mut fresh);
+            fresh.iter().for_each(|&frame| self.frames.pool.free(frame));
+            let count = fresh.len();
+            self.fresh = fresh;
+            thrown += count as u64;
+            if count < BATCH {
+                return thrown;
+            }
+        }
+    }
+
     /// Receives one batch and offers it to the port. True if more may be waiting.
     pub fn receive(&mut self, now: Instant, from: &mut impl Io) -> bool {
         let mut fresh = std::mem::take(&mut self.fresh);

@@ -11,6 +11,7 @@
 //! - [`direction`]: one of these two rows, with its frames and its books.
 //! - [`bridge`]: both rows over two interfaces; `step` does all that is due at one instant. No
 //!   clock and no waiting in it: tests drive it with made-up time.
+//! - [`fail_open`]: the kernel carries the traffic while no worker does.
 //! - [`worker`]: the thread: reads the clock once a step, sleeps precisely, survives a panic.
 //! - [`control`]: the worker from outside: statistics, hot swap, stop. Nothing there blocks it.
 //! - `gather`: statistics, a slice of classes between two steps.
@@ -32,6 +33,7 @@
 pub mod bridge;
 pub mod control;
 pub mod direction;
+pub mod fail_open;
 mod gather;
 mod owner;
 pub mod rule;

@@ -3,10 +3,12 @@
 use crate::bridge::Bridge;
 use crate::control::{BridgeState, Control, Snapshot};
 use crate::direction::{Delay, Direction, Observe};
+use crate::fail_open::{self, FailOpen, Failing, Kernel};
 use crate::owner::{Claim, objections};
 use crate::watch::Watch;
 use crate::worker::{Pace, Worker};
 use std::io;
+use std::os::fd::BorrowedFd;
 use weir_core::port::Port;
 use weir_io::af_packet::AfPacket;
 use weir_io::{PacketSocket, PoolSize};
@@ -31,6 +33,8 @@ pub struct Pair {
     pub pool: PoolSize,
     /// How the worker paces itself.
     pub pace: Pace,
+    /// True if nothing carries the traffic without the worker; else the kernel does.
+    pub fails_closed: bool,
     /// Hears every packet, one observer for each direction (testbeds).
     pub observers: [Option<Box<dyn Observe>>; 2],
     /// Whether it is brought up although somebody else takes the frames of its interfaces, too.
@@ -41,7 +45,7 @@ impl Pair {
     /// Two sides, with the usual buffers and pace, and nobody who hears.
     pub fn new(left: Side, right: Side) -> Self {
         let (pool, pace) = Default::default();
-        Pair { left, right, pool, pace, observers: [None, None], force: false }
+        Pair { left, right, pool, pace, fails_closed: false, observers: [None, None], force: false }
     }
 }
 
@@ -54,50 +58,50 @@ struct Running {
     interfaces: [String; 2],
     worker: Worker,
     watch: Watch,
+    /// The path underneath was laid by this run, not taken over.
+    laid: bool,
 }
 
-/// An interface, opened for raw frames and claimed.
+/// An interface, claimed and opened for raw frames.
 pub(crate) struct Attached {
-    pub(crate) socket: PacketSocket,
     pub(crate) claim: Option<Claim>,
+    pub(crate) socket: PacketSocket,
 }
 
-/// Opens an interface at the start: it must be up.
-fn open(name: &str, force: bool) -> io::Result<Attached> {
-    if !weir_sys::interface(name)?.up {
-        let what = format!("interface {name} is down: `ip link set {name} up`");
-        return Err(io::Error::new(io::ErrorKind::NetworkDown, what));
+/// Claims an interface. With `force` it may be one that another Weir has claimed.
+fn claim(name: &str, force: bool) -> io::Result<Option<Claim>> {
+    match Claim::on(name, weir_sys::interface_index(name)?) {
+        Ok(claim) => Ok(Some(claim)),
+        Err(e) if force => {
+            eprintln!("weir: by force: {e}");
+            Ok(None)
+        }
+        Err(e) => Err(e),
     }
-    attach(name, force)
 }
 
-/// Opens an interface, at the start or when it is back. With `force`, also one that another Weir
-/// has claimed.
-pub(crate) fn attach(name: &str, force: bool) -> io::Result<Attached> {
-    let socket = PacketSocket::open(name, 0).map_err(|e| {
+/// Opens an interface for the raw frames that pass `filter`.
+fn open(name: &str, filter: Option<BorrowedFd<'_>>) -> io::Result<PacketSocket> {
+    PacketSocket::open_filtered(name, 0, filter).map_err(|e| {
         let hint = match e.kind() {
             io::ErrorKind::PermissionDenied => "; raw sockets need root",
             _ => "",
         };
         io::Error::new(e.kind(), format!("interface {name}: {e}{hint}"))
-    })?;
-    let claim = match Claim::on(name, socket.index()) {
-        Ok(claim) => Some(claim),
-        Err(e) if force => {
-            eprintln!("weir: by force: {e}");
-            None
-        }
-        Err(e) => return Err(e),
-    };
-    Ok(Attached { socket, claim })
+    })
 }
 
 /// Starts the worker of one bridge.
 fn start(pair: Pair) -> io::Result<Running> {
-    let Pair { left, right, pool, pace, observers, force } = pair;
+    let Pair { left, right, pool, pace, fails_closed, observers, force } = pair;
     let interfaces = [left.interface, right.interface];
-    let (left_side, right_side) = (open(&interfaces[0], force)?, open(&interfaces[1], force)?);
-    let devices = [left_side.socket.index(), right_side.socket.index()];
+    for name in &interfaces {
+        if !weir_sys::interface(name)?.up {
+            let what = format!("interface {name} is down: `ip link set {name} up`");
+            return Err(io::Error::new(io::ErrorKind::NetworkDown, what));
+        }
+    }
+    let claims = [claim(&interfaces[0], force)?, claim(&interfaces[1], force)?];
     let mut directions =
         [Direction::new(0, right.port, pool, right.delay), Direction::new(1, left.port, pool, left.delay)];
     for (direction, observer) in directions.iter_mut().zip(observers) {
@@ -105,15 +109,57 @@ fn start(pair: Pair) -> io::Result<Running> {
             direction.observe(observer);
         }
     }
-    let [left_io, right_io] = [left_side.socket, right_side.socket].map(AfPacket::over);
-    let worker = Worker::start(Bridge::new(left_io, right_io, directions), interfaces.clone(), pace)?;
-    let claims = [left_side.claim, right_side.claim];
-    match Watch::start(interfaces.clone(), devices, claims, force, worker.control()) {
-        Ok(watch) => Ok(Running { interfaces, worker, watch }),
+    let failing = fail_open::begin(&interfaces, fails_closed)?;
+    let laid = failing.as_ref().is_ok_and(|open| open.kernel().is_new());
+    let (worker, watch) =
+        start_worker(&interfaces, directions, failing, pace, (claims, force)).inspect_err(|_| {
+            if laid {
+                take_away(&interfaces);
+            }
+        })?;
+    Ok(Running { interfaces, worker, watch, laid })
+}
+
+/// Until the worker's first step the path underneath carries what comes, and nothing enters the
+/// sockets.
+fn start_worker(
+    interfaces: &[String; 2],
+    directions: [Direction; 2],
+    failing: Failing,
+    pace: Pace,
+    (claims, force): ([Option<Claim>; 2], bool),
+) -> io::Result<(Worker, Watch)> {
+    let kernel = failing.as_ref().ok().map(FailOpen::kernel);
+    let filter = kernel.as_deref().map(Kernel::filter);
+    let (left, right) = (open(&interfaces[0], filter)?, open(&interfaces[1], filter)?);
+    let devices = [left.index(), right.index()];
+    if let Some(kernel) = &kernel {
+        kernel.attach()?;
+    }
+    let mut bridge = Bridge::new(AfPacket::over(left), AfPacket::over(right), directions);
+    bridge.fail(failing);
+    let worker = Worker::start(bridge, interfaces.clone(), pace)?;
+    let back = move |side: usize, name: &str| {
+        let claim = claim(name, force)?;
+        if let Some(kernel) = &kernel {
+            kernel.attach_again(side)?;
+        }
+        let socket = open(name, kernel.as_deref().map(Kernel::filter))?;
+        Ok(Attached { claim, socket })
+    };
+    match Watch::start(interfaces.clone(), devices, claims, worker.control(), Box::new(back)) {
+        Ok(watch) => Ok((worker, watch)),
         Err(e) => {
             let _ = worker.stop();
             Err(e)
         }
+    }
+}
+
+/// Takes away the path that this run has laid, so that a box that did not come up leaves nothing.
+fn take_away(interfaces: &[String; 2]) {
+    for name in interfaces {
+        let _ = fail_open::remove(name);
     }
 }
 
@@ -122,7 +168,9 @@ pub fn up(bridges: Vec<Pair>) -> io::Result<Up> {
     let mut up = Up { bridges: Vec::new() };
     for pair in bridges {
         if let Err(e) = up.add(pair) {
+            let laid: Vec<_> = up.bridges.iter().filter(|b| b.laid).map(|b| b.interfaces.clone()).collect();
             let _ = up.stop();
+            laid.iter().for_each(take_away);
             return Err(e);
         }
     }
@@ -170,7 +218,7 @@ impl Up {
     }
     /// Takes the box down: its last statistics.
     pub fn stop(self) -> Snapshot {
-        let last = |Running { interfaces, worker, watch }| {
+        let last = |Running { interfaces, worker, watch, .. }| {
             drop(watch);
             worker.stop().unwrap_or_else(|e| silent(&interfaces, &e))
         };

@@ -10,7 +10,7 @@
 
 use crate::control::Control;
 use crate::owner::Claim;
-use crate::up::{Attached, attach};
+use crate::up::Attached;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -137,19 +137,21 @@ pub(crate) struct Watch {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Claims and opens the interface of a side (0: left), of that name, when it is back.
+pub(crate) type Attach = Box<dyn Fn(usize, &str) -> io::Result<Attached> + Send>;
+
 /// How soon an interface that could not be opened is tried again.
 const AGAIN: Duration = Duration::from_millis(200);
 
 impl Watch {
     /// Watches interfaces of those names (left, right), whose sockets were opened on the devices of
-    /// those numbers and claimed so. When one is back, it is opened and claimed anew, with `force` also
-    /// against another Weir's claim.
+    /// those numbers and claimed so. When one is back, `attach` claims and opens it anew.
     pub(crate) fn start(
         names: [String; 2],
         devices: [u32; 2],
         claims: [Option<Claim>; 2],
-        force: bool,
         control: Control,
+        attach: Attach,
     ) -> io::Result<Watch> {
         let (bell, rung) = UnixStream::pair()?;
         let [left, right] = names;
@@ -157,7 +159,7 @@ impl Watch {
         // From here on nothing is missed; what has happened before, the list shows.
         let news = LinkWatch::open()?;
         let devices = listed()?;
-        let mut run = Run { news, devices, sides, control, claims, force, missing: [None, None] };
+        let mut run = Run { news, devices, sides, control, claims, attach, missing: [None, None] };
         run.look();
         let thread = std::thread::Builder::new().name("weir-watch".into()).spawn(move || run.run(&rung))?;
         Ok(Watch { bell: Some(bell), thread: Some(thread) })
@@ -184,7 +186,7 @@ struct Run {
     sides: [Side; 2],
     control: Control,
     claims: [Option<Claim>; 2],
-    force: bool,
+    attach: Attach,
     /// The sides that are back, but have no socket yet.
     missing: [Option<Missing>; 2],
 }
@@ -244,7 +246,7 @@ impl Run {
     fn attach(&mut self, index: usize) {
         let Side { name, attached, .. } = &mut self.sides[index];
         let Some(missing) = &mut self.missing[index] else { return };
-        let exchanged = attach(name, self.force).and_then(|Attached { socket, claim }| {
+        let exchanged = (self.attach)(index, name).and_then(|Attached { claim, socket }| {
             let device = socket.index();
             self.claims[index] = claim;
             self.control.exchange(index, socket).map(|()| device)

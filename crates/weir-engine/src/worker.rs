@@ -33,6 +33,12 @@ impl Default for Pace {
 
 /// The longest sleep, so that counters of a silent link still move.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+/// The longest sleep of a worker whose heart must beat.
+const HEARTBEAT: Duration = Duration::from_millis(5);
+/// How long what is inside may take to leave at its rate when a worker ends. The rest leaves at once.
+const DRAIN: Duration = Duration::from_millis(500);
+/// How long a frame that another processor was receiving may take into the socket.
+const SETTLE: Duration = Duration::from_millis(1);
 
 /// A thread under `SCHED_FIFO` keeps ordinary threads of its processor waiting, those of the kernel
 /// included. One that takes 95 % of a second is throttled for 50 ms. So one that was busy for 95 %
@@ -55,17 +61,22 @@ impl Worker {
         R: Io + Send + 'static,
     {
         let (control, inbox) = Control::new()?;
+        let mut bridge = bridge;
         let thread = std::thread::Builder::new().name("weir-worker".into()).spawn(move || {
             // None is vital: without them the worker is later, and what is late shows.
             let _ = weir_sys::sleep_precisely();
             if let Some(cpu) = pace.cpu {
                 let _ = weir_sys::pin_to(cpu);
             }
+            let priority = weir_sys::take_priority(pace.priority);
+            if let Some(open) = bridge.failing() {
+                open.set_prompt(priority.priority == Priority::Fifo);
+            }
             Run {
                 bridge,
                 names,
                 pace,
-                priority: weir_sys::take_priority(pace.priority),
+                priority,
                 inbox,
                 started: weir_sys::now(),
                 window: (weir_sys::now(), weir_sys::thread_cpu()),
@@ -129,12 +140,35 @@ impl<L: Io, R: Io> Run<L, R> {
             let step = self.step(now);
             self.steps += 1;
             if self.answer() {
-                return BridgeState { egresses: egresses(&mut self.bridge, &self.names), ..self.head() };
+                return self.end();
             }
             self.gather();
             let busy = step.more || self.gathering.is_some();
             if !self.rest(now) && !busy && !self.pause(step.next) {
                 spinning_since = Some(now);
+            }
+        }
+    }
+
+    /// The last steps of a bridge that fails open: the kernel carries what comes from now on, and
+    /// what is inside still leaves.
+    fn end(mut self) -> BridgeState {
+        let Some(open) = self.bridge.failing() else { return self.last() };
+        open.bypass(true);
+        let (began, mut last) = (weir_sys::now(), None);
+        loop {
+            let now = weir_sys::now();
+            let step = self.step(now);
+            let waited = now.since(began);
+            let done = self.bridge.is_empty() && !step.more && waited >= SETTLE;
+            if done || waited >= DRAIN + DRAIN {
+                return last.unwrap_or_else(|| self.last());
+            }
+            if last.is_none() && waited >= DRAIN {
+                last = Some(self.last());
+                self.bridge.forward_plainly(now);
+            } else if !step.more {
+                weir_sys::sleep_until(step.next.min(now + SETTLE));
             }
         }
     }
@@ -165,6 +199,10 @@ impl<L: Io, R: Io> Run<L, R> {
             match request {
                 Request::Stop => return true,
                 Request::State(to) => self.gathering = Some((to, None)),
+                Request::Bypass { on, done } => {
+                    let open = self.bridge.failing();
+                    let _ = done.send(open.map(|open| open.bypass(on)).is_some());
+                }
                 Request::Swap { direction, plan, done } => {
                     let now = weir_sys::now();
                     let swap = |bridge: &mut Bridge<L, R>| {
@@ -184,6 +222,11 @@ impl<L: Io, R: Io> Run<L, R> {
         false
     }
 
+    /// All, at the end of the run.
+    fn last(&mut self) -> BridgeState {
+        BridgeState { egresses: egresses(&mut self.bridge, &self.names), ..self.head() }
+    }
+
     /// All but the egresses.
     fn head(&self) -> BridgeState {
         BridgeState {
@@ -194,6 +237,7 @@ impl<L: Io, R: Io> Run<L, R> {
             spun_ns: self.spun.as_nanos(),
             steps: self.steps,
             priority: self.priority.to_string(),
+            without: self.bridge.fail_state(),
             failed: self.failed.clone(),
             egresses: Vec::new(),
         }
@@ -254,7 +298,11 @@ impl<L: Io, R: Io> Run<L, R> {
             count += 1;
         }
         // An interface without descriptor (in memory) is looked at by steps alone.
-        let longest = if count == 3 { LONGEST_SLEEP } else { Duration::from_millis(1) };
+        let longest = match self.bridge.fails_open() {
+            _ if count < 3 => Duration::from_millis(1),
+            true => HEARTBEAT,
+            false => LONGEST_SLEEP,
+        };
         let _ = weir_sys::wait(&descriptors[..count], Some(gap.min(longest)));
         let mut rings = [0; 64];
         while (&self.inbox.bell).read(&mut rings).is_ok_and(|n| n == rings.len()) {}

@@ -140,6 +140,7 @@ pub(crate) fn start(with: Value, registry: &Registry) -> Result<Running, String>
         Some(Box::new(EgressObserver { known: known.clone(), recording: recording.clone() }))
     };
     let pair = Pair {
+        fails_closed: false,
         pool: PoolSize { frames: CAPACITY * 2, tails: 256 },
         pace: Pace { cpu: start.cpu, ..Pace::default() },
         observers: [observer(&to_right), observer(&to_left)],

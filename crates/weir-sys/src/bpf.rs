@@ -80,6 +80,8 @@ pub struct Heartbeat {
 
 // SAFETY: the words are atomic, and the mapping belongs to no thread.
 unsafe impl Send for Heartbeat {}
+// SAFETY: the words are atomic, so several threads may store and read them at once.
+unsafe impl Sync for Heartbeat {}
 
 /// Bytes of the mapping: the kernel rounds the map up to a page, the smallest of which is this.
 const MAPPED: usize = 4096;

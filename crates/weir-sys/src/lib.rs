@@ -32,7 +32,7 @@ use std::io;
 pub use clock::{now, sleep_precisely, sleep_until, thread_cpu, wait};
 pub use interface::{Interface, Offload, interface, interface_index, set_offload, set_offloads};
 pub use priority::{Granted, Priority, be_idle, take_priority};
-pub use process::{die_with_parent, enter_new_network, is_root, kill, pin_to, random_seed};
+pub use process::{die_with_parent, enter_network_of, enter_new_network, is_root, kill, pin_to, random_seed};
 
 /// Turns a system call's answer into a result.
 fn check(answer: libc::c_int) -> io::Result<libc::c_int> {

@@ -3,6 +3,7 @@
 
 use crate::check;
 use std::io;
+use std::os::fd::AsRawFd;
 
 /// Has the system kill this process when the thread that started it ends, and fails if
 /// `parent` is gone already.
@@ -19,6 +20,14 @@ pub fn die_with_parent(parent: u32) -> io::Result<()> {
 pub fn enter_new_network() -> io::Result<()> {
     // SAFETY: unshare takes flags and touches no memory.
     check(unsafe { libc::unshare(libc::CLONE_NEWNET) }).map(|_| ())
+}
+
+/// Moves the calling thread, and those that it starts from now on, into the network namespace of
+/// the process `pid`.
+pub fn enter_network_of(pid: u32) -> io::Result<()> {
+    let namespace = std::fs::File::open(format!("/proc/{pid}/ns/net"))?;
+    // SAFETY: setns takes numbers and touches no memory; the descriptor is open.
+    check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }).map(|_| ())
 }
 
 /// Keeps the calling thread, and those that it starts from now on, on processor `cpu`.
@@ -88,11 +97,17 @@ mod tests {
             eprintln!("SKIPPED: needs root for a network namespace");
             return;
         }
-        let inside = std::thread::spawn(|| {
+        let network = || std::fs::read_link("/proc/thread-self/ns/net").unwrap();
+        let inside = std::thread::spawn(move || {
             pin_to(0).unwrap();
             enter_new_network().unwrap();
-            std::fs::read_link("/proc/thread-self/ns/net").unwrap()
+            let new = network();
+            // The process's first thread has stayed where it was.
+            enter_network_of(std::process::id()).unwrap();
+            (new, network())
         });
-        assert_ne!(inside.join().unwrap(), std::fs::read_link("/proc/self/ns/net").unwrap());
+        let (new, back) = inside.join().unwrap();
+        assert!(new != network() && back == network());
+        assert!(enter_network_of(u32::MAX).is_err());
     }
 }

@@ -160,6 +160,11 @@ enum Command {
         #[command(flatten)]
         asked: commands::live::Asked,
     },
+    /// Take away the path that the kernel carries traffic by after `weir up` has ended (root)
+    Down {
+        /// The altq.conf, or an interface
+        what: PathBuf,
+    },
     /// Counters of a running `weir up`
     Stats {
         /// Its Unix socket
@@ -237,6 +242,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Bench { names, json } => commands::bench::run(registry, &names, json),
         Command::Disciplines { name, json } => commands::disciplines::run(registry, name.as_deref(), json),
         Command::Up { conf, socket, asked } => commands::live::up(registry, &conf, &socket, &asked),
+        Command::Down { what } => commands::live::down(registry, &what),
         Command::Stats { socket, json } => commands::live::stats(&socket, json),
         Command::LabNode { arguments } => {
             weir_lab::node(registry, &arguments).map_err(commands::Failure::failed)

@@ -27,6 +27,10 @@ pub(crate) fn call(name: &str, with: Value, bench: &mut Option<Up>) -> Option<Re
         }),
         "bench-end" => {
             let last = bench.take().map(Up::stop);
+            // What the kernel would carry after the box is not part of the next measurement.
+            for side in SIDES {
+                let _ = weir_engine::fail_open::remove(side);
+            }
             // The kernel's bridge, if it stood, goes with what hangs on it.
             let _ = namespace::ip("link del dev k\n");
             let _ = tc(&["qdisc", "del", "dev", SIDES[1], "root"]);

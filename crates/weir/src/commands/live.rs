@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weir_core::sched::Registry;
 use weir_engine::control::{BridgeState, ClassState, Egress, Snapshot};
+use weir_engine::fail_open::{self, FailState};
 use weir_engine::server::{self, Server};
 use weir_engine::up::{Pair, up as bring_up};
 use weir_engine::worker::Pace;
@@ -47,7 +48,7 @@ pub fn up(registry: &Registry, conf: &Path, socket: &Path, asked: &Asked) -> Don
         let [left, right] = ports.sides(&plan, registry)?;
         let pair = Pair::new(left, right);
         let pace = Pace { cpu: cpus.next(), priority: asked.priority, ..Pace::default() };
-        Ok(Pair { pace, force: asked.force, ..pair })
+        Ok(Pair { pace, fails_closed: plan.fails_closed(&ports.names), force: asked.force, ..pair })
     };
     let setup = bridges.iter().map(pair).collect::<Result<_, _>>()?;
     let server = Server::bind(socket).map_err(Failure::failed)?;
@@ -64,8 +65,8 @@ pub fn up(registry: &Registry, conf: &Path, socket: &Path, asked: &Asked) -> Don
         std::io::ErrorKind::NotFound => Failure::usage(e),
         _ => Failure::failed(e),
     })?;
-    for BridgeState { interfaces: [left, right], priority, .. } in box_.snapshot().bridges {
-        eprintln!("weir: bridging {left} and {right}, {priority}");
+    for BridgeState { interfaces: [left, right], priority, without, .. } in box_.snapshot().bridges {
+        eprintln!("weir: bridging {left} and {right}, {priority}; {}", fails(&without));
     }
     eprintln!("weir: `weir stats --socket {}` shows counters; end with ^C", socket.display());
     while !stop.load(Ordering::Relaxed) {
@@ -84,6 +85,33 @@ pub fn up(registry: &Registry, conf: &Path, socket: &Path, asked: &Asked) -> Don
         }
     }
     print_snapshot(&box_.stop());
+    Ok(())
+}
+
+/// What becomes of the traffic of a bridge without its worker, in words.
+fn fails(without: &FailState) -> String {
+    format!("fails {}: {}", if without.open { "open" } else { "closed" }, without.how)
+}
+
+/// `weir down`: takes the path away that the kernel carries traffic by after `weir up` has ended.
+/// `what` is a configuration, or the name of an interface.
+pub fn down(registry: &Registry, what: &Path) -> Done {
+    let pairs: Vec<[String; 2]> = match what.to_str().map(|name| (name, fail_open::peer(name))) {
+        Some((name, Ok(Some(peer)))) => vec![[name.to_owned(), peer]],
+        Some((name, Ok(None))) if !what.exists() => {
+            return Err(Failure::usage(format!(
+                "interface {name} has no path of Weir's, and there is no such file"
+            )));
+        }
+        _ => {
+            let plan = super::conf::read(what, registry)?;
+            bridges(&plan)?.iter().map(|pair| pair.map(str::to_owned)).collect()
+        }
+    };
+    for name in pairs.iter().flatten() {
+        let removed = fail_open::take_down(name).map_err(Failure::failed)?;
+        eprintln!("weir: {name}: {}", if removed { "its path is gone" } else { "it had no path" });
+    }
     Ok(())
 }
 
@@ -146,6 +174,14 @@ fn print_bridge(bridge: &BridgeState) {
         "bridge {left} {right}: up {seconds:.1} s, worker at {cpu:.0} % of a processor, {}",
         bridge.priority
     );
+    print_wrapped(&fails(&bridge.without));
+    if bridge.without.bypassed {
+        out!("BYPASSED: the kernel carries the traffic, without any discipline");
+    }
+    let FailState { lapses, stale_packets, .. } = bridge.without;
+    if lapses > 0 {
+        out!("the worker was silent {lapses} times, {stale_packets} packets dropped as too old");
+    }
     if let Some(why) = &bridge.failed {
         out!("BYPASSED: the bridge forwards plainly: {why}");
     }

@@ -15,7 +15,8 @@ const LAYER_2: u32 = 14;
 
 /// A bridge, and the MTUs that its ports were made for.
 pub struct Ports<'a> {
-    names: [&'a str; 2],
+    /// Their names: left, right.
+    pub names: [&'a str; 2],
     mtus: [u32; 2],
 }
 

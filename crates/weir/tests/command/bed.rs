@@ -140,6 +140,13 @@ impl Bed {
         held
     }
 
+    /// Runs `weir` in the box's namespace.
+    pub fn ask_inside(&self, arguments: &[&str]) -> Run {
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &self.boxed.pid(), "-n", WEIR]).args(arguments);
+        command.stdin(Stdio::null()).output().unwrap().into()
+    }
+
     /// Runs `weir` with a command for the box.
     pub fn ask(&self, arguments: &[&str]) -> Run {
         weir(&[arguments, &["--socket", &self.socket()]].concat())

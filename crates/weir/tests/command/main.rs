@@ -5,6 +5,7 @@
 mod bed;
 mod book;
 mod bounds;
+mod fail_open;
 mod json;
 mod live;
 mod owner;

@@ -1,0 +1,474 @@
+//! Fail open: while no worker carries the traffic of a bridge, the kernel does.
+//!
+//! - **A path underneath.** On each of the two interfaces a filter of the kernel's (`cls_bpf`) sends
+//!   what enters out of the other one. It outlives the process. The next `weir up` takes it over,
+//!   and [`remove`] takes it away.
+//! - **A program above it** (TCX), which ends with the process, hides the path while the worker's
+//!   heart beats: it drops the frame, of which the worker's socket has its copy by then. So a frame
+//!   goes one way, and the kernel spends no work on it.
+//! - **A filter on the sockets** reads the same heartbeat: what the path carries enters no socket,
+//!   so that a worker that was stopped sends nothing twice.
+//!
+//! The worker's step stores the time of the heartbeat, one write to shared memory. After `kill -9`
+//! the program above goes with the process. A worker that hangs is hidden no more once the limit has passed.
+//! A kernel without TCX (before 6.6) has one program for both, and then a death costs the limit, too.
+
+use crate::owner::Claim;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use weir_core::units::{Duration, Instant};
+use weir_sys::bpf::{self, Assembler, Heartbeat, Kind, Program};
+use weir_sys::tc::{self, Place, Side};
+
+/// Where the path hangs: behind the filters of others, which see the frames first.
+const PATH: Place = Place { priority: 65_000, handle: 0x7765_6972 };
+/// The path's name is this and the other interface ...
+const TOWARDS: &str = "weir to ";
+/// ... and this, if its `clsact` was made for it.
+const WITH_CLSACT: &str = ", with its clsact";
+
+/// What a classifier answers: drop the frame.
+const DROP: i32 = 2;
+/// What a classifier answers: let the next one decide.
+const NEXT: i32 = -1;
+
+/// How long a worker may be silent that the system runs before all others.
+const LIMIT_PROMPT: Duration = Duration::from_millis(50);
+/// How long any other worker may be silent.
+const LIMIT: Duration = Duration::from_millis(100);
+
+/// What becomes of the traffic without the worker.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct FailState {
+    /// The kernel carries it.
+    pub open: bool,
+    /// By what means, or why not.
+    pub how: String,
+    /// The kernel carries it now, by an operator's will.
+    pub bypassed: bool,
+    /// Times that the worker was silent for longer than the limit.
+    pub lapses: u64,
+    /// Packets dropped because the worker found them when they were older than the limit.
+    pub stale_packets: u64,
+}
+
+/// What hides the path while the worker lives.
+enum Above {
+    /// Nothing yet.
+    Nothing,
+    /// Programs that end with this process, left and right.
+    Links([OwnedFd; 2]),
+    /// The path itself.
+    Path,
+}
+
+/// What stands in the kernel for a bridge.
+pub struct Kernel {
+    heartbeat: Heartbeat,
+    filter: Program,
+    hide: Program,
+    names: [String; 2],
+    /// The path was laid, not taken over.
+    new: bool,
+    above: Mutex<Above>,
+    /// What hides the path, in words: nobody waits for the system to say it.
+    means: OnceLock<&'static str>,
+}
+
+/// A bridge that fails open, as its worker holds it.
+pub struct FailOpen {
+    kernel: Arc<Kernel>,
+    limit: Duration,
+    last: Option<Instant>,
+    bypassed: bool,
+    lapses: u64,
+    stale_packets: u64,
+}
+
+/// A bridge that fails open, or the reason why this one fails closed.
+pub type Failing = Result<FailOpen, String>;
+
+/// Decides for the interfaces `names` of a bridge, which fails closed if it is `closed` by the
+/// configuration or the kernel has not the means. Then no path is left either: one of an earlier
+/// run would carry all traffic a second time. Otherwise the path is laid, or the one that is there
+/// is taken over, and carries the traffic until the first beat.
+///
+/// # Errors
+/// A path that cannot be taken away.
+pub fn begin(names: &[String; 2], closed: bool) -> io::Result<Failing> {
+    let why = if closed {
+        "the configuration says so".to_owned()
+    } else {
+        match Kernel::prepare(names.clone()) {
+            Ok(kernel) => return Ok(Ok(FailOpen::new(kernel))),
+            Err(e) => e.to_string(),
+        }
+    };
+    for name in names {
+        remove(name).map_err(|e| io::Error::new(e.kind(), format!("the old path on {name}: {e}")))?;
+    }
+    Ok(Err(why))
+}
+
+impl Kernel {
+    fn prepare(names: [String; 2]) -> io::Result<Kernel> {
+        let heartbeat = Heartbeat::new()?;
+        heartbeat.set_limit(LIMIT);
+        let alive = |answer| Assembler::default().skip_if_dead(&heartbeat, 2).set(0, answer).exit();
+        // A frame is kept whole, or not at all.
+        let filter = alive(-1).set(0, 0).exit().into_program(Kind::SocketFilter, "weir_socket")?;
+        let hide = alive(DROP).set(0, NEXT).exit().into_program(Kind::Classifier, "weir_alive")?;
+        let new = peer(&names[0])?.is_none() && peer(&names[1])?.is_none();
+        let kernel = Kernel {
+            heartbeat,
+            filter,
+            hide,
+            names,
+            new,
+            above: Mutex::new(Above::Nothing),
+            means: OnceLock::new(),
+        };
+        kernel.lay(&Above::Nothing)?;
+        Ok(kernel)
+    }
+
+    /// True if no earlier run had left the path.
+    pub fn is_new(&self) -> bool {
+        self.new
+    }
+
+    /// The filter that each socket gets before it is bound.
+    pub fn filter(&self) -> BorrowedFd<'_> {
+        self.filter.as_fd()
+    }
+
+    fn above(&self) -> MutexGuard<'_, Above> {
+        self.above.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Puts what hides the path above it. The sockets must be open by now.
+    ///
+    /// # Errors
+    /// An interface that is gone.
+    pub fn attach(&self) -> io::Result<()> {
+        self.attach_links().or_else(|_| self.attach_in_path())
+    }
+
+    fn attach_links(&self) -> io::Result<()> {
+        *self.above() = Above::Links([self.link(0)?, self.link(1)?]);
+        let _ = self.means.set("a TCX program above it");
+        Ok(())
+    }
+
+    fn attach_in_path(&self) -> io::Result<()> {
+        self.lay(&Above::Path)?;
+        *self.above() = Above::Path;
+        let _ = self.means.set("one program for both, because this kernel has no TCX");
+        Ok(())
+    }
+
+    fn link(&self, side: usize) -> io::Result<OwnedFd> {
+        bpf::attach_to_ingress(&self.hide, weir_sys::interface_index(&self.names[side])?)
+    }
+
+    /// The interface of a side (0: left) has a new device: what hung on the old one went with it.
+    /// To be called before there is a socket on it.
+    ///
+    /// # Errors
+    /// It is gone again.
+    pub fn attach_again(&self, side: usize) -> io::Result<()> {
+        let above = &mut *self.above();
+        if let Above::Links(links) = above {
+            links[side] = self.link(side)?;
+        }
+        match self.lay(above) {
+            // The other one is away, too. When it is back, both ends of the path are laid.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            laid => laid,
+        }
+    }
+
+    /// Lays both ends of the path, for what hides it, in the place of the one that is there.
+    fn lay(&self, above: &Above) -> io::Result<()> {
+        let [left, right] = &self.names;
+        for (name, other) in [(left, right), (right, left)] {
+            let towards = weir_sys::interface_index(other)?;
+            let program = match above {
+                Above::Path => {
+                    let hide = Assembler::default().skip_if_dead(&self.heartbeat, 2).set(0, DROP).exit();
+                    redirect(hide, towards, "weir_alive_path")
+                }
+                _ => redirect(Assembler::default(), towards, "weir_path"),
+            };
+            lay_one(name, other, &program?)
+                .map_err(|e| io::Error::new(e.kind(), format!("a filter on {name}: {e}")))?;
+        }
+        Ok(())
+    }
+}
+
+impl FailOpen {
+    fn new(kernel: Kernel) -> FailOpen {
+        let kernel = Arc::new(kernel);
+        FailOpen { kernel, limit: LIMIT, last: None, bypassed: false, lapses: 0, stale_packets: 0 }
+    }
+
+    /// What stands in the kernel.
+    pub fn kernel(&self) -> Arc<Kernel> {
+        self.kernel.clone()
+    }
+
+    /// How long the worker may be silent: less where the system runs it promptly.
+    pub fn set_prompt(&mut self, prompt: bool) {
+        self.limit = if prompt { LIMIT_PROMPT } else { LIMIT };
+        self.kernel.heartbeat.set_limit(self.limit);
+    }
+
+    /// True if the worker was silent until `now` for so long that all that it finds in its sockets
+    /// is older than the limit. To be asked before the beat: after it, fresh frames come in.
+    pub fn is_stale(&mut self, now: Instant) -> bool {
+        let silent = self.last.map_or(Duration::ZERO, |last| now.since(last));
+        let lapsed = !self.bypassed && silent > self.limit;
+        self.lapses += u64::from(lapsed);
+        // The sockets took frames in for one limit after the last beat.
+        lapsed && silent > self.limit + self.limit
+    }
+
+    /// The worker is alive at `now`.
+    pub fn beat(&mut self, now: Instant) {
+        self.last = Some(now);
+        if !self.bypassed {
+            self.kernel.heartbeat.beat(now);
+        }
+    }
+
+    /// Has the kernel carry the traffic, or the worker again. What the worker holds still leaves.
+    pub fn bypass(&mut self, on: bool) {
+        self.bypassed = on;
+        if on {
+            self.kernel.heartbeat.stop();
+        }
+    }
+
+    /// So many frames were thrown away because they were stale.
+    pub fn count_stale(&mut self, packets: u64) {
+        self.stale_packets += packets;
+    }
+
+    fn state(&self) -> FailState {
+        let means = self.kernel.means.get().copied().unwrap_or("nothing above it yet");
+        FailState {
+            open: true,
+            how: format!("redirect in the kernel, {means}, limit {} ms", self.limit.as_nanos() / 1_000_000),
+            bypassed: self.bypassed,
+            lapses: self.lapses,
+            stale_packets: self.stale_packets,
+        }
+    }
+}
+
+/// What is known of either.
+pub fn state(failing: &Failing) -> FailState {
+    match failing {
+        Ok(open) => open.state(),
+        Err(why) => FailState { how: why.clone(), ..FailState::default() },
+    }
+}
+
+/// Ends `code` with: send the frame out of the interface with that index.
+fn redirect(code: Assembler, towards: u32, name: &str) -> io::Result<Program> {
+    let towards = i32::try_from(towards).map_err(io::Error::other)?;
+    code.set(1, towards).set(2, 0).call(bpf::REDIRECT).exit().into_program(Kind::Classifier, name)
+}
+
+fn lay_one(name: &str, other: &str, program: &Program) -> io::Result<()> {
+    let index = weir_sys::interface_index(name)?;
+    let made = tc::make_clsact(index)?;
+    let there = at_our_place(index)?;
+    if let Some(theirs) = there.as_ref().filter(|f| !f.name.starts_with(TOWARDS)) {
+        let what = format!(
+            "a filter {:?} that is not Weir's stands there: `tc filter del dev {name} ingress pref {}`",
+            theirs.name, PATH.priority
+        );
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
+    }
+    let made = made || there.is_some_and(|ours| ours.name.ends_with(WITH_CLSACT));
+    let label = format!("{TOWARDS}{other}{}", if made { WITH_CLSACT } else { "" });
+    tc::put_filter(index, PATH, &label, program.as_fd())
+}
+
+fn at_our_place(index: u32) -> io::Result<Option<tc::Filter>> {
+    match tc::filters(index, Side::Ingress) {
+        Ok(all) => Ok(all.into_iter().find(|f| f.place == PATH)),
+        // A kernel without filters.
+        Err(e) if e.kind() == io::ErrorKind::Unsupported => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// The other interface of the path that hangs on `interface`; none if none does.
+pub fn peer(interface: &str) -> io::Result<Option<String>> {
+    let ours = at_our_place(weir_sys::interface_index(interface)?)?;
+    let towards =
+        |f: tc::Filter| Some(f.name.strip_prefix(TOWARDS)?.trim_end_matches(WITH_CLSACT).to_owned());
+    Ok(ours.and_then(towards))
+}
+
+/// The same as [`remove`], unless a running Weir bridges `interface`.
+///
+/// # Errors
+/// One does; it is named.
+pub fn take_down(interface: &str) -> io::Result<bool> {
+    let _claim = Claim::on(interface, weir_sys::interface_index(interface)?)?;
+    remove(interface).map_err(|e| io::Error::new(e.kind(), format!("interface {interface}: {e}")))
+}
+
+/// Takes the path away that hangs on `interface`, and nobody else's filters; false if none does.
+pub fn remove(interface: &str) -> io::Result<bool> {
+    let index = weir_sys::interface_index(interface)?;
+    let Some(ours) = at_our_place(index)?.filter(|f| f.name.starts_with(TOWARDS)) else { return Ok(false) };
+    tc::remove_filter(index, PATH)?;
+    let empty = tc::filters(index, Side::Ingress)?.is_empty() && tc::filters(index, Side::Egress)?.is_empty();
+    if ours.name.ends_with(WITH_CLSACT) && empty {
+        tc::remove_clsact(index)?;
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{IoSlice, IoSliceMut};
+    use weir_sys::packet::{OFFLOAD_BYTES, PacketSocket};
+
+    /// A box with the interfaces `left` and `right`, and sockets on the hosts behind them.
+    fn on_a_box(test: impl FnOnce([String; 2], PacketSocket, PacketSocket) + Send + 'static) {
+        if !weir_sys::is_root() {
+            eprintln!("SKIPPED: needs root for a network namespace");
+            return;
+        }
+        let ip = |arguments: &str| {
+            let done = std::process::Command::new("ip").args(arguments.split(' ')).output().unwrap();
+            assert!(done.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&done.stderr));
+        };
+        let run = move || {
+            weir_sys::enter_new_network().unwrap();
+            for side in ["left", "right"] {
+                ip(&format!("link add name {side} type veth peer name host-{side}"));
+                for name in [side.to_owned(), format!("host-{side}")] {
+                    // No packets of the kernel's own: only what the test sends.
+                    let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
+                    ip(&format!("link set {name} up"));
+                }
+            }
+            let host = |side: &str| PacketSocket::open(&format!("host-{side}"), 0).unwrap();
+            test(["left".into(), "right".into()], host("left"), host("right"));
+        };
+        std::thread::spawn(run).join().unwrap();
+    }
+
+    /// True if a frame of the one host reaches the other.
+    fn passes(from: &mut PacketSocket, to: &mut PacketSocket) -> bool {
+        let mut frame = vec![0u8; OFFLOAD_BYTES + 60];
+        frame[OFFLOAD_BYTES + 12..OFFLOAD_BYTES + 14].copy_from_slice(&[0x88, 0xb5]);
+        let Ok(1) = from.send(&[[IoSlice::new(&frame), IoSlice::new(&[])]]) else { panic!("not sent") };
+        let mut room = [0u8; 200];
+        let mut receive =
+            || to.receive(&mut [[IoSliceMut::new(&mut room), IoSliceMut::new(&mut [])]]).is_ok_and(|n| n > 0);
+        // In this namespace a frame arrives before its sender goes on, or never.
+        let until = weir_sys::now() + Duration::from_millis(30);
+        while weir_sys::now() < until {
+            if receive() {
+                return true;
+            }
+        }
+        false
+    }
+
+    type Attach = fn(&Kernel) -> io::Result<()>;
+
+    #[test]
+    fn the_path_carries_both_ways_except_while_the_heart_beats() {
+        let ways: [(&str, Attach); 2] =
+            [("a TCX program", Kernel::attach_links), ("this kernel has no TCX", Kernel::attach_in_path)];
+        for (means, attach) in ways {
+            on_a_box(move |names, mut left, mut right| {
+                let open = match begin(&names, false).unwrap() {
+                    Ok(open) => open,
+                    Err(why) => return eprintln!("SKIPPED: {why}"),
+                };
+                // The kernel needs a while to see that a link is up.
+                let start = weir_sys::now();
+                while !passes(&mut left, &mut right) {
+                    assert!(weir_sys::now().since(start) < Duration::from_secs(10), "no frame passes");
+                }
+                if let Err(e) = attach(&open.kernel) {
+                    return eprintln!("SKIPPED: {means}: {e}");
+                }
+                assert!(state(&Ok(open)).how.contains(means));
+                let Ok(mut open) = begin(&names, false).unwrap() else { panic!("it worked a moment ago") };
+                assert!(!open.kernel.is_new(), "taken over");
+                attach(&open.kernel).unwrap();
+                open.set_prompt(true);
+                assert!(passes(&mut left, &mut right) && passes(&mut right, &mut left), "no beat yet");
+                let beat = weir_sys::now();
+                // Long enough for the machine to be busy elsewhere.
+                open.kernel.heartbeat.set_limit(Duration::from_secs(100));
+                open.beat(beat);
+                assert!(!passes(&mut left, &mut right) && !passes(&mut right, &mut left), "hidden: {means}");
+                open.bypass(true);
+                open.kernel.heartbeat.set_limit(LIMIT_PROMPT);
+                assert!(passes(&mut left, &mut right) && passes(&mut right, &mut left), "bypassed");
+                open.bypass(false);
+                open.beat(beat);
+                weir_sys::sleep_until(beat + LIMIT_PROMPT + Duration::from_millis(1));
+                assert!(passes(&mut left, &mut right) && passes(&mut right, &mut left), "silent too long");
+                drop(open);
+                assert!(passes(&mut left, &mut right), "the path outlives the run");
+                assert_eq!(peer("left").unwrap().as_deref(), Some("right"));
+                assert!(begin(&names, true).unwrap().is_err());
+                assert!(!passes(&mut left, &mut right), "`fail closed` leaves no path");
+            });
+        }
+    }
+
+    #[test]
+    fn a_place_that_a_stranger_took_is_not_taken_from_him() {
+        on_a_box(|names, _, _| {
+            let index = weir_sys::interface_index("right").unwrap();
+            let program = Assembler::default().set(0, NEXT).exit().into_program(Kind::Classifier, "strange");
+            let Ok(program) = program else { return eprintln!("SKIPPED: needs bpf(2)") };
+            tc::make_clsact(index).unwrap();
+            tc::put_filter(index, PATH, "strange", program.as_fd()).unwrap();
+            let why = begin(&names, false).unwrap().err().unwrap();
+            assert!(
+                why.contains("right") && why.contains("tc filter del dev right ingress pref 65000"),
+                "{why}"
+            );
+            assert_eq!(tc::filters(index, Side::Ingress).unwrap()[0].name, "strange");
+            assert!(
+                tc::filters(weir_sys::interface_index("left").unwrap(), Side::Ingress).unwrap().is_empty()
+            );
+        });
+    }
+
+    /// What the sockets took in during one limit after the last beat is stale after a second one.
+    #[test]
+    fn only_what_is_older_than_the_limit_is_stale() {
+        on_a_box(|names, _, _| {
+            let Ok(mut open) = begin(&names, false).unwrap() else { return eprintln!("SKIPPED: no bpf(2)") };
+            let at = |ms: u64| Instant::from_millis(10_000 + ms);
+            assert!(!open.is_stale(at(0)), "the first step is no lapse");
+            for (silent, stale, lapses) in [(99, false, 0), (101, false, 1), (199, false, 2), (201, true, 3)]
+            {
+                open.beat(at(0));
+                assert_eq!((open.is_stale(at(silent)), open.lapses), (stale, lapses), "{silent} ms");
+            }
+            open.bypass(true);
+            open.beat(at(600));
+            assert!(!open.is_stale(at(10_000)), "no worker is missed while it is bypassed");
+        });
+    }
+}
