@@ -74,3 +74,48 @@ fn a_rate_is_kept_with_every_offload_setting() {
         assert_eq!((egress.refused_packets, egress.nobuf_packets), (0, 0), "{context}");
     }
 }
+
+/// Jumbo frames are charged and segmented like others, in buffers of 2 KB with tails.
+#[test]
+fn jumbo_frames_cross_at_their_rate() {
+    let _turn = turn();
+    for offloads in [Offloads::ON, Offloads::OFF] {
+        let shape = Shape { mtu: 9000, entrance: offloads, exit: Offloads::OFF, tags: 0 };
+        let Some(mut bed) = testbed(shape) else { return };
+        bed.start(Some(&conf("50M")));
+        let seen = stream(&bed, Duration::from_millis(600), Duration::from_millis(1000));
+        let egress = bed.egress();
+        let context = format!("{offloads:?}: {seen:?} {egress:?}");
+        assert!((49.5..50.5).contains(&seen.wire_mbps), "{context}");
+        assert_eq!(seen.wire.longest, 9014, "{context}");
+        assert!(seen.goodput_mbps > 50.0 * 8948.0 / 9038.0 * 0.97, "{context}");
+        assert_eq!((egress.refused_packets, egress.nobuf_packets), (0, 0), "{context}");
+    }
+}
+
+/// What the device of the egress cannot send is lost there and counted by its class, whether it came
+/// as a frame, is a segment, or an aggregate of such; and a larger MTU is noticed.
+#[test]
+fn what_is_longer_than_the_mtu_is_refused() {
+    let _turn = turn();
+    for (entrance, segment) in
+        [(Offloads::ON, ""), (Offloads::ON, "segment never"), (Offloads::OFF, "segment never")]
+    {
+        let Some(mut bed) = testbed(Shape { mtu: 9000, entrance, exit: Offloads::ON, tags: 0 }) else {
+            return;
+        };
+        bed.start(Some(&conf(&format!("10M {segment}"))));
+        bed.shell_in_box("ip link set right mtu 1500");
+        let length = Duration::from_millis(300);
+        let seen = stream(&bed, length, length);
+        let egress = bed.egress();
+        let context = format!("{entrance:?} {segment}: {seen:?} {egress:?}");
+        assert!(seen.wire.longest <= 1514 && seen.goodput_mbps == 0.0, "{context}");
+        let rest = egress.port.as_ref().unwrap().classes[1].counts.as_ref().unwrap();
+        assert!(egress.refused["toolong"] > 0, "{context}");
+        assert_eq!(rest.dropped_packets["toolong"], egress.refused["toolong"], "{context}");
+        bed.shell_in_box("ip link set right mtu 9000");
+        let seen = stream(&bed, length, length);
+        assert!(seen.goodput_mbps > 7.0, "{seen:?}");
+    }
+}

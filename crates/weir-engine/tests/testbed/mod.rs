@@ -210,7 +210,7 @@ impl Testbed {
     pub fn egress(&self) -> weir_engine::control::Egress {
         self.up.as_ref().unwrap().snapshot().bridges[0].egresses[0].clone()
     }
-    /// Runs commands in the box.
+    /// Runs commands in the box, one a line.
     pub fn shell_in_box(&self, lines: &str) {
         self.boxed.shell(lines);
     }

@@ -114,6 +114,31 @@ fn a_frame_longer_than_the_mtu_is_refused_and_the_next_one_leaves() {
     });
 }
 
+/// Frames that end in their head buffer, at its end, and in the tail behind it; with a tag that is
+/// put back in front, too.
+#[test]
+fn frames_cross_the_end_of_their_head_buffer() {
+    in_namespace(|| {
+        ip("link set wa mtu 9000");
+        ip("link set wb mtu 9000");
+        let mut pool = Pool::new(PoolSize { frames: 128, tails: 64 });
+        let (mut a, mut b) = (AfPacket::open("wa", 0).unwrap(), AfPacket::open("wb", 0).unwrap());
+        for len in (2020..=2100).chain([4000, 9014]) {
+            let plain = frame(len, len as u8);
+            let mut tagged = plain.clone();
+            tagged.splice(12..12, [0x81, 0x00, 0x60, 0x2a]);
+            for bytes in [plain, tagged] {
+                let one = fill(&mut pool, &bytes);
+                assert_eq!(a.send(&mut pool, &[one], &mut Vec::new()), 1);
+                pool.free(one);
+                assert!(collect(&mut b, &mut pool, 1) == [bytes], "{len}");
+            }
+        }
+        assert_eq!((a.stats().tx_errors, b.stats().rx_nobuf), (0, 0));
+        assert_eq!(pool.available(), 128 - (BATCH - 1), "those that wait to be filled");
+    });
+}
+
 #[test]
 fn vlan_tags_survive() {
     in_namespace(|| {
