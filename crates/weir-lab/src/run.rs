@@ -205,7 +205,13 @@ fn bed_plan(scenario: &Scenario, layout: &LabLayout, hosts_cpu: Option<usize>) -
     };
     let side =
         |side: usize| -> Vec<BedHost> { layout.sides[side].hosts.iter().map(|h| host(h.host)).collect() };
-    BedPlan { left: side(0), right: side(1), mtu: layout.mtu_bytes as u32, offloads: false, hosts_cpu }
+    BedPlan {
+        left: side(0),
+        right: side(1),
+        mtu: layout.mtu_bytes as u32,
+        offloads: scenario.lab.offload,
+        hosts_cpu,
+    }
 }
 
 /// What makes a live run doubtful.
@@ -218,6 +224,10 @@ fn judge(bridge: &BridgeState) -> Vec<String> {
                 "not valid: {lost} packets towards {} were lost before the box could take them",
                 egress.interface
             ));
+        }
+        if egress.segmented_packets > 0 {
+            let (count, interface) = (egress.segmented_packets, &egress.interface);
+            notes.push(format!("{count} aggregates towards {interface} were taken apart"));
         }
         if egress.refused_packets > 0 {
             let (count, interface) = (egress.refused_packets, &egress.interface);

@@ -125,6 +125,26 @@ fn classes_get_their_shares_live_and_reversed() {
     assert_eq!(carries.count(), 1, "one managed egress: {:?}", report.meta.notes);
 }
 
+/// With the offloads left on, the hosts send aggregates of up to 64 KB, and the shares are those
+/// without. Reversed: without them there is nothing to take apart.
+#[test]
+fn offloads_may_stay_on() {
+    let Some(_turn) = turn() else { return };
+    let apart = |report: &Report| report.meta.notes.iter().any(|n| n.contains("were taken apart"));
+    let with = |offload: bool| {
+        live(&star(&shares(6, 2), &format!("[lab]\noffload = {offload}\n{TWO_FLOWS}"))).unwrap()
+    };
+    let report = with(true);
+    assert!(apart(&report), "{:?}", report.meta.notes);
+    assert!(report.pass(), "{:?}", report.checks);
+    let plain = with(false);
+    assert!(!apart(&plain), "{:?}", plain.meta.notes);
+    for class in ["x", "y"] {
+        let (with, without) = (rate_bps(&report, class), rate_bps(&plain, class));
+        assert!((with / without - 1.0).abs() < 0.05, "{class}: {with} and {without}");
+    }
+}
+
 /// A link that the testbed cannot carry twice is said to be too fast for it, before anybody
 /// believes the figures. A run lasts less than a second longer for each direction.
 #[test]

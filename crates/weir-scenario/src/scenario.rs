@@ -23,6 +23,9 @@ pub struct Scenario {
     pub seed: u64,
     /// Length of the run. Required; above 0, at most one day.
     pub duration: Time,
+    /// How the lab runs it. The simulator has nothing to do with it.
+    #[serde(default, skip_serializing_if = "Lab::is_usual")]
+    pub lab: Lab,
     /// The end systems. A name that only links mention is a box: it forwards and has no address.
     #[serde(rename = "host")]
     pub hosts: Vec<Host>,
@@ -47,6 +50,22 @@ pub struct Scenario {
     /// The file that it was read from, for messages; empty for text. Not a key.
     #[serde(skip)]
     pub file: PathBuf,
+}
+
+/// `[lab]`: how the lab runs the scenario.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lab {
+    /// Segmentation and aggregation offloads of the hosts and of the testbed (tso, gso, gro). Default
+    /// false: every packet that the box sees fits the MTU.
+    #[serde(default)]
+    pub offload: bool,
+}
+
+impl Lab {
+    fn is_usual(&self) -> bool {
+        *self == Lab::default()
+    }
 }
 
 /// `[[host]]`: an end system.
