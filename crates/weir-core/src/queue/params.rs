@@ -289,10 +289,7 @@ pub fn accept(
     class: &str,
     params: &Params,
 ) -> Result<(), ParamError> {
-    params.iter().try_for_each(|(name, value)| match find(groups, scope, name) {
-        Some(spec) => spec.accept(class, value),
-        None => Err(unknown(class, name, groups, scope)),
-    })
+    judge(groups, scope, class, params, |name| Err(unknown(class, name, groups, scope)))
 }
 
 /// The same for a class whose queue takes words of its own: what `groups` do not declare is left to
@@ -306,9 +303,20 @@ pub fn accept_declared(
     class: &str,
     params: &Params,
 ) -> Result<(), ParamError> {
+    judge(groups, scope, class, params, |_| Ok(()))
+}
+
+/// The first refusal, in the order of `params`; `stranger` says what is thought of an undeclared name.
+fn judge(
+    groups: &[&'static [ParamSpec]],
+    scope: Scope,
+    class: &str,
+    params: &Params,
+    stranger: impl Fn(&str) -> Result<(), ParamError>,
+) -> Result<(), ParamError> {
     params.iter().try_for_each(|(name, value)| match find(groups, scope, name) {
         Some(spec) => spec.accept(class, value),
-        None => Ok(()),
+        None => stranger(name),
     })
 }
 
