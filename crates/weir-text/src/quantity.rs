@@ -146,6 +146,10 @@ pub enum Amount {
     Rate(BitRate),
 }
 
+/// Numbers of an amount are below this: rounded to a binary fraction, one of more digits could print as one
+/// that is too long to read.
+const LARGEST: f64 = 1e18;
+
 impl Amount {
     /// From text, with the reason if it is no quantity.
     pub fn parse(text: &str) -> Result<Self, String> {
@@ -157,7 +161,14 @@ impl Amount {
         let text = text.trim();
         let number = number::decimal(text).filter(|number| !number.negative).ok_or_else(bad)?;
         let unit = number.suffix;
-        let number = || number::figure(text, &number).parse::<f64>().map_err(|_| bad());
+        let number = || match number::figure(text, &number).parse::<f64>() {
+            Ok(value) if value < LARGEST => Ok(value),
+            Ok(_) => {
+                let message = format!("the number in `{text}` is too large");
+                Err(in_quotes(number::Bad::new(message, "write a number below 10^18")))
+            }
+            Err(_) => Err(bad()),
+        };
         match unit {
             "" => Ok(Amount::Number(number()?)),
             "%" => Ok(Amount::Percent(number()? / 100.0)),
