@@ -376,7 +376,10 @@ impl Control {
     pub fn bypass(&self, on: bool) -> io::Result<bool> {
         let (done, answer) = channel();
         self.ask(Request::Bypass { on, done })?;
-        Self::await_answer(&answer)
+        let done = Self::await_answer(&answer);
+        // What was told before is no longer so.
+        *self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
+        done
     }
 
     /// Has the worker end after its present step. If the kernel can carry the traffic, what is

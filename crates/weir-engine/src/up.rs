@@ -216,6 +216,14 @@ impl Up {
         };
         Snapshot { bridges: self.bridges.iter().map(state).collect() }
     }
+    /// Has the kernel carry the traffic of all bridges that fail open, or their workers again. What
+    /// came of it, [`Up::snapshot`] tells.
+    pub fn bypass(&self, on: bool) {
+        for bridge in &self.bridges {
+            // One that does not answer is carried by the kernel already.
+            let _ = bridge.worker.control().bypass(on);
+        }
+    }
     /// Takes the box down: its last statistics.
     pub fn stop(self) -> Snapshot {
         let last = |Running { interfaces, worker, watch, .. }| {

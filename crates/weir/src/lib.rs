@@ -165,6 +165,14 @@ enum Command {
         /// The altq.conf, or an interface
         what: PathBuf,
     },
+    /// Have the kernel carry the traffic of a running `weir up`, without any discipline, or Weir again
+    Bypass {
+        /// Whether the kernel carries it
+        bypass: commands::fail_open::Bypass,
+        /// The Unix socket of the `weir up`
+        #[arg(long, value_name = "PATH", default_value = commands::live::SOCKET)]
+        socket: PathBuf,
+    },
     /// Counters of a running `weir up`
     Stats {
         /// Its Unix socket
@@ -242,7 +250,8 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Bench { names, json } => commands::bench::run(registry, &names, json),
         Command::Disciplines { name, json } => commands::disciplines::run(registry, name.as_deref(), json),
         Command::Up { conf, socket, asked } => commands::live::up(registry, &conf, &socket, &asked),
-        Command::Down { what } => commands::live::down(registry, &what),
+        Command::Down { what } => commands::fail_open::down(registry, &what),
+        Command::Bypass { bypass, socket } => commands::fail_open::bypass(&socket, bypass),
         Command::Stats { socket, json } => commands::live::stats(&socket, json),
         Command::LabNode { arguments } => {
             weir_lab::node(registry, &arguments).map_err(commands::Failure::failed)

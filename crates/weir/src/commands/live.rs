@@ -1,5 +1,6 @@
 //! `weir up` and `weir stats`: a live box, in its simplest form.
 
+use super::fail_open::fails;
 use super::ports::Ports;
 use super::tables::{print_wrapped, table};
 use super::{Done, Failure};
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weir_core::sched::Registry;
 use weir_engine::control::{BridgeState, ClassState, Egress, Snapshot};
-use weir_engine::fail_open::{self, FailState};
+use weir_engine::fail_open::FailState;
 use weir_engine::server::{self, Server};
 use weir_engine::up::{Pair, up as bring_up};
 use weir_engine::worker::Pace;
@@ -70,7 +71,8 @@ pub fn up(registry: &Registry, conf: &Path, socket: &Path, asked: &Asked) -> Don
     }
     eprintln!("weir: `weir stats --socket {}` shows counters; end with ^C", socket.display());
     while !stop.load(Ordering::Relaxed) {
-        server.serve(Duration::from_millis(100), &mut |_| {
+        server.serve(Duration::from_millis(100), &mut |request| {
+            super::fail_open::obey(request, &box_);
             serde_json::to_string(&box_.snapshot()).unwrap_or_else(|e| e.to_string())
         });
         for (index, bridge) in bridges.iter_mut().enumerate() {
@@ -88,35 +90,8 @@ pub fn up(registry: &Registry, conf: &Path, socket: &Path, asked: &Asked) -> Don
     Ok(())
 }
 
-/// What becomes of the traffic of a bridge without its worker, in words.
-fn fails(without: &FailState) -> String {
-    format!("fails {}: {}", if without.open { "open" } else { "closed" }, without.how)
-}
-
-/// `weir down`: takes the path away that the kernel carries traffic by after `weir up` has ended.
-/// `what` is a configuration, or the name of an interface.
-pub fn down(registry: &Registry, what: &Path) -> Done {
-    let pairs: Vec<[String; 2]> = match what.to_str().map(|name| (name, fail_open::peer(name))) {
-        Some((name, Ok(Some(peer)))) => vec![[name.to_owned(), peer]],
-        Some((name, Ok(None))) if !what.exists() => {
-            return Err(Failure::usage(format!(
-                "interface {name} has no path of Weir's, and there is no such file"
-            )));
-        }
-        _ => {
-            let plan = super::conf::read(what, registry)?;
-            bridges(&plan)?.iter().map(|pair| pair.map(str::to_owned)).collect()
-        }
-    };
-    for name in pairs.iter().flatten() {
-        let removed = fail_open::take_down(name).map_err(Failure::failed)?;
-        eprintln!("weir: {name}: {}", if removed { "its path is gone" } else { "it had no path" });
-    }
-    Ok(())
-}
-
 /// The pairs of interfaces that a plan bridges: at least one.
-fn bridges(plan: &weir_conf::Plan) -> Result<Vec<[&str; 2]>, Failure> {
+pub fn bridges(plan: &weir_conf::Plan) -> Result<Vec<[&str; 2]>, Failure> {
     let pairs = plan.bridges().map_err(|refused| {
         let all: Vec<String> = refused.iter().map(ToString::to_string).collect();
         Failure::usage(all.join("\n"))

@@ -5,6 +5,7 @@ pub mod check;
 pub mod conf;
 pub mod disciplines;
 pub mod experiment;
+pub mod fail_open;
 pub mod live;
 mod ports;
 pub mod report;

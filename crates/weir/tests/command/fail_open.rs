@@ -120,6 +120,13 @@ fn pause(milliseconds: u64) {
     std::thread::sleep(Duration::from_millis(milliseconds));
 }
 
+/// Packets that the worker has sent to the right host, and what is said of the time without it.
+fn sent(bed: &Bed) -> (u64, serde_json::Value) {
+    let bridge = bed.ask(&["stats", "-j"]).ok().json()["bridges"][0].clone();
+    let right = bridge["egresses"].as_array().unwrap().iter().find(|e| e["interface"] == "right0").unwrap();
+    (right["sent_packets"].as_u64().unwrap(), bridge["without"].clone())
+}
+
 /// Filters on what enters by the box's interfaces, as `tc` shows them.
 fn filters(bed: &Bed) -> String {
     let show = "tc qdisc show; for side in left0 right0; do tc filter show dev $side ingress; done";
@@ -184,19 +191,13 @@ fn after_a_kill_the_kernel_carries_on_and_the_next_run_takes_over() {
 #[test]
 fn while_a_worker_is_stopped_the_kernel_carries_and_nothing_comes_twice() {
     let Some((bed, _, up, probes)) = under_load("the test of a stop", CONF) else { return };
-    let sent = || {
-        let stats = bed.ask(&["stats", "-j"]).ok().json();
-        let egresses = stats["bridges"][0]["egresses"].as_array().unwrap().clone();
-        let right = egresses.iter().find(|e| e["interface"] == "right0").unwrap().clone();
-        (right["sent_packets"].as_u64().unwrap(), stats["bridges"][0]["without"].clone())
-    };
     signal(&up, "-STOP");
     pause(700);
     signal(&up, "-CONT");
     pause(300);
-    let (before, _) = sent();
+    let (before, _) = sent(&bed);
     pause(400);
-    let (after, without) = sent();
+    let (after, without) = sent(&bed);
     let seen = probes.end();
     assert_eq!(seen.twice, 0, "{seen:?}");
     assert!(seen.outage <= Duration::from_millis(100), "{seen:?}");
@@ -205,6 +206,31 @@ fn while_a_worker_is_stopped_the_kernel_carries_and_nothing_comes_twice() {
     assert!(after - before > u64::from(RATE) / 4, "{before} and {after} packets; {without}");
     assert!(without["lapses"].as_u64().unwrap() >= 1, "{without}");
     assert!(without["stale_packets"].as_u64().unwrap() >= 20, "{without}");
+}
+
+#[test]
+fn an_operator_has_the_kernel_carry_the_traffic_and_weir_again() {
+    let Some((bed, _, up, probes)) = under_load("the test of `weir bypass`", CONF) else { return };
+    let carried = |pause_ms: u64| {
+        let before = sent(&bed).0;
+        pause(pause_ms);
+        sent(&bed).0 - before
+    };
+    assert!(bed.ask(&["bypass", "on"]).ok().err.contains("carried by the kernel, without any discipline"));
+    pause(100);
+    assert!(carried(200) < u64::from(RATE) / 20, "the kernel carries it");
+    assert!(bed.ask(&["stats"]).ok().out.contains("BYPASSED: the kernel carries the traffic"));
+    assert!(bed.ask(&["bypass", "off"]).ok().err.contains("carried by weir"));
+    pause(100);
+    assert!(carried(200) > u64::from(RATE) / 10, "weir carries it");
+    let seen = probes.end();
+    assert_eq!((seen.lost, seen.twice), (0, 0), "{seen:?}");
+    terminate(up).ok();
+    bed.ask(&["bypass", "on"]).fails(1, &["weir up"]);
+    let closed =
+        bed.folder.write("b.altq", CONF.replace("attach bridge left0", "attach bridge left0 fail closed"));
+    let _up = bed.up(&[&closed]);
+    bed.ask(&["bypass", "on"]).fails(1, &["fails closed: the configuration says so: not bypassed"]);
 }
 
 /// What hung on a device goes with it. When the interface is back, so is all of it.
