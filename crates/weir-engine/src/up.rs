@@ -84,7 +84,7 @@ fn claim(name: &str, force: bool) -> io::Result<Option<Claim>> {
 fn open(name: &str, filter: Option<BorrowedFd<'_>>) -> io::Result<PacketSocket> {
     PacketSocket::open_filtered(name, 0, filter).map_err(|e| {
         let hint = match e.kind() {
-            io::ErrorKind::PermissionDenied => "; raw sockets need root",
+            io::ErrorKind::PermissionDenied => "; raw sockets need CAP_NET_RAW",
             _ => "",
         };
         io::Error::new(e.kind(), format!("interface {name}: {e}{hint}"))
@@ -163,7 +163,7 @@ fn take_away(interfaces: &[String; 2]) {
     }
 }
 
-/// Brings a box up, whole or not at all. Needs root; the interfaces must exist and be up.
+/// Brings a box up, whole or not at all. Needs CAP_NET_RAW; the interfaces must exist and be up.
 pub fn up(bridges: Vec<Pair>) -> io::Result<Up> {
     let mut up = Up { bridges: Vec::new() };
     for pair in bridges {

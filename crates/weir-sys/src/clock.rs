@@ -14,7 +14,8 @@ fn clock(id: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The monotonic clock, which all processes of a machine share.
+/// The monotonic clock, which all processes of a machine share. Setting the time of day does not
+/// move it.
 pub fn now() -> Instant {
     Instant::from_nanos(clock(libc::CLOCK_MONOTONIC))
 }

@@ -2,6 +2,7 @@
 //!
 //! - Time: [`now`], [`thread_cpu`], [`sleep_until`], [`wait`].
 //! - This process and others: [`pin_to`], [`enter_new_network`], [`take_priority`], [`kill`], [`random_seed`].
+//! - [`rights`]: capabilities; [`confine`]: files and system calls that stay open.
 //! - Interfaces: [`interface`], [`interface_index`], [`set_offload`], [`set_offloads`].
 //! - [`netlink`]: all interfaces with their addresses, and news of them.
 //! - [`packet`]: raw frames of an interface, in batches (AF_PACKET).
@@ -17,6 +18,7 @@
 pub mod allocations;
 pub mod bpf;
 mod clock;
+pub mod confine;
 pub mod icmp;
 mod interface;
 pub mod netlink;
@@ -24,6 +26,7 @@ pub mod nfqueue;
 pub mod packet;
 mod priority;
 mod process;
+pub mod rights;
 pub mod socket;
 pub mod tc;
 

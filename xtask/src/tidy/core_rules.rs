@@ -56,6 +56,21 @@ pub fn no_clock_where_time_is_told(files: &[File]) -> Vec<Violation> {
     found
 }
 
+/// The clock that people and programs set may step: no rate, timer or limit may see it.
+pub fn no_clock_that_is_set(files: &[File]) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for file in rust(files, false).filter(|f| f.path.starts_with("crates/")) {
+        let code = code_only(without_tests(&file.text));
+        for clock in ["SystemTime", "CLOCK_REALTIME"] {
+            for line in lines_with(&code, clock) {
+                let what = format!("`{clock}`: this clock may step; take `weir_sys::now` or `Instant`");
+                found.push(Violation::new(file, line, what));
+            }
+        }
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +114,17 @@ mod tests {
             &[
                 ("crates/weir-sim/src/a.rs", "Instant::now()"),
                 ("crates/weir-core/src/a.rs", "use std::time::X;"),
+            ],
+        );
+    }
+    #[test]
+    fn only_clocks_that_run_evenly_are_read() {
+        holds_for(
+            no_clock_that_is_set,
+            &[("crates/weir-engine/src/a.rs", "Instant::now(); clock(libc::CLOCK_MONOTONIC)")],
+            &[
+                ("crates/weir-engine/src/a.rs", "std::time::SystemTime::now()"),
+                ("crates/weir-sys/src/a.rs", "clock(libc::CLOCK_REALTIME)"),
             ],
         );
     }

@@ -47,6 +47,7 @@ const RULES: &[Rule] = &[
     core_rules::core_is_no_std_and_safe,
     core_rules::core_has_no_floats,
     core_rules::no_clock_where_time_is_told,
+    core_rules::no_clock_that_is_set,
     code::unsafe_stands_in_weir_sys_with_its_reason,
     code::nothing_is_left_to_do,
     code::no_unwrap_outside_tests,

@@ -3,7 +3,7 @@
 use super::fail_open::fails;
 use super::ports::Ports;
 use super::tables::{print_wrapped, table};
-use super::{Done, Failure};
+use super::{Done, Failure, cage};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -33,15 +33,16 @@ pub struct Asked {
     /// Bridge interfaces although another weir or the kernel takes their frames, too
     #[arg(long)]
     force: bool,
+    /// Keep every right, file and system call; a worker still gives up its rights
+    #[arg(long)]
+    unconfined: bool,
 }
 
 /// `weir up`: brings up the bridges of a file, each egress managed as the file says.
 pub fn up(registry: &Registry, conf: &Path, socket: &Path, asked: &Asked) -> Done {
     let plan = super::conf::read(conf, registry)?;
     let pairs = bridges(&plan)?;
-    if !weir_sys::is_root() {
-        return Err(Failure::impossible("raw sockets need root"));
-    }
+    cage::permitted()?;
     usable(&asked.cpus)?;
     let mut cpus = asked.cpus.iter().copied().cycle();
     let mut bridges = pairs.iter().map(|&pair| Ports::new(pair)).collect::<Result<Vec<_>, _>>()?;
@@ -57,6 +58,9 @@ pub fn up(registry: &Registry, conf: &Path, socket: &Path, asked: &Asked) -> Don
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, stop.clone()).map_err(Failure::failed)?;
+    }
+    if !asked.unconfined {
+        cage::enter(&[conf], &[socket])?;
     }
     let box_ = bring_up(setup).map_err(|e| match e.kind() {
         std::io::ErrorKind::PermissionDenied => Failure::impossible(e),

@@ -1,6 +1,7 @@
 //! One module per group of subcommands.
 
 pub mod bench;
+mod cage;
 pub mod check;
 pub mod conf;
 pub mod disciplines;

@@ -127,8 +127,15 @@ impl Bed {
 
     /// Starts `weir up` in the box, and waits until it answers.
     pub fn up(&self, arguments: &[&str]) -> Held {
+        self.up_by(&[WEIR], arguments)
+    }
+
+    /// The same by a command that stands before `up`.
+    pub fn up_by(&self, command: &[&str], arguments: &[&str]) -> Held {
         let child = mortal("nsenter")
-            .args(["-t", &self.boxed.pid(), "-n", WEIR, "up", "--socket", &self.socket()])
+            .args(["-t", &self.boxed.pid(), "-n"])
+            .args(command)
+            .args(["up", "--socket", &self.socket()])
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -11,6 +11,7 @@ mod live;
 mod owner;
 mod pcap;
 mod replay;
+mod rights;
 mod run;
 mod shape;
 mod shown;
