@@ -4,6 +4,7 @@ use crate::hooks::{self, Lowered};
 use crate::limits;
 use crate::plan::{Action, Filter, Interface, Options, Plan, RedDefaults};
 use crate::precedence;
+use crate::room::Room;
 use crate::tree::Shape;
 use crate::view::View;
 use std::collections::HashMap;
@@ -38,6 +39,8 @@ pub struct Built {
     pub protect: Option<Protect>,
     /// The token bucket in front of a real link; `None` where there is no bandwidth to keep.
     pub regulator: Option<Regulator>,
+    /// Room for the packets that wait.
+    pub room: Room,
     /// False if filters use the ECN bits as code points of their own.
     pub ecn: bool,
     /// Whether filters are asked about the packet inside a tunnel.
@@ -64,6 +67,7 @@ impl Built {
             tunnels: self.tunnels,
             protect: self.protect,
             segment: self.segment,
+            capacity: Some(self.room.packets),
             regulated: Some((link, wire)),
         }
     }
@@ -74,6 +78,8 @@ impl Built {
 pub struct Checked {
     /// Where packets would wait.
     pub leaves: Vec<LeafInfo>,
+    /// Room for them.
+    pub room: Room,
     /// Queues of flows in all its disciplines together.
     pub flow_queues: u64,
     /// What may not be as its writer thinks.
@@ -238,6 +244,7 @@ impl View<'_> {
         let root = self.tree_of(&shape, &lowered);
         let tree = registry.build(&root, link).map_err(|e| self.locate(&shape, &lowered, &e))?;
         let leaves = self.leaves_by_class(&shape, &lowered, &tree.leaves)?;
+        let room = self.room(&tree.leaves)?;
         let mut number = |class: &str| leaves.get(class).copied().unwrap_or(0);
         let compiled = precedence::compile(self.interface, &lowered.filters, false, &mut number);
         Ok(Built {
@@ -251,7 +258,8 @@ impl View<'_> {
                 Some(rate) => (!rate.is_zero()).then(|| Protect::at(rate, &link)),
             },
             segment: self.interface.segment.unwrap_or(Segment::USUAL),
-            warnings: self.warnings(link),
+            warnings: self.warnings(link, room),
+            room,
             classifier: compiled.classifier,
             filters: compiled.filters,
             tree,
@@ -272,7 +280,8 @@ impl View<'_> {
             .map_err(|e| self.locate(&shape, &lowered, &e))?;
         self.leaves_by_class(&shape, &lowered, &leaves)?;
         self.conditioners()?;
-        Ok(Checked { leaves, flow_queues, warnings: self.warnings(link) })
+        let room = self.room(&leaves)?;
+        Ok(Checked { leaves, room, flow_queues, warnings: self.warnings(link, room) })
     }
 
     /// For each class that filters lead to, the leaf where its packets wait.
@@ -302,7 +311,12 @@ impl View<'_> {
         }
     }
 
-    fn refuse(&self, place: Place, message: impl Into<String>, help: impl Into<String>) -> Diagnostic {
+    pub(crate) fn refuse(
+        &self,
+        place: Place,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Diagnostic {
         self.plan.source.diagnostic(Severity::Error, Trouble::new(place, message, help))
     }
 
@@ -356,8 +370,8 @@ impl View<'_> {
         self.refuse(place, format!("{of}{found}"), format!("expected {}", error.expected))
     }
 
-    fn warnings(&self, link: Link) -> Vec<Diagnostic> {
-        let mut said = Vec::new();
+    fn warnings(&self, link: Link, room: Room) -> Vec<Diagnostic> {
+        let mut said: Vec<Diagnostic> = self.short_of_room(room).into_iter().collect();
         if let Some(rate) = self.interface.bandwidth.filter(|r| *r != link.rate) {
             let message = format!(
                 "interface `{}` says {rate} bit/s, and the link has {}",

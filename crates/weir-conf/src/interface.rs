@@ -12,13 +12,13 @@ use weir_text::Trouble;
 use weir_text::number;
 
 /// Options of every interface.
-const GENERAL: [&str; 8] =
-    ["bandwidth", "tbrsize", "overhead", "tunnels", "protect", "segment", "attach", "fail"];
+const GENERAL: [&str; 9] =
+    ["bandwidth", "tbrsize", "capacity", "overhead", "tunnels", "protect", "segment", "attach", "fail"];
 /// The only option of disciplines that may stand before their name, as in figure 1 of the QoSbox paper.
 const BEFORE: &str = "qlimit";
 
 impl Reader<'_> {
-    /// `interface IF [bandwidth BPS] [tbrsize BYTES] [overhead BYTES]
+    /// `interface IF [bandwidth BPS] [tbrsize BYTES] [capacity PACKETS] [overhead BYTES]
     /// [tunnels inner|outer] [protect RATE|off] [segment TIME|always|never] [attach ...]
     /// [fail open|closed] [DISC [options]]`.
     /// What every interface has may also stand among the options of the discipline.
@@ -135,6 +135,11 @@ impl Reader<'_> {
                 };
                 // 0 asks for the size that suits the rate, as in the original.
                 std::mem::replace(&mut interface.tbrsize, (size > 0).then_some(size)).is_some()
+            }
+            "capacity" => {
+                words.take();
+                let (packets, _) = self.number(words, "capacity", limits::CAPACITY)?;
+                interface.capacity.replace(packets as u32).is_some()
             }
             "overhead" => {
                 words.take();

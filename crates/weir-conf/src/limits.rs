@@ -23,6 +23,13 @@ pub(crate) const CONDITIONERS: usize = 262_144;
 /// Flow queues of all interfaces of a file together, at most; those of one have a limit in weir-core.
 pub(crate) const FLOW_QUEUES: u64 = 4 * weir_core::sched::MAX_FLOW_QUEUES;
 
+/// Packets that an interface may be given room for.
+pub(crate) const CAPACITY: std::ops::RangeInclusive<i128> = 128..=1 << 20;
+/// Packets that every interface has room for unless it is said: 8 MB of frames in live operation.
+pub(crate) const USUAL_CAPACITY: u32 = 4_096;
+/// Packets that an interface gets room for at most without being asked: 16 MB of table.
+pub(crate) const AUTOMATIC_CAPACITY: u32 = 1 << 18;
+
 /// What is said of a text that is too long to be read.
 pub(crate) fn of_text(name: &str, text: &str) -> Option<Diagnostic> {
     let said = |message: String, help: String| {

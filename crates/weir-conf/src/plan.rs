@@ -47,6 +47,8 @@ pub struct Interface {
     pub bandwidth: Option<Rate>,
     /// Depth of the token bucket in bytes; `None` chooses by the rate.
     pub tbrsize: Option<u64>,
+    /// `capacity`: packets that may wait in it together; `None`: as many as its queues take.
+    pub capacity: Option<u32>,
     /// Bytes that each packet costs on the wire beyond its frame.
     pub overhead: Option<u32>,
     /// Which packet of a tunnel filters are asked about; the inner one if not said.

@@ -61,6 +61,9 @@ fn print_interface(text: &mut String, interface: &Interface) {
     if let Some(bytes) = interface.tbrsize {
         put!(text, " tbrsize {bytes}");
     }
+    if let Some(packets) = interface.capacity {
+        put!(text, " capacity {packets}");
+    }
     if let Some(bytes) = interface.overhead {
         put!(text, " overhead {bytes}");
     }

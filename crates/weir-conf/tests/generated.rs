@@ -221,6 +221,8 @@ impl Generator {
             ..Interface::default()
         };
         interface.tbrsize = self.chance(30).then(|| self.between(1, 1 << 30));
+        // A capacity that is too small is refused when the tree is built.
+        interface.capacity = self.chance(30).then(|| self.between(1 << 19, 1 << 20) as u32);
         interface.overhead = self.chance(30).then(|| self.below(100) as u32);
         interface.tunnels = self.chance(30).then(|| [Tunnels::Inner, Tunnels::Outer][self.below(2) as usize]);
         interface.protect = self.chance(30).then(|| Rate::from_bps(self.below(1 << 40)));

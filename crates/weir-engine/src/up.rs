@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use weir_core::port::Port;
 use weir_io::af_packet::AfPacket;
-use weir_io::{PacketSocket, PoolSize};
+use weir_io::{BATCH, PacketSocket, PoolSize};
 
 /// One side of a bridge: an interface, and what manages what leaves by it.
 pub struct Side {
@@ -91,6 +91,12 @@ fn open(name: &str, filter: Option<BorrowedFd<'_>>) -> io::Result<PacketSocket> 
     })
 }
 
+/// Buffers for everything that may wait in a port, and for the batches on their way to and from it.
+fn pool_for(port: Option<&Port>, least: PoolSize) -> PoolSize {
+    let waiting = port.map_or(0, Port::capacity);
+    PoolSize { frames: least.frames.max(waiting.saturating_add(2 * BATCH as u32)), ..least }
+}
+
 /// Starts the worker of one bridge.
 fn start(pair: Pair) -> io::Result<Running> {
     let Pair { left, right, pool, pace, fails_closed, observers, force } = pair;
@@ -102,8 +108,11 @@ fn start(pair: Pair) -> io::Result<Running> {
         }
     }
     let claims = [claim(&interfaces[0], force)?, claim(&interfaces[1], force)?];
-    let mut directions =
-        [Direction::new(0, right.port, pool, right.delay), Direction::new(1, left.port, pool, left.delay)];
+    let [to_right, to_left] = [&right.port, &left.port].map(|port| pool_for(port.as_ref(), pool));
+    let mut directions = [
+        Direction::new(0, right.port, to_right, right.delay),
+        Direction::new(1, left.port, to_left, left.delay),
+    ];
     for (direction, observer) in directions.iter_mut().zip(observers) {
         if let Some(observer) = observer {
             direction.observe(observer);
@@ -231,5 +240,26 @@ impl Up {
             worker.stop().unwrap_or_else(|e| silent(&interfaces, &e))
         };
         Snapshot { bridges: self.bridges.into_iter().map(last).collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_core::port::{PortConfig, PortPlan, WireConfig};
+    use weir_core::queue::Link;
+    use weir_core::units::Rate;
+
+    /// A class that may wait has a buffer, however large the file makes the port.
+    #[test]
+    fn the_pool_follows_the_room_of_the_port() {
+        let usual = PoolSize::default();
+        assert_eq!(pool_for(None, usual), usual);
+        for (capacity, frames) in [(4_096, usual.frames), (100_000, 100_000 + 2 * BATCH as u32)] {
+            let link = Link::new(Rate::from_mbps(10), 24, 1_514);
+            let plan = PortPlan { capacity: Some(capacity), ..PortPlan::fifo(50) };
+            let port = Port::new(PortConfig::new(link, WireConfig::Open), plan);
+            assert_eq!(pool_for(Some(&port), usual), PoolSize { frames, ..usual });
+        }
     }
 }

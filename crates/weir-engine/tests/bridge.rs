@@ -25,7 +25,7 @@ const SIZE: PoolSize = PoolSize { frames: 512, tails: 4 };
 const MBPS: u64 = 10;
 
 fn tree(discipline: Box<dyn Discipline>) -> Tree {
-    let leaves = vec![LeafInfo { name: "all".into(), terminal: true }];
+    let leaves = vec![LeafInfo { name: "all".into(), terminal: true, limit: 50 }];
     Tree { discipline, leaves, default_leaf: Some(0) }
 }
 

@@ -22,7 +22,7 @@ use weir_scenario::lab::{Egress, LabLayout, lab_layout};
 use weir_scenario::scenario::LinkSpec;
 use weir_scenario::{Scenario, scenario};
 
-/// Packets that a port of the lab has room for.
+/// Packets that a port without a configuration has room for.
 const CAPACITY: u32 = 1 << 15;
 /// Length of the layer-2 header.
 const ETHERNET: u32 = 14;

@@ -25,7 +25,7 @@ use weir_scenario::topology::Topology;
 const TCP_HEADER: u32 = 32;
 /// "As much as the path takes": more than any queue here holds.
 const WINDOW: u64 = 1 << 30;
-/// Packets that a port has room for; memory is used as they come.
+/// Packets that a port without a configuration has room for; memory is used as they come.
 const CAPACITY: u32 = 1 << 18;
 /// Streams of ports are numbered from here, those of flows from 0.
 const PORT_STREAMS: u64 = 1 << 32;

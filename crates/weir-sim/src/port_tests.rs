@@ -114,7 +114,7 @@ impl Aqm for SpreadRed {
 fn spread_red() -> Built {
     let leaf = Leaf::custom(200, Box::new(SpreadRed::default()));
     let discipline = Box::new(weir_core::sched::Fifo::new(leaf));
-    let leaves = vec![LeafInfo { name: "all".into(), terminal: true }];
+    let leaves = vec![LeafInfo { name: "all".into(), terminal: true, limit: 50 }];
     let tree = Tree { discipline, leaves, default_leaf: Some(0) };
     Built { plan: PortPlan::new(tree, Classifier::empty()), discipline: "red".into() }
 }

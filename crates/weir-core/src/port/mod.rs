@@ -25,6 +25,7 @@ mod event;
 mod ledger;
 mod plan;
 mod protect;
+mod room;
 mod swap;
 mod wire;
 
@@ -32,6 +33,7 @@ pub use event::{Conditioned, Event, EventKind};
 pub use ledger::Account;
 pub use plan::{PortConfig, PortPlan, Segment};
 pub use protect::Protect;
+pub use room::rows_for;
 pub use wire::{Refill, WireConfig};
 
 use crate::classify::Classifier;
@@ -46,6 +48,7 @@ use alloc::vec::Vec;
 use clock::Clock;
 use ledger::Ledger;
 use protect::Lane;
+use room::Room;
 use wire::Wire;
 
 /// ALTQ's rule for a coarse timer: the next tick may be arbitrarily close, so wait for two.
@@ -81,6 +84,8 @@ pub struct Port {
     leaves: Vec<LeafInfo>,
     default_leaf: u32,
     ledger: Ledger,
+    /// Which rows are kept for whom; `None` where there is room for all limits.
+    room: Option<Room>,
     tick: Duration,
     packet_events: bool,
     ecn: bool,
@@ -98,15 +103,18 @@ impl Port {
     /// A port that runs `plan`. Where the plan brings a link and a regulator of its own, these
     /// count instead of `config`'s, unless the link is emulated.
     pub fn new(config: PortConfig, plan: PortPlan) -> Self {
-        let PortPlan { tree, classifier, conditioners, ecn, tunnels, protect, segment, regulated } = plan;
+        let PortPlan { tree, classifier, conditioners, ecn, tunnels, protect, segment, capacity, regulated } =
+            plan;
         let (link, wire) = match (config.wire, regulated) {
             (WireConfig::Link { .. }, _) | (_, None) => (config.link, config.wire),
             (_, Some(of_the_plan)) => of_the_plan,
         };
         let wire = Wire::new(wire, &link);
+        let (capacity, ledger) = (capacity.unwrap_or(config.capacity), Ledger::new(tree.leaves.len()));
         Port {
-            cx: Cx::new(config.capacity, link, config.seed),
-            ledger: Ledger::new(tree.leaves.len()),
+            cx: Cx::new(capacity, link, config.seed),
+            room: Room::new(&tree.leaves, wire.ring_size(), capacity, &ledger),
+            ledger,
             clock: Clock::new(wire.tolerance(&link)),
             wire,
             timer: None,
@@ -232,6 +240,9 @@ impl Port {
         if policed {
             return self.refuse(packet.0, DropReason::Policed, host);
         }
+        if !self.finds_room(&packet.0) {
+            return self.refuse(packet.0, DropReason::Nobuf, host);
+        }
         let verdict = match self.cx.packets.insert(packet.0) {
             Ok(id) if self.cx.packets.get(&id).control => {
                 self.cx.packets.get_mut(&id).state = PacketState::Held;
@@ -239,7 +250,10 @@ impl Port {
                 Verdict::Queued
             }
             Ok(id) => self.tree.enqueue(&mut self.cx, id),
-            Err(meta) => return self.refuse(meta, DropReason::Nobuf, host),
+            Err(meta) => {
+                self.gone(meta.control, meta.leaf);
+                return self.refuse(meta, DropReason::Nobuf, host);
+            }
         };
         self.settle(host);
         self.ask_again(host);
@@ -289,6 +303,9 @@ impl Port {
         } else {
             self.tree.reconfigure_below(&mut self.cx, class, params)
         };
+        if let (Ok(()), Some(limit)) = (&result, params.count("qlimit")) {
+            self.limit(class, u32::try_from(limit).unwrap_or(u32::MAX));
+        }
         self.settle(host);
         self.fill(host);
         result
@@ -323,6 +340,10 @@ impl Port {
     /// swap took away.
     pub fn beside_leaves(&self) -> Account {
         self.ledger.beside_leaves()
+    }
+    /// Most packets in the port at once.
+    pub fn capacity(&self) -> u32 {
+        self.cx.packets.capacity()
     }
     /// What waits in the tree.
     pub fn backlog(&self) -> Backlog {
@@ -375,6 +396,9 @@ impl Port {
             self.tree.backlog().packets + u64::from(self.lane.queue.packets()) + u64::from(self.in_ring());
         if u64::from(self.cx.packets.live()) != known || inside != known {
             return Err(Broken { discipline: "port", what: "a packet is neither queued, sent nor dropped" });
+        }
+        if self.room.as_ref().is_some_and(|room| !room.is_sound(&self.ledger)) {
+            return Err(Broken { discipline: "port", what: "a class has other rows than packets" });
         }
         Ok(())
     }
@@ -453,6 +477,8 @@ impl Port {
             false => self.ledger.sent(meta.leaf, meta.len),
         }
         host(Event { at: self.clock.host(at), meta, kind: EventKind::Sent });
+        let leaf = meta.leaf;
+        self.gone(control, leaf);
         self.cx.packets.remove(id);
     }
 
@@ -558,6 +584,8 @@ impl Port {
             meta.arrival = self.clock.came(meta.arrival);
             self.ledger.dropped(meta.leaf, meta.len, reason);
             host(Event { at: self.clock.host(self.cx.now), meta, kind: EventKind::Dropped(reason) });
+            let leaf = meta.leaf;
+            self.gone(false, leaf);
             self.cx.packets.remove(id);
         }
         if let Some(broken) = self.cx.is_broken() {

@@ -15,7 +15,8 @@ pub struct PortConfig {
     pub link: Link,
     /// What stands below the tree.
     pub wire: WireConfig,
-    /// Most packets in the port at once; all memory is taken at the start.
+    /// Most packets in the port at once, unless the first plan says it; all memory is taken at the
+    /// start.
     pub capacity: u32,
     /// Seed of the port's random stream and of its flow hashes. Where strangers' traffic comes, it
     /// is to be drawn at random and kept secret: who knows it can compute which flows collide.
@@ -83,6 +84,9 @@ pub struct PortPlan {
     pub protect: Option<Protect>,
     /// Which aggregates the host is to take apart.
     pub segment: Segment,
+    /// Most packets in a port that is opened with this plan; `None`: as the host says. A swap leaves
+    /// the room as it is.
+    pub capacity: Option<u32>,
     /// Another link, and the regulator on it (`WireConfig::Open` for none). `None` keeps both. An
     /// emulated link is the host's and not the configuration's: it stays in any case.
     pub regulated: Option<(Link, WireConfig)>,
@@ -100,13 +104,14 @@ impl PortPlan {
             tunnels: true,
             protect: None,
             segment: Segment::USUAL,
+            capacity: None,
             regulated: None,
         }
     }
     /// One FIFO of `limit` packets, whose only class is called `all`.
     pub fn fifo(limit: u32) -> Self {
         let discipline = Box::new(Fifo::new(Leaf::tail_drop(limit)));
-        let leaves = alloc::vec![LeafInfo { name: "all".into(), terminal: true }];
+        let leaves = alloc::vec![LeafInfo { name: "all".into(), terminal: true, limit }];
         PortPlan::new(Tree { discipline, leaves, default_leaf: Some(0) }, Classifier::empty())
     }
 }

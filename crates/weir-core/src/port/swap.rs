@@ -1,5 +1,6 @@
 //! Another tree under a running port: by a new configuration, or by a fall back to FIFO.
 
+use super::room::Room;
 use super::wire::Wire;
 use super::{Event, Port, PortPlan};
 use crate::packet::{PacketId, PacketState};
@@ -15,7 +16,17 @@ impl Port {
     /// start with full buckets; what waits in the port was conditioned when it came.
     pub fn swap(&mut self, now: Instant, plan: PortPlan, host: &mut impl FnMut(Event<'_>)) {
         self.run(now, false, host);
-        let PortPlan { tree, classifier, conditioners, ecn, tunnels, protect, segment, regulated } = plan;
+        let PortPlan {
+            tree,
+            classifier,
+            conditioners,
+            ecn,
+            tunnels,
+            protect,
+            segment,
+            capacity: _,
+            regulated,
+        } = plan;
         let default = tree.default_leaf.unwrap_or(0);
         let heir: Vec<(u32, bool)> = self
             .leaves
@@ -47,6 +58,7 @@ impl Port {
         }
         self.reassigned += moved.len() as u64;
         self.ledger.inherit(&heir, tree.leaves.len(), &moved);
+        self.room = Room::new(&tree.leaves, self.wire.ring_size(), self.capacity(), &self.ledger);
         self.leaves = tree.leaves;
         self.default_leaf = default;
         (self.classifier, self.conditioners) = (classifier, conditioners);

@@ -246,7 +246,7 @@ fn every(period_us: u64, tick_ms: u64, packet_events: bool) -> Port {
         period: Duration::from_micros(period_us),
         next: Instant::ZERO,
     };
-    let leaves = vec![LeafInfo { name: "all".to_string(), terminal: true }];
+    let leaves = vec![LeafInfo { name: "all".to_string(), terminal: true, limit: 50 }];
     open(config, Tree { discipline: Box::new(every), leaves, default_leaf: Some(0) })
 }
 
@@ -285,7 +285,7 @@ fn a02_a_packet_from_a_broken_call_waits_for_its_turn() {
         let (mut port, mut seen) = (self::port(wire), Seen::default());
         // The first packet fills the ring, or empties the bucket.
         port.offer(at(0), packet(0, 100), &mut seen.host());
-        let leaves = vec![LeafInfo { name: "all".into(), terminal: true }];
+        let leaves = vec![LeafInfo { name: "all".into(), terminal: true, limit: 50 }];
         let tree = Tree {
             discipline: Box::new(Skips(Child::leaf(Leaf::tail_drop(50)))),
             leaves,

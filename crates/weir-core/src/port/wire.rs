@@ -127,6 +127,13 @@ impl Wire {
             WireConfig::Open => Wire::Open,
         }
     }
+    /// Descriptors of an emulated link; none on a real wire.
+    pub(super) fn ring_size(&self) -> u32 {
+        match self {
+            Wire::Device(device) => device.size,
+            Wire::Bucket(_) | Wire::Open => 0,
+        }
+    }
     /// How late a timer may go off without a loss: the time in which the bucket fills. What an open
     /// wire has below it is not known; the millisecond is that of the automatic bucket.
     pub(super) fn tolerance(&self, link: &Link) -> Duration {

@@ -237,6 +237,7 @@ impl Registry {
             default_leaf: None,
             parents: Vec::new(),
             class: String::new(),
+            limit: u32::MAX,
             flow_queues: 0,
             only_check,
         };
@@ -280,6 +281,8 @@ pub struct LeafInfo {
     pub name: String,
     /// False for the own queue of a class that has children (CBQ).
     pub terminal: bool,
+    /// Most packets that may wait in it; `u32::MAX` where it says nothing about packets.
+    pub limit: u32,
 }
 
 /// A built tree.
@@ -311,6 +314,8 @@ pub struct Builder<'a> {
     parents: Vec<bool>,
     /// The class whose queue that node is; empty for the outermost.
     class: String,
+    /// Most packets in the node that is being built, by a limit of its own.
+    limit: u32,
     /// Flow queues so far.
     flow_queues: u64,
     /// The tree is not to run: one flow queue stands for all of a discipline.
@@ -371,7 +376,6 @@ impl Builder<'_> {
             Some(inner) => Child::inner(self.node(inner, &class.name)?),
             None => {
                 let terminal = !self.parents[index];
-                self.leaves.push(LeafInfo { name: class.name.clone(), terminal });
                 let queue = QueueConfig {
                     class: &class.name,
                     params: &class.params,
@@ -380,7 +384,10 @@ impl Builder<'_> {
                     link: &self.link,
                     in_class: true,
                 };
-                Child::leaf(self.registry.class_queue(&queue)?)
+                let leaf = self.registry.class_queue(&queue)?;
+                let limit = leaf.limit().min(self.limit);
+                self.leaves.push(LeafInfo { name: class.name.clone(), terminal, limit });
+                Child::leaf(leaf)
             }
         };
         let below = self.default_leaf.take().or((first < self.next_leaf()).then_some(first));
@@ -391,7 +398,7 @@ impl Builder<'_> {
     ///
     /// # Errors
     /// What the AQM refuses; or a name that is none.
-    pub(super) fn own_queue(&self, node: &Node) -> Result<Leaf, ParamError> {
+    pub(super) fn own_queue(&mut self, node: &Node) -> Result<Leaf, ParamError> {
         let queue = QueueConfig {
             class: "",
             params: &node.params,
@@ -400,15 +407,19 @@ impl Builder<'_> {
             link: &self.link,
             in_class: false,
         };
-        match self.registry.find_aqm(&node.discipline) {
+        let leaf = match self.registry.find_aqm(&node.discipline) {
             Some(aqm) => managed_queue(aqm, &QueueConfig { limit: aqm.usual_limit, ..queue }),
             None => plain_queue(&queue),
+        }?;
+        if let Some(only) = self.leaves.last_mut() {
+            only.limit = leaf.limit();
         }
+        Ok(leaf)
     }
     /// The one leaf of a discipline without classes, to be called once.
     pub fn only_leaf(&mut self, name: &str) {
         self.default_leaf = Some(self.next_leaf());
-        self.leaves.push(LeafInfo { name: name.to_owned(), terminal: true });
+        self.leaves.push(LeafInfo { name: name.to_owned(), terminal: true, limit: self.limit });
     }
     fn node(&mut self, node: &Node, name: &str) -> Result<Box<dyn Discipline>, ParamError> {
         let Some(entry) = self.registry.find(&node.discipline) else {
@@ -436,6 +447,8 @@ impl Builder<'_> {
                 }
             }
         }
+        let limit = own_limit(entry, &node.params).map_or(self.limit, |own| own.min(self.limit));
+        let limit_around = core::mem::replace(&mut self.limit, limit);
         if entry.classes == Classes::None {
             if let Some(class) = node.classes.first() {
                 return Err(ParamError::new(&class.name, "class", entry.name, "no classes: it has none"));
@@ -453,9 +466,25 @@ impl Builder<'_> {
         let around =
             (core::mem::replace(&mut self.parents, parents), core::mem::replace(&mut self.class, class));
         let built = build(node, self);
+        self.limit = limit_around;
         (self.parents, self.class) = around;
         built
     }
+}
+
+/// Bytes of the smallest frame that there is, for a limit in bytes.
+const LEAST_FRAME: u64 = 60;
+
+/// Most packets that a discipline holds, where it has a limit of its own.
+fn own_limit(entry: &Entry, params: &Params) -> Option<u32> {
+    let spec = |name| entry.param(Scope::Discipline, name);
+    let packets = |spec: &ParamSpec| params.count(spec.name).or_else(|| spec.default.parse().ok());
+    let bytes = |spec: &'static ParamSpec| {
+        let given = params.bytes(spec.name);
+        given.unwrap_or_else(|| default_of(core::slice::from_ref(spec), spec.name)) / LEAST_FRAME
+    };
+    let most = spec("qlimit").and_then(packets).or_else(|| spec("qsize").map(bytes))?;
+    Some(u32::try_from(most).unwrap_or(u32::MAX))
 }
 
 /// A queue of `aqm`; `qlimit` comes before the limit that the queue has otherwise.

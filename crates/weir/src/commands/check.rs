@@ -81,8 +81,14 @@ fn judge(name: &str, text: &str, registry: &Registry) -> Judged {
     let mut facts = Vec::new();
     if let Some(plan) = &outcome.plan {
         all.extend(weir_conf::judge(plan, registry));
-        all.extend(plan.check(registry, MTU).into_iter().filter_map(Result::err));
-        for view in plan.views() {
+        for (view, checked) in plan.views().zip(plan.check(registry, MTU)) {
+            match checked {
+                Ok(checked) => {
+                    all.extend(view.short_of_room(checked.room));
+                    facts.push(format!("{name}: interface {}: {}", view.name, checked.room));
+                }
+                Err(refused) => all.push(refused),
+            }
             let guarantees = view.guarantees(registry, &view.link(MTU));
             facts.extend(guarantees.iter().map(|g| format!("{name}: interface {}: {g}", view.name)));
         }

@@ -12,14 +12,12 @@ use weir_core::classify::explain::{self, Cause};
 use weir_core::port::{Port, PortConfig, Refill, WireConfig};
 use weir_core::queue::Link;
 use weir_core::sched::Registry;
-use weir_core::units::{Duration, Rate};
+use weir_core::units::Rate;
 use weir_io::trace::{self, Trace, TraceError};
 use weir_report::disk::{self, Output};
 use weir_report::measure::{Unit, show};
 use weir_sim::replay::{Content, Record, Recording, ReplayError};
 
-/// Packets that a replay may hold: the queue limits of the configuration count, not this.
-const CAPACITY: u32 = 1 << 20;
 /// Below this a byte lasts more than a second, and soon longer than a `PerByte` can say.
 const LEAST_WIRE: Rate = Rate::from_bps(8);
 /// Filters that come close, shown at most.
@@ -127,14 +125,9 @@ pub fn replay(
         );
     }
     let (built, _) = build(&plan, interface, registry, Some(Link::new(view.rate(), overhead, MTU)))?;
-    let config = PortConfig {
-        link: Link::new(wire, overhead, MTU),
-        wire: WireConfig::Link { ring: 1, refill: Refill::Packet },
-        capacity: CAPACITY,
-        seed: conditions.seed,
-        tick: Duration::ZERO,
-        packet_events: true,
-    };
+    let ideal = WireConfig::Link { ring: 1, refill: Refill::Packet };
+    let config =
+        PortConfig { seed: conditions.seed, ..PortConfig::new(Link::new(wire, overhead, MTU), ideal) };
     let mut port = Port::new(config, built.port_plan(config.link));
     let mut file = match out {
         Some(path) => {

@@ -224,6 +224,7 @@ fn the_language_is_on_its_page() {
         "rio LO_MIN",
         "bandwidth",
         "tbrsize",
+        "capacity",
         "overhead",
         "attach bridge",
         "attach nfqueue",
