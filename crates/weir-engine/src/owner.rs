@@ -71,8 +71,17 @@ fn owner(device: u32) -> Option<u32> {
 /// # Errors
 /// What the system refuses to tell.
 pub(crate) fn objections(bridge: &[String; 2], others: &[[String; 2]]) -> io::Result<Vec<Objection>> {
-    let seen = Seen { links: links()?, addresses: addresses()?, forwards };
-    Ok(seen.objections(bridge, others))
+    Ok(Seen::now()?.objections(bridge, others))
+}
+
+/// Who else takes the frames of interfaces that are called so.
+///
+/// # Errors
+/// What the system refuses to tell.
+pub(crate) fn takers(interfaces: [&str; 2]) -> io::Result<[Vec<Objection>; 2]> {
+    let seen = Seen::now()?;
+    let of = |name| seen.called(name).map(|link| seen.takers(name, link)).unwrap_or_default();
+    Ok(interfaces.map(of))
 }
 
 /// Whether the kernel forwards packets to other hosts that come in by an interface.
@@ -96,6 +105,12 @@ struct Seen<F> {
 /// How many devices stand one on another at most.
 const DEEPEST: usize = 8;
 
+impl Seen<fn(&str, bool) -> bool> {
+    fn now() -> io::Result<Self> {
+        Ok(Seen { links: links()?, addresses: addresses()?, forwards })
+    }
+}
+
 impl<F: Fn(&str, bool) -> bool> Seen<F> {
     fn called(&self, name: &str) -> Option<&Link> {
         self.links.iter().find(|link| link.is_called(name))
@@ -110,8 +125,7 @@ impl<F: Fn(&str, bool) -> bool> Seen<F> {
         for name in bridge {
             // One that does not exist is told of when it is opened.
             let Some(link) = self.called(name) else { continue };
-            found.extend(self.master(name, link));
-            found.extend(self.forwarding(name, link));
+            found.extend(self.takers(name, link));
             for other in others.iter().flatten() {
                 found.extend(self.twice(name, other, false));
             }
@@ -119,6 +133,10 @@ impl<F: Fn(&str, bool) -> bool> Seen<F> {
         let [left, right] = bridge;
         found.extend(self.twice(left, right, true));
         found
+    }
+
+    fn takers(&self, name: &str, link: &Link) -> Vec<Objection> {
+        self.master(name, link).into_iter().chain(self.forwarding(name, link)).collect()
     }
 
     fn master(&self, name: &str, link: &Link) -> Option<Objection> {

@@ -1,7 +1,8 @@
 //! A bridge's interfaces, watched: what happens to them is logged, counted and survived.
 //!
 //! A thread hears of every change from the kernel (netlink). Down and up, a lost carrier, another
-//! MTU and another name leave the bridge's socket in place. A device that is deleted takes its
+//! MTU and another name leave the bridge's socket in place. So does somebody else who begins to take
+//! the frames of an interface, but that is said. A device that is deleted takes its
 //! socket along. When the interface is back, by its name, the worker gets a new socket, and goes
 //! on with all else that it has.
 //!
@@ -9,7 +10,7 @@
 //! that name.
 
 use crate::control::Control;
-use crate::owner::Claim;
+use crate::owner::{Claim, takers};
 use crate::up::Attached;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -32,6 +33,9 @@ pub struct LinkState {
     /// `renamed`, or got another `mtu`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub changes: BTreeMap<String, u64>,
+    /// Who else takes its frames, each with what mends it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taken: Vec<String>,
 }
 
 /// Something that happened to an interface.
@@ -161,6 +165,7 @@ impl Watch {
         let devices = listed()?;
         let mut run = Run { news, devices, sides, control, claims, attach, missing: [None, None] };
         run.look();
+        run.see_takers(false);
         let thread = std::thread::Builder::new().name("weir-watch".into()).spawn(move || run.run(&rung))?;
         Ok(Watch { bell: Some(bell), thread: Some(thread) })
     }
@@ -211,6 +216,24 @@ impl Run {
                 Err(_) => self.devices = listed().unwrap_or(std::mem::take(&mut self.devices)),
             }
             self.look();
+            self.see_takers(true);
+        }
+    }
+
+    /// Looks who else takes the frames of an interface now, and says it of those that are new.
+    fn see_takers(&mut self, say: bool) {
+        let [left, right] = &self.sides;
+        // What cannot be told now stays as it was.
+        let Ok(all) = takers([&left.called, &right.called]) else { return };
+        for ((index, side), takers) in self.sides.iter_mut().enumerate().zip(all) {
+            let taken: Vec<String> = takers.iter().map(ToString::to_string).collect();
+            for new in taken.iter().filter(|taker| say && !side.state.taken.contains(taker)) {
+                eprintln!("weir: {new}");
+            }
+            if side.state.taken != taken {
+                side.state.taken = taken;
+                self.control.tell(index, &side.state);
+            }
         }
     }
 

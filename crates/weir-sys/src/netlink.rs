@@ -68,10 +68,19 @@ const HEADER: usize = 16;
 const IFINFO: usize = 16;
 /// Bytes of `struct ifaddrmsg`.
 const IFADDR: usize = 8;
+/// What a [`LinkWatch`] hears of.
+const GROUPS: [u32; 5] = [
+    libc::RTNLGRP_LINK,
+    libc::RTNLGRP_IPV4_IFADDR,
+    libc::RTNLGRP_IPV6_IFADDR,
+    libc::RTNLGRP_IPV4_NETCONF,
+    libc::RTNLGRP_IPV6_NETCONF,
+];
 /// How often a dump is begun anew, because the list changed meanwhile.
 const DUMPS: u32 = 100;
 
-/// Hears of every change of an interface in the network namespace that it was opened in.
+/// Hears of every change of an interface in the network namespace that it was opened in. It becomes
+/// readable, too, when an address comes or goes, or when the kernel begins or ceases to forward.
 pub struct LinkWatch {
     socket: OwnedFd,
     room: Box<[u8]>,
@@ -83,10 +92,11 @@ impl LinkWatch {
     /// # Errors
     /// No netlink sockets here.
     pub fn open() -> io::Result<LinkWatch> {
-        Ok(LinkWatch { socket: open(libc::RTMGRP_LINK as u32)?, room: room() })
+        let groups = GROUPS.iter().fold(0, |all, group| all | 1 << (group - 1));
+        Ok(LinkWatch { socket: open(groups)?, room: room() })
     }
 
-    /// What has changed since the last call, in its order; empty if nothing has. Never blocks.
+    /// How interfaces have changed since the last call, in order; empty if none has. Never blocks.
     ///
     /// # Errors
     /// Too much happened at once and news was lost: ask [`links`] how things are.
@@ -399,6 +409,13 @@ mod tests {
             ];
             // A port that leaves a bridge is not gone.
             assert_eq!((&seen[..], gone), (&expected[..], 1));
+            for other in ["10.7.0.1/24", "fd07::1/64"] {
+                ip(&format!("addr add {other} dev lo"));
+                let news = crate::wait(&[watch.as_fd()], Some(Duration::from_secs(5))).unwrap();
+                assert!(news && watch.changes().unwrap().is_empty(), "{other}");
+            }
+            std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
+            assert!(crate::wait(&[watch.as_fd()], Some(Duration::from_secs(5))).unwrap());
         });
     }
 

@@ -184,6 +184,9 @@ fn print_egress(egress: &Egress) {
     if let Some(link) = &egress.link {
         let changes = link.changes.iter().map(|(what, count)| format!(", {what} {count}"));
         out!("link {}, MTU {}{}", link.state, link.mtu, changes.collect::<String>());
+        for taker in &link.taken {
+            print_wrapped(&format!("TWICE: {taker}"));
+        }
     }
     let Some(port) = &egress.port else {
         out!("not managed: forwarded plainly");

@@ -99,3 +99,41 @@ fn two_weirs_do_not_manage_one_interface() {
     let forced = bed.up(&[&conf]);
     terminate(forced).ok();
 }
+
+/// Who begins to take the frames later is told of, and so is its end.
+#[test]
+fn a_second_owner_that_comes_later_is_told_of() {
+    if !possible("the test of a later owner") {
+        return;
+    }
+    let bed = Bed::new(1);
+    let up = bed.up(&[&bed.folder.write("a.altq", CONF)]);
+    let cases = [
+        (
+            "ip link add br7 type bridge; ip link set left0 master br7",
+            "left0 nomaster",
+            "a port of the bridge br7",
+        ),
+        (
+            "ip address add 10.9.0.1/24 dev right0; sysctl -qw net/ipv4/conf/right0/forwarding=1",
+            "10.9.0.1/24 dev right0",
+            "carries an address",
+        ),
+    ];
+    for (trouble, mend, words) in cases {
+        let shown = || bed.ask(&["stats"]).ok().out.contains("TWICE");
+        assert!(!shown());
+        inside(&bed.boxed, trouble);
+        wait("the warning", shown);
+        let stats = bed.ask(&["stats", "-j"]).ok().out;
+        assert!(stats.contains(words), "{stats}");
+        let mend =
+            stats.split('`').find(|text| text.starts_with("ip ") && text.ends_with(mend)).unwrap().to_owned();
+        inside(&bed.boxed, &mend);
+        wait("its end", || !shown());
+    }
+    let said = terminate(up).ok().err;
+    for (_, _, words) in cases {
+        assert_eq!(said.matches(words).count(), 1, "{said}");
+    }
+}
