@@ -9,6 +9,9 @@
 //! - **A filter on the sockets** reads the same heartbeat: what the path carries enters no socket,
 //!   so that a worker that was stopped sends nothing twice.
 //!
+//! What is for the box itself, by its address or as a broadcast, the kernel gets in any case. So an
+//! address on an interface of the bridge stays reachable.
+//!
 //! The worker's step stores the time of the heartbeat, one write to shared memory. After `kill -9`
 //! the program above goes with the process. A worker that hangs is hidden no more once the limit has passed.
 //! A kernel without TCX (before 6.6) has one program for both, and then a death costs the limit, too.
@@ -29,6 +32,8 @@ const TOWARDS: &str = "weir to ";
 /// ... and this, if its `clsact` was made for it.
 const WITH_CLSACT: &str = ", with its clsact";
 
+/// What a classifier answers: the kernel takes the frame.
+const PASS: i32 = 0;
 /// What a classifier answers: drop the frame.
 const DROP: i32 = 2;
 /// What a classifier answers: let the next one decide.
@@ -116,10 +121,10 @@ impl Kernel {
     fn prepare(names: [String; 2]) -> io::Result<Kernel> {
         let heartbeat = Heartbeat::new()?;
         heartbeat.set_limit(LIMIT);
-        let alive = |answer| Assembler::default().skip_if_dead(&heartbeat, 2).set(0, answer).exit();
         // A frame is kept whole, or not at all.
-        let filter = alive(-1).set(0, 0).exit().into_program(Kind::SocketFilter, "weir_socket")?;
-        let hide = alive(DROP).set(0, NEXT).exit().into_program(Kind::Classifier, "weir_alive")?;
+        let filter = Assembler::default().skip_if_dead(&heartbeat, 2).set(0, -1).exit().set(0, 0).exit();
+        let filter = filter.into_program(Kind::SocketFilter, "weir_socket")?;
+        let hide = hidden(&heartbeat).set(0, NEXT).exit().into_program(Kind::Classifier, "weir_alive")?;
         let new = peer(&names[0])?.is_none() && peer(&names[1])?.is_none();
         let kernel = Kernel {
             heartbeat,
@@ -196,11 +201,8 @@ impl Kernel {
         for (name, other) in [(left, right), (right, left)] {
             let towards = weir_sys::interface_index(other)?;
             let program = match above {
-                Above::Path => {
-                    let hide = Assembler::default().skip_if_dead(&self.heartbeat, 2).set(0, DROP).exit();
-                    redirect(hide, towards, "weir_alive_path")
-                }
-                _ => redirect(Assembler::default(), towards, "weir_path"),
+                Above::Path => redirect(hidden(&self.heartbeat), towards, "weir_alive_path"),
+                _ => redirect(Assembler::default().copy(6, 1), towards, "weir_path"),
             };
             lay_one(name, other, &program?)
                 .map_err(|e| io::Error::new(e.kind(), format!("a filter on {name}: {e}")))?;
@@ -277,10 +279,37 @@ pub fn state(failing: &Failing) -> FailState {
     }
 }
 
-/// Ends `code` with: send the frame out of the interface with that index.
+/// Begins a program with: while the heart beats, drop what is for others. What follows finds the
+/// context in register 6.
+fn hidden(heartbeat: &Heartbeat) -> Assembler {
+    Assembler::default()
+        .copy(6, 1)
+        .skip_if_dead(heartbeat, 5)
+        .load_half(7, 6, bpf::FRAME_IS_FOR)
+        .set(0, PASS)
+        .skip_unless(7, bpf::TO_ANOTHER_HOST, 1)
+        .set(0, DROP)
+        .exit()
+}
+
+/// Ends `code` with: send what is for others out of the interface with that index, and a copy of what
+/// is for all.
 fn redirect(code: Assembler, towards: u32, name: &str) -> io::Result<Program> {
     let towards = i32::try_from(towards).map_err(io::Error::other)?;
-    code.set(1, towards).set(2, 0).call(bpf::REDIRECT).exit().into_program(Kind::Classifier, name)
+    let for_others = code
+        .load_half(7, 6, bpf::FRAME_IS_FOR)
+        .skip_unless(7, bpf::TO_ANOTHER_HOST, 4)
+        .set(1, towards)
+        .set(2, 0)
+        .call(bpf::REDIRECT)
+        .exit();
+    let for_all = for_others
+        .skip_if(7, bpf::TO_THIS_HOST, 4)
+        .copy(1, 6)
+        .set(2, towards)
+        .set(3, 0)
+        .call(bpf::CLONE_REDIRECT);
+    for_all.set(0, PASS).exit().into_program(Kind::Classifier, name)
 }
 
 fn lay_one(name: &str, other: &str, program: &Program) -> io::Result<()> {
@@ -369,9 +398,16 @@ mod tests {
         std::thread::spawn(run).join().unwrap();
     }
 
-    /// True if a frame of the one host reaches the other.
+    /// True if a frame of the one host reaches the other, be it for that one or for all.
     fn passes(from: &mut PacketSocket, to: &mut PacketSocket) -> bool {
+        let [one, all] = [2, 0xff].map(|address| passes_for(address, from, to));
+        assert_eq!(one, all);
+        one
+    }
+
+    fn passes_for(address: u8, from: &mut PacketSocket, to: &mut PacketSocket) -> bool {
         let mut frame = vec![0u8; OFFLOAD_BYTES + 60];
+        frame[OFFLOAD_BYTES..OFFLOAD_BYTES + 6].fill(address);
         frame[OFFLOAD_BYTES + 12..OFFLOAD_BYTES + 14].copy_from_slice(&[0x88, 0xb5]);
         let Ok(1) = from.send(&[[IoSlice::new(&frame), IoSlice::new(&[])]]) else { panic!("not sent") };
         let mut room = [0u8; 200];
@@ -401,7 +437,7 @@ mod tests {
                 };
                 // The kernel needs a while to see that a link is up.
                 let start = weir_sys::now();
-                while !passes(&mut left, &mut right) {
+                while !passes_for(2, &mut left, &mut right) {
                     assert!(weir_sys::now().since(start) < Duration::from_secs(10), "no frame passes");
                 }
                 if let Err(e) = attach(&open.kernel) {

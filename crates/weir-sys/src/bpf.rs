@@ -25,6 +25,16 @@ const HIGH_DESCRIPTOR: RawFd = 512;
 
 /// Helper: nanoseconds of CLOCK_MONOTONIC, the clock of [`crate::now`].
 pub const KTIME_GET_NS: i32 = 5;
+/// Helper: sends a copy of the frame, whose context is in register 1, out of the interface whose
+/// index is in register 2; flags in register 3.
+pub const CLONE_REDIRECT: i32 = 13;
+/// Where the context of a frame, which a program finds in register 1, says whom the frame is for: 32
+/// bits, [`TO_THIS_HOST`] to [`TO_ANOTHER_HOST`].
+pub const FRAME_IS_FOR: i16 = 4;
+/// The frame is for the interface's own address. 1 is a broadcast, 2 a multicast.
+pub const TO_THIS_HOST: i32 = 0;
+/// The frame is for somebody else.
+pub const TO_ANOTHER_HOST: i32 = 3;
 /// Helper: sends the frame out of the interface whose index is in register 1; flags in register 2.
 pub const REDIRECT: i32 = 23;
 
@@ -153,8 +163,8 @@ impl Drop for Heartbeat {
     }
 }
 
-/// Writes the instructions of a program. Registers are 0 to 9; 0 holds what a helper or the
-/// program answers, and a helper forgets 1 to 5.
+/// Writes the instructions of a program. Registers are 0 to 9. 0 holds what a helper or the
+/// program answers, 1 the context at the beginning, and a helper forgets 1 to 5.
 #[derive(Default)]
 pub struct Assembler {
     code: Vec<[u8; 8]>,
@@ -173,6 +183,10 @@ impl Assembler {
     pub fn set(self, to: u8, value: i32) -> Self {
         self.put(0xb7, to, 0, 0, value)
     }
+    /// `to` = `from`.
+    pub fn copy(self, to: u8, from: u8) -> Self {
+        self.put(0xbf, to, from, 0, 0)
+    }
     /// `to` -= `from`.
     pub fn subtract(self, to: u8, from: u8) -> Self {
         self.put(0x1f, to, from, 0, 0)
@@ -180,6 +194,18 @@ impl Assembler {
     /// `to` = the 64 bits at `offset` from the address in `from`.
     pub fn load(self, to: u8, from: u8, offset: i16) -> Self {
         self.put(0x79, to, from, offset, 0)
+    }
+    /// `to` = the 32 bits at `offset` from the address in `from`.
+    pub fn load_half(self, to: u8, from: u8, offset: i16) -> Self {
+        self.put(0x61, to, from, offset, 0)
+    }
+    /// Passes over the next `count` instructions if `left` is `value`.
+    pub fn skip_if(self, left: u8, value: i32, count: i16) -> Self {
+        self.put(0x15, left, 0, count, value)
+    }
+    /// Passes over the next `count` instructions unless `left` is `value`.
+    pub fn skip_unless(self, left: u8, value: i32, count: i16) -> Self {
+        self.put(0x55, left, 0, count, value)
     }
     /// Passes over the next `count` instructions if `left` >= `right`, both signed.
     pub fn skip_if_at_least(self, left: u8, right: u8, count: i16) -> Self {

@@ -233,6 +233,29 @@ fn an_operator_has_the_kernel_carry_the_traffic_and_weir_again() {
     bed.ask(&["bypass", "on"]).fails(1, &["fails closed: the configuration says so: not bypassed"]);
 }
 
+/// While the worker lives and after it, the box itself can be reached on an interface of the bridge.
+#[test]
+fn an_address_on_a_port_of_the_bridge_stays_reachable() {
+    let what = "the test of an address of the box";
+    let Some((bed, _, up, probes)) = under_load(what, CONF) else { return };
+    inside(&bed.boxed, "ip addr add 10.0.0.9/24 dev left0");
+    let reachable = |when: &str| {
+        let before = arrived(&bed.boxed);
+        inside(
+            &bed.hosts[0].left,
+            "ip neigh flush dev eth0; for n in 1 2 3; do echo > /dev/udp/10.0.0.9/5001; done",
+        );
+        wait(when, || arrived(&bed.boxed) >= before + 3);
+    };
+    reachable("the box while the worker lives");
+    signal(&up, "-KILL");
+    pause(100);
+    reachable("the box after the worker");
+    let seen = probes.end();
+    assert_eq!(seen.twice, 0, "{seen:?}");
+    assert!(seen.outage <= Duration::from_millis(50), "{seen:?}");
+}
+
 /// What hung on a device goes with it. When the interface is back, so is all of it.
 #[test]
 fn an_interface_that_was_made_again_fails_open_too() {
