@@ -91,6 +91,13 @@ pub struct Egress {
     /// The same by reason: `toolong`, `devicefull`, `portdown`, `gone`, `refused`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<String, u64>,
+    /// Bytes that stand in the device now, as the system counts them: whole buffers, up to 1 KB more
+    /// a packet. 0 where nothing manages the egress, and where the device does not tell.
+    #[serde(default)]
+    pub device_queue_bytes: u64,
+    /// The most that stood there after a packet was handed over.
+    #[serde(default)]
+    pub device_queue_most_bytes: u64,
     /// Packets whose ECN or DSCP was changed.
     pub rewritten_packets: u64,
     /// Packets on their way out: in the delay line, or at a full device.
@@ -249,6 +256,8 @@ pub(crate) fn heads<L: Io, R: Io>(bridge: &mut Bridge<L, R>, names: &[String; 2]
                 sent_bytes: output.tx_bytes,
                 refused_packets: output.tx_errors,
                 refused: by_reason(direction.refused()),
+                device_queue_bytes: output.tx_queue_bytes,
+                device_queue_most_bytes: output.tx_queue_most_bytes,
                 rewritten_packets: direction.rewritten(),
                 leaving_packets: direction.leaving() as u64,
                 port: direction.port().map(port_head),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use weir_core::packet::{FragmentCache, FrameRef, Key, dissect, is_control, look_inside, set_tos};
 use weir_core::port::{Event, EventKind, Port, PortPlan};
-use weir_core::queue::DropReason;
+use weir_core::queue::{DropReason, Link};
 use weir_core::units::{Duration, Instant};
 use weir_io::segment::{Aggregate, split};
 use weir_io::{BATCH, Io, Pool, PoolSize, Refusal};
@@ -187,6 +187,8 @@ pub struct Direction {
     fresh: Vec<FrameRef>,
     /// The pieces of what has just been received, for as long as a call lasts.
     pieces: Vec<FrameRef>,
+    /// The link for which the device's queue was last limited.
+    queue_for: Option<Link>,
     /// Aggregates that were taken apart, and segments of such that were lost for want of a buffer.
     segmented: u64,
     unsegmented: u64,
@@ -196,6 +198,8 @@ pub struct Direction {
 
 /// Segments of an aggregate, usually at most: 64 KB in pieces of 536 bytes.
 const MOST_SEGMENTS: usize = 128;
+
+const A_MILLISECOND_NS: u64 = 1_000_000;
 
 /// How soon a device that takes no more frames is asked again.
 const FULL_DEVICE: Duration = Duration::from_micros(50);
@@ -228,6 +232,7 @@ impl Direction {
             refused: [0; DropReason::ALL.len()],
             fresh: Vec::with_capacity(BATCH),
             pieces: Vec::with_capacity(MOST_SEGMENTS),
+            queue_for: None,
             segmented: 0,
             unsegmented: 0,
             fragments: FragmentCache::new(),
@@ -358,6 +363,18 @@ impl Direction {
         }
     }
 
+    /// Below a port frames wait in the port, where classes count, and not in the device: it has what
+    /// the link sends in a millisecond, or two full frames.
+    fn keep_queue_short(&mut self, to: &mut impl Io) {
+        let link = self.port.as_ref().map(|port| *port.link());
+        if link == self.queue_for {
+            return;
+        }
+        self.queue_for = link;
+        let bytes = |link: Link| link.rate.bytes_in(A_MILLISECOND_NS).max(2 * u64::from(link.mtu));
+        to.keep_queue_short(link.map(bytes), link.map_or(0, |link| link.mtu));
+    }
+
     /// Sends what has reached the end of the delay line.
     pub fn send(&mut self, now: Instant, to: &mut impl Io) {
         if !self.frames.dropped.is_empty() {
@@ -366,6 +383,7 @@ impl Direction {
                 self.frames.pool.free(frame);
             }
         }
+        self.keep_queue_short(to);
         loop {
             while self.outbox.len() < BATCH
                 && let Some(frame) = self.frames.line.pop(now)

@@ -75,6 +75,29 @@ fn a_rate_is_kept_with_every_offload_setting() {
     }
 }
 
+/// A device that is slower than the link that was declared gets two frames; the rest waits above it.
+/// Reversed: without a port the device's queue grows to what TCP sends.
+#[test]
+fn the_queue_in_the_device_stays_short() {
+    let _turn = turn();
+    let shape = Shape { mtu: 1500, entrance: Offloads::ON, exit: Offloads::ON, tags: 0 };
+    for managed in [true, false] {
+        let Some(mut bed) = testbed(shape) else { return };
+        bed.shell_in_box("tc qdisc add dev right root tbf rate 10mbit burst 2000 limit 3000000");
+        bed.start(managed.then(|| conf("20M")).as_deref());
+        let backlog = bed.backlog("right", Duration::from_millis(900));
+        let length = Duration::from_millis(400);
+        stream(&bed, length, length);
+        let (most, egress) = (backlog.join().unwrap(), bed.egress());
+        let told = egress.device_queue_most_bytes;
+        // The system counts 2,304 bytes for the buffer of a full frame, allows for two of them at
+        // least, and takes one more if a smaller one was among them.
+        let short = most <= 3 * 1514 && (2304..=3 * 2304).contains(&told);
+        assert_eq!(short, managed, "{most} bytes, told {told}: {egress:?}");
+        assert!(managed || (most > 30_000 && told == 0), "{most} bytes, told {told}");
+    }
+}
+
 /// Jumbo frames are charged and segmented like others, in buffers of 2 KB with tails.
 #[test]
 fn jumbo_frames_cross_at_their_rate() {

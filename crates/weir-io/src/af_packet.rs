@@ -19,7 +19,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use weir_core::queue::DropReason;
 use weir_core::units::{Duration, Instant};
-use weir_sys::packet::{PacketSocket, SendError};
+use weir_sys::packet::{BUFFER_BYTES, PacketSocket, SendError};
 
 /// An interface, opened for raw frames.
 pub struct AfPacket {
@@ -31,6 +31,8 @@ pub struct AfPacket {
     ask_at: Instant,
     /// Its longest packet then, without layer-2 header.
     mtu: u32,
+    /// Bytes up to which the device's queue may grow, as the system counts them.
+    short_bytes: Option<u64>,
     stats: IoStats,
 }
 
@@ -47,9 +49,20 @@ impl AfPacket {
     /// The interface of `socket`.
     pub fn over(socket: PacketSocket) -> Self {
         let slots = Vec::with_capacity(BATCH);
-        AfPacket { socket, slots, trouble: None, ask_at: Instant::ZERO, mtu: 0, stats: IoStats::default() }
+        AfPacket {
+            socket,
+            slots,
+            trouble: None,
+            ask_at: Instant::ZERO,
+            mtu: 0,
+            short_bytes: None,
+            stats: IoStats::default(),
+        }
     }
 }
+
+/// What may stand in a device that nothing manages.
+const LONG_QUEUE_BYTES: u64 = 8 << 20;
 
 /// How long it is believed that an interface can send.
 const BELIEVED: Duration = Duration::from_millis(1);
@@ -71,6 +84,10 @@ impl AfPacket {
             };
         }
         self.trouble
+    }
+    /// Tells the socket how much may stand in the device. Without the privilege, as much as it allows.
+    fn limit_queue(&self) {
+        let _ = self.socket.keep_queue_short(self.short_bytes.unwrap_or(LONG_QUEUE_BYTES));
     }
     /// True for an aggregate whose segments are longer than the MTU. The kernel looks at the length
     /// of single packets only.
@@ -154,7 +171,19 @@ impl Io for AfPacket {
             refused.push((frames[done], reason));
             done += 1;
         }
+        if self.short_bytes.is_some() {
+            let queued_bytes = self.socket.queued_bytes();
+            self.stats.tx_queue_most_bytes = self.stats.tx_queue_most_bytes.max(queued_bytes);
+        }
         done
+    }
+
+    fn keep_queue_short(&mut self, bytes: Option<u64>, frame_bytes: u32) {
+        // The system takes a frame that begins below the limit, and counts its whole buffer.
+        let frame_bytes = u64::from(frame_bytes.max(60));
+        let buffers = |bytes: u64| bytes + bytes.div_ceil(frame_bytes) * BUFFER_BYTES;
+        self.short_bytes = bytes.map(|bytes| buffers(bytes.saturating_sub(frame_bytes)));
+        self.limit_queue();
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -163,12 +192,16 @@ impl Io for AfPacket {
 
     fn stats(&mut self) -> IoStats {
         self.stats.rx_overrun += u64::from(self.socket.take_overruns());
+        if self.short_bytes.is_some() {
+            self.stats.tx_queue_bytes = self.socket.queued_bytes();
+        }
         self.stats
     }
 
     fn exchange(&mut self, socket: PacketSocket) {
         self.stats();
         (self.socket, self.trouble, self.ask_at) = (socket, None, Instant::ZERO);
+        self.limit_queue();
     }
 }
 

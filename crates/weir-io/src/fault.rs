@@ -164,6 +164,10 @@ impl<I: Io> Io for Faulty<I> {
         self.inner.stats()
     }
 
+    fn keep_queue_short(&mut self, bytes: Option<u64>, frame_bytes: u32) {
+        self.inner.keep_queue_short(bytes, frame_bytes);
+    }
+
     fn exchange(&mut self, socket: PacketSocket) {
         self.inner.exchange(socket);
     }

@@ -48,6 +48,11 @@ pub struct IoStats {
     pub tx_bytes: u64,
     /// Frames that could not be sent: each was a [`Refusal`].
     pub tx_errors: u64,
+    /// Bytes that stand in the device now, as the system counts them: whole buffers. 0 unless
+    /// [`Io::keep_queue_short`] was asked for, and where devices do not tell.
+    pub tx_queue_bytes: u64,
+    /// The most that stood there after a `send`.
+    pub tx_queue_most_bytes: u64,
 }
 
 /// A frame that could not be sent, and why: `Toolong`, `Devicefull`, `Portdown`, `Gone` or `Refused`.
@@ -69,6 +74,11 @@ pub trait Io {
     /// Hears of frames that were received and will not be sent, before the caller frees them. Only
     /// where the system holds them still it has to be told.
     fn discard(&mut self, _frames: &[FrameRef]) {}
+
+    /// Keeps what stands in the device short: about `bytes` of frames of up to `frame_bytes` each, at
+    /// least two of them. `send` takes no more until some of it has left. `None`: as long as it may
+    /// be. What has no device ignores it.
+    fn keep_queue_short(&mut self, _bytes: Option<u64>, _frame_bytes: u32) {}
 
     /// What to wait on until frames can be received; `None` if there is nothing to wait on.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
@@ -96,6 +106,9 @@ impl<I: Io + ?Sized> Io for Box<I> {
     }
     fn stats(&mut self) -> IoStats {
         (**self).stats()
+    }
+    fn keep_queue_short(&mut self, bytes: Option<u64>, frame_bytes: u32) {
+        (**self).keep_queue_short(bytes, frame_bytes);
     }
     fn exchange(&mut self, socket: PacketSocket) {
         (**self).exchange(socket);

@@ -15,6 +15,9 @@ pub const BATCH: usize = 32;
 /// Bytes of the offload header that stands before each frame (`struct virtio_net_hdr`).
 pub const OFFLOAD_BYTES: usize = 10;
 
+/// What the system counts for the buffer of a frame besides its bytes, at most, up to a page.
+pub const BUFFER_BYTES: u64 = 1024;
+
 const SOL_PACKET: libc::c_int = 263;
 const PACKET_STATISTICS: libc::c_int = 6;
 const PACKET_AUXDATA: libc::c_int = 8;
@@ -225,6 +228,29 @@ impl PacketSocket {
         }
     }
 
+    /// Has `send` answer `Full` as soon as `bytes` of frames that were sent stand in the device and in
+    /// its queueing discipline. The system counts whole buffers: [`BUFFER_BYTES`] more a frame. It
+    /// takes what begins below the limit, and has one of its own of two full frames.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub fn keep_queue_short(&self, bytes: u64) -> io::Result<()> {
+        // The system doubles the number.
+        let half = libc::c_int::try_from(bytes / 2).unwrap_or(libc::c_int::MAX / 2);
+        let option = |name| set_option(self.as_fd(), libc::SOL_SOCKET, name, &half);
+        option(libc::SO_SNDBUFFORCE).or_else(|_| option(libc::SO_SNDBUF))
+    }
+
+    /// Bytes of frames that stand in the device and in its queueing discipline, counted as in
+    /// [`PacketSocket::keep_queue_short`]. Not all devices tell: the buffers of a virtual one belong
+    /// to its peer at once.
+    pub fn queued_bytes(&self) -> u64 {
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: TIOCOUTQ writes one int, to `bytes`, which lives until after the call.
+        let answer = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+        if answer < 0 { 0 } else { bytes.max(0) as u64 }
+    }
+
     /// What the system says of the interface now, whatever its name has become.
     ///
     /// # Errors
@@ -415,6 +441,26 @@ mod tests {
                 got.push(room[OFFLOAD_BYTES + 20]);
             }
             assert_eq!(got, [2]);
+        });
+    }
+
+    /// A queueing discipline that lets nothing out for a while holds what was sent.
+    #[test]
+    fn what_stands_in_the_device_is_told_and_limited() {
+        on_a_pair(|mut a, _b| {
+            let slow = "qdisc add dev sa root tbf rate 64kbit burst 1600 limit 1000000";
+            let done = std::process::Command::new("tc").args(slow.split(' ')).output().unwrap();
+            assert!(done.status.success(), "tc {slow}: {}", String::from_utf8_lossy(&done.stderr));
+            let mut frame = vec![0u8; OFFLOAD_BYTES + 1514];
+            frame[OFFLOAD_BYTES + 12..OFFLOAD_BYTES + 14].copy_from_slice(&[0x88, 0xb5]);
+            let sent = [[IoSlice::new(&frame), IoSlice::new(&[])]; 20];
+            assert_eq!((a.queued_bytes(), a.send(&sent)), (0, Ok(20)));
+            let one = a.queued_bytes() / 19;
+            assert!((1514..=1514 + BUFFER_BYTES).contains(&one), "the first left: {one}");
+            a.keep_queue_short(one * 10).unwrap();
+            assert_eq!(a.send(&sent), Err(SendError::Full));
+            a.keep_queue_short(one * 25 - 1).unwrap();
+            assert_eq!((a.send(&sent), a.queued_bytes()), (Ok(6), 25 * one));
         });
     }
 

@@ -210,6 +210,26 @@ impl Testbed {
     pub fn egress(&self) -> weir_engine::control::Egress {
         self.up.as_ref().unwrap().snapshot().bridges[0].egresses[0].clone()
     }
+    /// The most bytes that stand in the queueing discipline of an interface of the box, for `length`.
+    pub fn backlog(&self, interface: &'static str, length: Duration) -> JoinHandle<u64> {
+        self.boxed.spawn(move || {
+            let (start, mut most) = (Instant::now(), 0);
+            while start.elapsed() < length {
+                let said =
+                    Command::new("tc").args(["-s", "qdisc", "show", "dev", interface]).output().unwrap();
+                let said = String::from_utf8(said.stdout).unwrap();
+                let word = said.split_whitespace().skip_while(|word| *word != "backlog").nth(1).unwrap();
+                let digits = word.trim_end_matches('b');
+                let bytes = match digits.strip_suffix('K') {
+                    Some(thousands) => thousands.parse::<u64>().unwrap() * 1024,
+                    None => digits.parse().unwrap(),
+                };
+                most = most.max(bytes);
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            most
+        })
+    }
     /// Runs commands in the box, one a line.
     pub fn shell_in_box(&self, lines: &str) {
         self.boxed.shell(lines);

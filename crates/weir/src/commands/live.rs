@@ -188,6 +188,10 @@ fn print_egress(egress: &Egress) {
             print_wrapped(&format!("TWICE: {taker}"));
         }
     }
+    if egress.device_queue_most_bytes > 0 {
+        let (now, most) = (egress.device_queue_bytes, egress.device_queue_most_bytes);
+        out!("in the device {now} bytes, {most} at most");
+    }
     let Some(port) = &egress.port else {
         out!("not managed: forwarded plainly");
         return;
