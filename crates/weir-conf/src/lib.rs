@@ -13,6 +13,7 @@
 //!   read without a change here.
 //! - [`Plan::interface`] and [`View::build`] take an interface of a plan to what a port runs.
 //! - [`print()`] takes a plan back to text that reads as the same plan.
+//! - [`diff()`] says what is different between two plans, and [`Plan::with`] changes one value.
 //! - [`judge`] says what `weir check` says about a plan beyond that; [`packet_spec`] reads a packet
 //!   in words.
 //!
@@ -23,6 +24,7 @@
 mod build;
 mod class;
 mod conditioner;
+mod diff;
 mod filter;
 mod hooks;
 mod index;
@@ -38,11 +40,13 @@ mod print;
 mod read;
 mod room;
 mod rules;
+mod set;
 mod tree;
 mod view;
 mod words;
 
 pub use build::{Built, BuiltFilter, Checked, Regulator};
+pub use diff::{Difference, diff};
 pub use judge::judge;
 pub use limits::MAX_BYTES;
 pub use plan::Plan;

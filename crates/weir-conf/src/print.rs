@@ -1,7 +1,9 @@
 //! From plan to text: an altq.conf that reads back as the same plan.
 
 use crate::names;
-use crate::plan::{Action, Attach, Class, Fail, Filter, Interface, Meter, Options, Plan, Queue, Tunnels};
+use crate::plan::{
+    Action, Attach, Class, Conditioner, Fail, Filter, Interface, Meter, Options, Plan, Queue, Tunnels,
+};
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use weir_core::packet::{Dscp, Family};
@@ -28,6 +30,30 @@ pub fn print(plan: &Plan) -> String {
     text
 }
 
+/// What says one thing of an interface, as altq.conf says it, without its line end.
+pub(crate) enum Line<'a> {
+    /// Its own line.
+    Interface,
+    /// A class.
+    Class(&'a Class),
+    /// A filter.
+    Filter(&'a Filter),
+    /// A conditioner.
+    Conditioner(&'a Conditioner),
+}
+
+/// One line of an interface.
+pub(crate) fn print_line(interface: &Interface, line: &Line<'_>) -> String {
+    let mut text = String::new();
+    match line {
+        Line::Interface => interface_line(&mut text, interface),
+        Line::Class(class) => print_class(&mut text, interface, class),
+        Line::Filter(filter) => print_filter(&mut text, interface, filter),
+        Line::Conditioner(conditioner) => print_conditioner(&mut text, interface, conditioner),
+    }
+    text.trim().to_string()
+}
+
 fn line(text: &mut String, line: String) {
     text.push_str(&line);
     text.push('\n');
@@ -40,7 +66,8 @@ fn options(text: &mut String, options: &Options) {
     }
 }
 
-fn queue(text: &mut String, queue: &Queue) {
+/// A discipline and its options, behind a blank.
+pub(crate) fn queue(text: &mut String, queue: &Queue) {
     text.push(' ');
     text.push_str(&queue.name);
     options(text, &queue.options);
@@ -54,6 +81,30 @@ macro_rules! put {
 }
 
 fn print_interface(text: &mut String, interface: &Interface) {
+    interface_line(text, interface);
+    for conditioner in &interface.conditioners {
+        print_conditioner(text, interface, conditioner);
+    }
+    // Filters stand where they stood between the classes.
+    let mut filters = interface.filters.iter().peekable();
+    for (index, class) in interface.classes.iter().enumerate() {
+        while let Some(filter) = filters.next_if(|f| f.after_classes <= index) {
+            print_filter(text, interface, filter);
+        }
+        print_class(text, interface, class);
+    }
+    for filter in filters {
+        print_filter(text, interface, filter);
+    }
+}
+
+fn print_conditioner(text: &mut String, interface: &Interface, conditioner: &Conditioner) {
+    put!(text, "conditioner {} {} ", interface.name, conditioner.name);
+    action(text, &conditioner.action);
+    text.push('\n');
+}
+
+fn interface_line(text: &mut String, interface: &Interface) {
     put!(text, "interface {}", interface.name);
     if let Some(rate) = interface.bandwidth {
         put!(text, " bandwidth {rate}");
@@ -103,22 +154,6 @@ fn print_interface(text: &mut String, interface: &Interface) {
         queue(text, discipline);
     }
     text.push('\n');
-    for conditioner in &interface.conditioners {
-        put!(text, "conditioner {} {} ", interface.name, conditioner.name);
-        action(text, &conditioner.action);
-        text.push('\n');
-    }
-    // Filters stand where they stood between the classes.
-    let mut filters = interface.filters.iter().peekable();
-    for (index, class) in interface.classes.iter().enumerate() {
-        while let Some(filter) = filters.next_if(|f| f.after_classes <= index) {
-            print_filter(text, interface, filter);
-        }
-        print_class(text, interface, class);
-    }
-    for filter in filters {
-        print_filter(text, interface, filter);
-    }
 }
 
 fn print_class(text: &mut String, interface: &Interface, class: &Class) {

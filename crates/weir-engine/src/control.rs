@@ -5,6 +5,7 @@
 //! in slices.
 
 use crate::bridge::Bridge;
+use crate::direction::{Change, Changed};
 use crate::fail_open::FailState;
 use crate::gather::{Assembly, Part};
 use crate::watch::LinkState;
@@ -270,7 +271,7 @@ pub(crate) fn heads<L: Io, R: Io>(bridge: &mut Bridge<L, R>, names: &[String; 2]
 pub(crate) enum Request {
     State(Sender<Part>),
     Bypass { on: bool, done: Sender<bool> },
-    Swap { direction: usize, plan: Box<PortPlan>, done: Sender<bool> },
+    Change { direction: usize, change: Change, done: Sender<Changed> },
     Exchange { side: usize, socket: PacketSocket, done: Sender<()> },
     Stop,
 }
@@ -368,9 +369,18 @@ impl Control {
     /// Gives the port of a direction (0: the egress on the right) another configuration, whole;
     /// its queued packets stay. False if that direction has no port.
     pub fn swap(&self, direction: usize, plan: PortPlan) -> io::Result<bool> {
+        let changed = self.change(direction, Change::Plan(Box::new(plan)))?;
+        Ok(matches!(changed, Changed::Exchanged(_)))
+    }
+
+    /// Changes what manages a direction (0: the egress on the right).
+    pub fn change(&self, direction: usize, change: Change) -> io::Result<Changed> {
         let (done, answer) = channel();
-        self.ask(Request::Swap { direction, plan: Box::new(plan), done })?;
-        Self::await_answer(&answer)
+        self.ask(Request::Change { direction, change, done })?;
+        let changed = Self::await_answer(&answer);
+        // What was seen before is not how it is.
+        *self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
+        changed
     }
 
     /// Goes on over `socket` on a side (0: left), because its device was made anew. Counters and

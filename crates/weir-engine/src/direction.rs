@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use weir_core::packet::{FragmentCache, FrameRef, Key, dissect, is_control, look_inside, set_tos};
-use weir_core::port::{Event, EventKind, Port, PortPlan};
-use weir_core::queue::{DropReason, Link};
+use weir_core::port::{Event, EventKind, Port, PortPlan, Retired};
+use weir_core::queue::{DropReason, Link, Params};
 use weir_core::units::{Duration, Instant};
 use weir_io::segment::{Aggregate, split};
 use weir_io::{BATCH, Io, Pool, PoolSize, Refusal};
@@ -198,6 +198,50 @@ pub struct Direction {
 
 /// Segments of an aggregate, usually at most: 64 KB in pieces of 536 bytes.
 const MOST_SEGMENTS: usize = 128;
+
+/// What is to become of what manages a direction.
+pub enum Change {
+    /// All that the port's configuration says.
+    Plan(Box<PortPlan>),
+    /// Parameters of classes (the empty name: of the outermost discipline). If the port refuses
+    /// one, all that its configuration says.
+    Params {
+        /// Class, and its parameters that change.
+        params: Vec<(String, Params)>,
+        /// The same as a plan.
+        otherwise: Box<PortPlan>,
+    },
+    /// Another port, or none: what waits leaves first.
+    Port(Option<Box<Port>>),
+}
+
+/// What became of a change. What it holds is to be dropped where time does not matter.
+pub enum Changed {
+    /// The parameters changed, and nothing was exchanged. The plan was not needed.
+    InPlace(Option<Box<PortPlan>>),
+    /// A tree, or a port, took the place of what was there.
+    Exchanged(Option<Retired>),
+    /// There is no port whose configuration could change.
+    NoPort,
+}
+
+/// Changes parameters of classes; false if one was refused. A class that may have no more until
+/// another has less comes behind that one, whatever their order.
+fn reconfigure(
+    port: &mut Port,
+    now: Instant,
+    mut params: Vec<(String, Params)>,
+    host: &mut impl FnMut(Event<'_>),
+) -> bool {
+    while !params.is_empty() {
+        let before = params.len();
+        params.retain(|(class, params)| port.reconfigure(now, class, params, host).is_err());
+        if params.len() == before {
+            return false;
+        }
+    }
+    true
+}
 
 const A_MILLISECOND_NS: u64 = 1_000_000;
 
@@ -420,9 +464,30 @@ impl Direction {
         self.port().map_or(Instant::NEVER, Port::next_wake_up).min(line)
     }
 
-    /// Replaces all that the port's configuration says, losing nothing; false if there is no port.
-    pub fn swap(&mut self, now: Instant, plan: PortPlan) -> bool {
-        let Direction { port: Some(port), frames, .. } = self else { return false };
+    /// Changes what manages this direction, losing nothing.
+    pub fn change(&mut self, now: Instant, change: Change) -> Changed {
+        match (change, &mut self.port) {
+            (Change::Port(port), _) => {
+                let old = self.release(now);
+                self.port = port.map(|port| *port);
+                Changed::Exchanged(old.map(|old| Box::new(old) as Retired))
+            }
+            (_, None) => Changed::NoPort,
+            (Change::Plan(plan), Some(_)) => Changed::Exchanged(self.swap(now, *plan)),
+            (Change::Params { params, otherwise }, Some(port)) => {
+                let frames = &mut self.frames;
+                match reconfigure(port, now, params, &mut |event| frames.hear(event)) {
+                    true => Changed::InPlace(Some(otherwise)),
+                    false => Changed::Exchanged(self.swap(now, *otherwise)),
+                }
+            }
+        }
+    }
+
+    /// Replaces all that the port's configuration says, losing nothing: what was there before.
+    /// `None` if there is no port.
+    pub fn swap(&mut self, now: Instant, plan: PortPlan) -> Option<Retired> {
+        let Direction { port: Some(port), frames, .. } = self else { return None };
         // Until here frames have left as the leaves of the old plan, from here on as the new ones.
         port.advance(now, &mut |event| frames.hear(event));
         let leaving = frames.records.iter_mut().filter(|record| record.place == Whereabouts::DelayLine);
@@ -433,16 +498,22 @@ impl Direction {
             let same = port.leaves().get(*leaf as usize).and_then(|old| plan.tree.leaf(&old.name));
             *leaf = same.unwrap_or(NO_LEAF);
         }
-        port.swap(now, plan, &mut |event| frames.hear(event));
-        true
+        Some(port.swap(now, plan, &mut |event| frames.hear(event)))
     }
 
     /// After a panic: gives up the port, whose state cannot be trusted, and forwards plainly from
-    /// now on. Every frame that this side's books know to be inside leaves in the order in which
-    /// it came.
+    /// now on.
     pub fn forward_plainly(&mut self, now: Instant) {
         // Its destructor might stumble over the same broken state.
-        std::mem::forget(self.port.take());
+        std::mem::forget(self.release(now));
+    }
+
+    /// Takes the port away. Every frame that this side's books know to be inside leaves in the
+    /// order in which it came.
+    fn release(&mut self, now: Instant) -> Option<Port> {
+        let port = self.port.take();
+        // Nobody's books have them any more.
+        self.frames.records.iter_mut().for_each(|record| record.sent_as = (NO_LEAF, 0));
         let records = self.frames.records.iter().enumerate();
         let mut inside: Vec<(u64, FrameRef)> = records
             .filter(|(_, record)| record.place == Whereabouts::Port)
@@ -452,5 +523,6 @@ impl Direction {
         for (_, frame) in inside {
             self.frames.put_on_the_line(now, frame);
         }
+        port
     }
 }

@@ -44,5 +44,5 @@ pub mod worker;
 
 pub use bridge::Bridge;
 pub use control::{BridgeState, Control, Snapshot};
-pub use direction::{Delay, Direction, Observe};
+pub use direction::{Change, Changed, Delay, Direction, Observe};
 pub use worker::{Pace, Worker};

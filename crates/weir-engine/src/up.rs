@@ -2,7 +2,7 @@
 
 use crate::bridge::Bridge;
 use crate::control::{BridgeState, Control, Snapshot};
-use crate::direction::{Delay, Direction, Observe};
+use crate::direction::{Change, Delay, Direction, Observe};
 use crate::fail_open::{self, FailOpen, Failing, Kernel};
 use crate::owner::{Claim, objections};
 use crate::watch::Watch;
@@ -68,6 +68,15 @@ pub(crate) struct Attached {
     pub(crate) socket: PacketSocket,
 }
 
+/// Succeeds if there is an interface of that name, and it is up.
+pub fn is_up(name: &str) -> io::Result<()> {
+    if !weir_sys::interface(name)?.up {
+        let what = format!("interface {name} is down: `ip link set {name} up`");
+        return Err(io::Error::new(io::ErrorKind::NetworkDown, what));
+    }
+    Ok(())
+}
+
 /// Claims an interface. With `force` it may be one that another Weir has claimed.
 fn claim(name: &str, force: bool) -> io::Result<Option<Claim>> {
     match Claim::on(name, weir_sys::interface_index(name)?) {
@@ -101,12 +110,7 @@ fn pool_for(port: Option<&Port>, least: PoolSize) -> PoolSize {
 fn start(pair: Pair) -> io::Result<Running> {
     let Pair { left, right, pool, pace, fails_closed, observers, force } = pair;
     let interfaces = [left.interface, right.interface];
-    for name in &interfaces {
-        if !weir_sys::interface(name)?.up {
-            let what = format!("interface {name} is down: `ip link set {name} up`");
-            return Err(io::Error::new(io::ErrorKind::NetworkDown, what));
-        }
-    }
+    interfaces.iter().try_for_each(|name| is_up(name))?;
     let claims = [claim(&interfaces[0], force)?, claim(&interfaces[1], force)?];
     let [to_right, to_left] = [&right.port, &left.port].map(|port| pool_for(port.as_ref(), pool));
     let mut directions = [
@@ -191,10 +195,6 @@ fn silent(interfaces: &[String; 2], why: &io::Error) -> BridgeState {
 }
 
 impl Up {
-    /// The way to the worker of a bridge, by its place in the set-up.
-    pub fn control(&self, bridge: usize) -> Option<Control> {
-        self.bridges.get(bridge).map(|running| running.worker.control())
-    }
     /// The interfaces of a bridge whose worker has ended by itself.
     pub fn has_ended(&self) -> Option<&[String; 2]> {
         self.bridges.iter().find(|running| running.worker.has_ended()).map(|running| &running.interfaces)
@@ -205,17 +205,49 @@ impl Up {
     /// An interface does not exist, is down, may not be opened, or has another owner
     /// (`ResourceBusy`). The others go on.
     pub fn add(&mut self, pair: Pair) -> io::Result<()> {
-        let others: Vec<_> = self.bridges.iter().map(|running| running.interfaces.clone()).collect();
         let bridge = [pair.left.interface.clone(), pair.right.interface.clone()];
-        let found = objections(&bridge, &others)?;
-        if pair.force {
-            found.iter().for_each(|objection| eprintln!("weir: by force: {objection}"));
-        } else if !found.is_empty() {
-            let all: Vec<_> = found.iter().map(ToString::to_string).collect();
-            return Err(io::Error::new(io::ErrorKind::ResourceBusy, all.join("\n")));
+        match self.possible(&bridge, &[]) {
+            Err(e) if pair.force && e.kind() == io::ErrorKind::ResourceBusy => {
+                e.to_string().lines().for_each(|objection| eprintln!("weir: by force: {objection}"));
+            }
+            possible => possible?,
         }
         self.bridges.push(start(pair)?);
         Ok(())
+    }
+    /// Takes one bridge down: its last statistics. What waits in it leaves first.
+    pub fn remove(&mut self, interfaces: &[String; 2]) -> Option<BridgeState> {
+        let index = self.bridges.iter().position(|running| running.interfaces == *interfaces)?;
+        let Running { interfaces, worker, watch, .. } = self.bridges.remove(index);
+        drop(watch);
+        let control = worker.control();
+        for direction in 0..2 {
+            let _ = control.change(direction, Change::Port(None));
+        }
+        // Between two answers lies a step, in which it leaves.
+        let _ = control.state();
+        let last = worker.stop().unwrap_or_else(|e| silent(&interfaces, &e));
+        // Nobody is to carry what the file does not bridge any more.
+        take_away(&interfaces);
+        Some(last)
+    }
+    /// The interfaces of each bridge (left, right), and the way to its worker.
+    pub fn bridges(&self) -> impl Iterator<Item = (&[String; 2], Control)> {
+        self.bridges.iter().map(|running| (&running.interfaces, running.worker.control()))
+    }
+    /// Whether a bridge could be added once some others are gone.
+    ///
+    /// # Errors
+    /// An interface of it has another owner (`ResourceBusy`).
+    pub fn possible(&self, bridge: &[String; 2], gone: &[&[String; 2]]) -> io::Result<()> {
+        let others = self.bridges.iter().map(|running| &running.interfaces);
+        let others: Vec<_> = others.filter(|names| !gone.contains(names)).cloned().collect();
+        let found = objections(bridge, &others)?;
+        if found.is_empty() {
+            return Ok(());
+        }
+        let all: Vec<_> = found.iter().map(ToString::to_string).collect();
+        Err(io::Error::new(io::ErrorKind::ResourceBusy, all.join("\n")))
     }
     /// What all bridges say. One that does not answer keeps none of the others from being seen.
     pub fn snapshot(&self) -> Snapshot {

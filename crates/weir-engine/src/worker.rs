@@ -2,6 +2,7 @@
 
 use crate::bridge::{Bridge, Step};
 use crate::control::{BridgeState, Control, Inbox, Request, heads};
+use crate::direction::{Change, Changed};
 use crate::gather::{Gather, Part, egresses};
 use std::any::Any;
 use std::io::{self, Read};
@@ -205,13 +206,17 @@ impl<L: Io, R: Io> Run<L, R> {
                     let open = self.bridge.failing();
                     let _ = done.send(open.map(|open| open.bypass(on)).is_some());
                 }
-                Request::Swap { direction, plan, done } => {
+                Request::Change { direction, change, done } => {
                     let now = weir_sys::now();
-                    let swap = |bridge: &mut Bridge<L, R>| {
-                        let direction = bridge.directions_mut().get_mut(direction);
-                        direction.is_some_and(|d| d.swap(now, *plan))
+                    if matches!(change, Change::Port(Some(_))) {
+                        // A port that is whole again.
+                        self.failed = None;
+                    }
+                    let act = |bridge: &mut Bridge<L, R>| match bridge.directions_mut().get_mut(direction) {
+                        Some(direction) => direction.change(now, change),
+                        None => Changed::NoPort,
                     };
-                    let _ = done.send(self.guarded(now, swap).unwrap_or(false));
+                    let _ = done.send(self.guarded(now, act).unwrap_or(Changed::NoPort));
                     // Of a tree that is gone nothing more is to be told.
                     self.gathering.iter_mut().for_each(|(_, gather)| *gather = None);
                 }

@@ -16,7 +16,7 @@ use weir_core::queue::{
 use weir_core::sched::{Fifo, LeafInfo, Tree};
 use weir_core::units::{Duration, Instant, Rate};
 use weir_engine::control::egresses;
-use weir_engine::{Bridge, Delay, Direction, Pace, Worker};
+use weir_engine::{Bridge, Change, Changed, Delay, Direction, Pace, Worker};
 use weir_io::fault::{Faults, Faulty};
 use weir_io::memory::Memory;
 use weir_io::{Io, PoolSize};
@@ -422,6 +422,11 @@ fn a_panicking_discipline_costs_nothing_but_itself() {
     assert_eq!(snapshot.egresses[0].sent_packets, 60, "{snapshot:?}");
     assert_eq!(snapshot.failed.as_deref(), Some("the thirtieth packet"));
     assert!(snapshot.egresses[0].port.is_none(), "plain from now on");
+    // Until somebody gives it another port.
+    let port = Change::Port(managed(fifo(50)).map(Box::new));
+    assert!(matches!(control.change(0, port).unwrap(), Changed::Exchanged(None)));
+    let state = control.state().unwrap();
+    assert!(state.failed.is_none() && state.egresses[0].port.is_some(), "{state:?}");
     worker.stop().unwrap();
 }
 
@@ -446,8 +451,8 @@ fn a_swap_under_load_loses_nothing_and_a_missing_port_says_so() {
     let mut bridge = bridge(fifo(500), Duration::ZERO);
     bridge.interfaces().0.arriving = (0..100).map(|n| frame(n, 1250, 0)).collect();
     run(&mut bridge, ms(0), ms(10));
-    assert!(bridge.directions_mut()[0].swap(ms(10), PortPlan::new(fifo(5), Classifier::empty())));
-    assert!(!bridge.directions_mut()[1].swap(ms(10), PortPlan::new(fifo(5), Classifier::empty())));
+    assert!(bridge.directions_mut()[0].swap(ms(10), PortPlan::new(fifo(5), Classifier::empty())).is_some());
+    assert!(bridge.directions_mut()[1].swap(ms(10), PortPlan::new(fifo(5), Classifier::empty())).is_none());
     run(&mut bridge, ms(11), ms(200));
     let numbers: Vec<_> = bridge.interfaces().1.sent.iter().map(|b| number(b)).collect();
     assert_eq!(numbers, (0..100).collect::<Vec<_>>(), "adoption ignores the new limit");

@@ -8,11 +8,11 @@ use frames::{checksum, frame, number};
 use std::sync::{Arc, Mutex};
 use weir_core::packet::Key;
 use weir_core::port::{Event, EventKind, Port, PortConfig, PortPlan, Refill, WireConfig};
-use weir_core::queue::Link;
+use weir_core::queue::{Link, Params, Value};
 use weir_core::sched::Registry;
-use weir_core::units::{Instant, Rate};
+use weir_core::units::{Fraction, Instant, Rate};
 use weir_engine::control::egresses;
-use weir_engine::{Bridge, Delay, Direction, Observe, Pace, Worker};
+use weir_engine::{Bridge, Change, Changed, Delay, Direction, Observe, Pace, Worker};
 use weir_io::PoolSize;
 use weir_io::memory::Memory;
 
@@ -76,7 +76,7 @@ fn a_swap_leaves_nothing_of_the_old_conditioners() {
     let mut step = |bridge: &mut Bridge<Memory, Memory>, swap: Option<&str>| {
         now += 100_000;
         if let Some(text) = swap {
-            assert!(bridge.directions_mut()[0].swap(Instant::from_micros(now), plan(text)));
+            assert!(bridge.directions_mut()[0].swap(Instant::from_micros(now), plan(text)).is_some());
         }
         let left = tos_after(bridge, now, 20, 0x02);
         let port = egresses(bridge, &names)[0].port.clone().unwrap();
@@ -112,7 +112,7 @@ fn what_waits_across_a_swap_keeps_its_marks() {
         bridge.interfaces().0.arriving = (0..30).map(|n| frame(n, 1000, 1)).collect();
         run(&mut bridge, 0, 5_000);
         let swapped = Instant::from_micros(5_000);
-        assert!(bridge.directions_mut()[0].swap(swapped, plan(new)));
+        assert!(bridge.directions_mut()[0].swap(swapped, plan(new)).is_some());
         assert!(bridge.directions()[0].port().unwrap().backlog().packets > 20);
         run(&mut bridge, 5_000, 60_000);
         let sent = &bridge.interfaces().1.sent;
@@ -134,7 +134,9 @@ fn a_swap_brings_its_own_rate() {
         bridge.interfaces().0.arriving = (0..400).map(|n| frame(n, 1000, 0)).collect();
         for n in 0..swaps {
             let at = from_us + n * 100_000 / swaps;
-            assert!(bridge.directions_mut()[0].swap(Instant::from_micros(at), plan(&text(swap_to))));
+            assert!(
+                bridge.directions_mut()[0].swap(Instant::from_micros(at), plan(&text(swap_to))).is_some()
+            );
             run(bridge, at, at + 100_000 / swaps - 1);
         }
         let port = egresses(bridge, &names)[0].port.clone().unwrap();
@@ -146,6 +148,80 @@ fn a_swap_brings_its_own_rate() {
     assert!((125..=128).contains(&once) && (124..=128).contains(&often), "{once} {often}");
     let faster = sent(&mut bridge, 3_000_000, 20, 100);
     assert!((249..=253).contains(&faster), "{faster}");
+}
+
+/// Values change in place: what waits stays, what was measured goes on, and no order of the changes
+/// matters to a discipline that holds sums. What a port refuses becomes a swap.
+#[test]
+fn parameters_change_in_place_or_not_at_all() {
+    let text = |a: u32, b: u32| {
+        format!(
+            "interface in0 bandwidth 10M overhead 0 cbq\nclass cbq in0 root NULL pbandwidth 100\n\
+             class cbq in0 a root pbandwidth {a} default red\nclass cbq in0 b root pbandwidth {b}\n\
+             class cbq in0 ctl root pbandwidth 2 control\n"
+        )
+    };
+    let share =
+        |percent: u64| Params::new().with("pbandwidth", Value::Fraction(Fraction::ratio(percent, 100)));
+    let average = |bridge: &mut Bridge<Memory, Memory>| {
+        let names = ["l".to_string(), "r".to_string()];
+        let port = egresses(bridge, &names)[0].port.clone().unwrap();
+        let a = port.classes.iter().find(|c| c.name == "a").unwrap().values.clone();
+        (a["average"], a["rate"], a["backlog"])
+    };
+    let filled = || {
+        let mut bridge = bridge(managed(plan(&text(70, 20)), None));
+        bridge.interfaces().0.arriving = (0..200).map(|n| frame(n, 1000, 0)).collect();
+        run(&mut bridge, 0, 20_000);
+        bridge
+    };
+    let at = Instant::from_micros(20_000);
+    // `b` may not have more before `a` has less, and stands first.
+    let params = vec![("b".to_string(), share(60)), ("a".to_string(), share(30))];
+    let mut bridge = filled();
+    let before = average(&mut bridge);
+    assert!(before.0 > 0 && before.2 > 20, "{before:?}");
+    let otherwise = Box::new(plan(&text(30, 60)));
+    let changed = bridge.directions_mut()[0].change(at, Change::Params { params: params.clone(), otherwise });
+    assert!(matches!(changed, Changed::InPlace(Some(_))));
+    assert_eq!(average(&mut bridge), (before.0, 3_000_000, before.2), "RED's average goes on");
+    // Reversed: a swap says the same, and begins anew.
+    let mut bridge = filled();
+    let changed = bridge.directions_mut()[0].change(at, Change::Plan(Box::new(plan(&text(30, 60)))));
+    assert!(matches!(changed, Changed::Exchanged(Some(_))));
+    let after = average(&mut bridge);
+    assert!(after.1 == 3_000_000 && after.0 < before.0 / 2, "{before:?} {after:?}");
+    // What the port refuses is not half done.
+    let mut bridge = filled();
+    let params = vec![("a".to_string(), share(10)), ("b".to_string(), share(95))];
+    let otherwise = Box::new(plan(&text(30, 60)));
+    let changed = bridge.directions_mut()[0].change(at, Change::Params { params, otherwise });
+    assert!(matches!(changed, Changed::Exchanged(Some(_))));
+    assert_eq!(average(&mut bridge).1, 3_000_000, "as the plan says");
+}
+
+/// A direction gets a port and loses it while frames pass: none is lost, doubled or overtaken.
+#[test]
+fn ports_come_and_go_without_loss() {
+    let mut bridge = bridge(managed(plan(PLAIN), None));
+    let mut sent = 0..;
+    for round in 0..20u64 {
+        bridge.interfaces().0.arriving = sent.by_ref().take(30).map(|n| frame(n, 1000, 0)).collect();
+        let now = round * 100_000;
+        run(&mut bridge, now, now + 5_000);
+        let waiting = bridge.directions()[0].port().map(|port| port.backlog().packets);
+        assert!(waiting.is_none_or(|packets| packets > 10), "some wait when the port goes");
+        let port = (round % 2 == 1).then(|| Box::new(managed(plan(PLAIN), None)));
+        let there = port.is_some();
+        let changed =
+            bridge.directions_mut()[0].change(Instant::from_micros(now + 5_000), Change::Port(port));
+        assert!(matches!(changed, Changed::Exchanged(old) if old.is_some() != there));
+        run(&mut bridge, now + 5_000, now + 90_000);
+    }
+    let refused = bridge.directions_mut()[1].change(Instant::ZERO, Change::Plan(Box::new(plan(PLAIN))));
+    assert!(matches!(refused, Changed::NoPort));
+    let numbers: Vec<u32> = bridge.interfaces().1.sent.iter().map(|b| number(b)).collect();
+    assert_eq!(numbers, (0..600).collect::<Vec<_>>());
 }
 
 /// What left in which order, flow by flow, and what was dropped.
@@ -225,7 +301,7 @@ fn swaps_under_load(files: &[String]) -> Seen {
         run(&mut bridge, now_us, now_us + 200);
         now_us += 200;
         let next = plan(&files[(swap + 1) % files.len()]);
-        assert!(bridge.directions_mut()[0].swap(Instant::from_micros(now_us), next));
+        assert!(bridge.directions_mut()[0].swap(Instant::from_micros(now_us), next).is_some());
         bridge.directions()[0].port().unwrap().check().unwrap();
     }
     while fed < FRAMES {
@@ -316,7 +392,11 @@ fn a_frame_that_the_device_refuses_is_dropped_in_its_class() {
         run(&mut bridge, 0, 1_000);
         assert_eq!(bridge.directions()[0].leaving(), 3);
         // `video` has another number now; `other` is gone.
-        assert!(bridge.directions_mut()[0].swap(Instant::from_micros(2_000), classes(["third", "video"])));
+        assert!(
+            bridge.directions_mut()[0]
+                .swap(Instant::from_micros(2_000), classes(["third", "video"]))
+                .is_some()
+        );
         let (_, right) = bridge.interfaces();
         (right.room, right.longest) = (None, refuses.then_some(150));
         run(&mut bridge, 3_000, 4_000);
@@ -339,7 +419,7 @@ fn a_frame_that_the_device_refuses_is_dropped_in_its_class() {
         left.push_back(frame(3, 160, 0));
         bridge.interfaces().1.room = Some(0);
         run(&mut bridge, 5_000, 6_000);
-        assert!(bridge.directions_mut()[0].swap(Instant::from_micros(7_000), classes(["a", "b"])));
+        assert!(bridge.directions_mut()[0].swap(Instant::from_micros(7_000), classes(["a", "b"])).is_some());
         bridge.interfaces().1.room = None;
         run(&mut bridge, 8_000, 9_000);
         let port = bridge.directions()[0].port().unwrap();

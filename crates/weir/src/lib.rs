@@ -25,6 +25,7 @@ mod out;
 mod bench;
 mod commands;
 mod experiment;
+mod operate;
 mod progress;
 
 use clap::{Parser, Subcommand};
@@ -151,14 +152,44 @@ enum Command {
         json: bool,
     },
     /// Manage live interfaces by a configuration, in the foreground (root)
-    Up {
-        /// The altq.conf; interfaces say `attach bridge PEER`, for each bridge one
+    Up(commands::live::UpArguments),
+    /// Run another configuration in a running `weir up`, without loss
+    Apply {
+        /// The altq.conf
         conf: PathBuf,
-        /// The Unix socket that `weir stats` asks
+        /// Go back to what ran before, unless `weir confirm` comes in this time: `5m`, `30s`
+        #[arg(long, value_name = "TIME", value_parser = commands::live::time)]
+        confirm: Option<std::time::Duration>,
+        #[command(flatten)]
+        asked: Asked,
+    },
+    /// What a configuration would change in a running `weir up`; exit 1 if anything
+    Diff {
+        /// The altq.conf
+        conf: PathBuf,
+        #[command(flatten)]
+        asked: Asked,
+    },
+    /// Change one value in a running `weir up`: `set eth1 voice pbandwidth 30`, `set eth1 bandwidth 20M`
+    Set {
+        /// The interface
+        interface: String,
+        /// A class if one is meant, an option, and its value, as altq.conf writes them
+        #[arg(required = true)]
+        words: Vec<String>,
+        #[command(flatten)]
+        asked: Asked,
+    },
+    /// Keep what `weir apply --confirm` has changed
+    Confirm {
+        /// The Unix socket of `weir up`
         #[arg(long, value_name = "PATH", default_value = commands::live::SOCKET)]
         socket: PathBuf,
+    },
+    /// Back to what ran before the last change
+    Rollback {
         #[command(flatten)]
-        asked: commands::live::Asked,
+        asked: Asked,
     },
     /// Take away the path that the kernel carries traffic by after `weir up` has ended (root)
     Down {
@@ -175,12 +206,8 @@ enum Command {
     },
     /// Counters of a running `weir up`
     Stats {
-        /// Its Unix socket
-        #[arg(long, value_name = "PATH", default_value = commands::live::SOCKET)]
-        socket: PathBuf,
-        /// JSON
-        #[arg(short, long)]
-        json: bool,
+        #[command(flatten)]
+        asked: Asked,
     },
     /// Part of the lab: holds a namespace, sends or receives
     #[command(name = weir_lab::NODE_COMMAND, hide = true)]
@@ -189,6 +216,17 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+}
+
+/// How a running `weir up` is asked, and answers.
+#[derive(clap::Args)]
+struct Asked {
+    /// The Unix socket of `weir up`
+    #[arg(long, value_name = "PATH", default_value = commands::live::SOCKET)]
+    socket: PathBuf,
+    /// JSON
+    #[arg(short, long)]
+    json: bool,
 }
 
 #[derive(Subcommand)]
@@ -249,10 +287,19 @@ pub fn main_with(registry: Registry) -> ExitCode {
         }
         Command::Bench { names, json } => commands::bench::run(registry, &names, json),
         Command::Disciplines { name, json } => commands::disciplines::run(registry, name.as_deref(), json),
-        Command::Up { conf, socket, asked } => commands::live::up(registry, &conf, &socket, &asked),
         Command::Down { what } => commands::fail_open::down(registry, &what),
         Command::Bypass { bypass, socket } => commands::fail_open::bypass(&socket, bypass),
-        Command::Stats { socket, json } => commands::live::stats(&socket, json),
+        Command::Up(arguments) => commands::live::up(registry, arguments),
+        Command::Apply { conf, confirm, asked } => {
+            commands::live::apply(&conf, confirm, &asked.socket, asked.json)
+        }
+        Command::Diff { conf, asked } => commands::live::diff(&conf, &asked.socket, asked.json),
+        Command::Set { interface, words, asked } => {
+            commands::live::set(&interface, &words, &asked.socket, asked.json)
+        }
+        Command::Confirm { socket } => commands::live::confirm(&socket),
+        Command::Rollback { asked } => commands::live::rollback(&asked.socket, asked.json),
+        Command::Stats { asked } => commands::live::stats(&asked.socket, asked.json),
         Command::LabNode { arguments } => {
             weir_lab::node(registry, &arguments).map_err(commands::Failure::failed)
         }

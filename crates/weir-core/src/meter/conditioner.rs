@@ -213,6 +213,8 @@ pub struct Conditioners {
     ended: Vec<Tally>,
     /// What nested meters are called, by node; empty for the others.
     labels: Vec<String>,
+    /// How they measure, by node.
+    meters: Vec<Option<Meter>>,
     unmatched: u64,
     now: Instant,
 }
@@ -247,6 +249,7 @@ impl Conditioners {
             nodes: Vec::new(),
             ended: Vec::new(),
             labels: Vec::new(),
+            meters: Vec::new(),
             unmatched: 0,
             now: Instant::ZERO,
         };
@@ -320,7 +323,58 @@ impl Conditioners {
         };
         self.nodes.push(node);
         self.labels.push(label);
+        self.meters.push(match action {
+            Action::Meter { meter, .. } => Some(*meter),
+            _ => None,
+        });
         Ok((self.nodes.len() - 1) as u32)
+    }
+
+    /// Goes on with what the conditioners of the same names have: their counts, and what is in
+    /// their meters. A token bucket with another rate or depth keeps its tokens, as far as they
+    /// fit; another meter begins anew.
+    pub fn inherit(&mut self, now: Instant, old: &Conditioners) {
+        self.now = self.now.max(now);
+        self.unmatched = old.unmatched;
+        let start =
+            |of: &Conditioners, index: usize| index.checked_sub(1).map_or(0, |before| of.named[before].end);
+        let by_name: BTreeMap<&str, usize> =
+            old.named.iter().enumerate().map(|(index, named)| (&*named.name, index)).collect();
+        for index in 0..self.named.len() {
+            let Some(&from) = by_name.get(&*self.named[index].name) else { continue };
+            self.named[index].came = old.named[from].came;
+            let mine = start(self, index) as usize..self.named[index].end as usize;
+            let theirs = start(old, from) as usize..old.named[from].end as usize;
+            for (at, from) in mine.zip(theirs) {
+                self.inherit_node(now, at, old, from);
+            }
+        }
+    }
+
+    /// Node `at` stands where node `from` of the old ones stood.
+    fn inherit_node(&mut self, now: Instant, at: usize, old: &Conditioners, from: usize) {
+        let (Some(meter), Some(before)) = (self.meters[at], old.meters[from]) else {
+            if core::mem::discriminant(&self.nodes[at]) == core::mem::discriminant(&old.nodes[from]) {
+                self.ended[at] = old.ended[from];
+            }
+            return;
+        };
+        let (Node::Meter { device, results, .. }, Node::Meter { device: known, results: counted, .. }) =
+            (&mut self.nodes[at], &old.nodes[from])
+        else {
+            return;
+        };
+        if meter.keyword() == before.keyword() {
+            *results = *counted;
+        }
+        match (&mut *device, known, meter) {
+            (_, _, _) if meter == before => *device = known.clone(),
+            (Device::TokenBucket(bucket), Device::TokenBucket(known), Meter::TokenBucket { rate, depth }) => {
+                *bucket = known.clone();
+                bucket.reshape(now, rate, depth);
+            }
+            _ => {}
+        }
     }
 
     /// Judges a packet of `len` bytes whose headers say `key`. Meters count what it costs on `link`.

@@ -206,3 +206,62 @@ fn a_filter_to_nowhere_passes() {
     let mut c = Conditioners::new(all_to(7), &[("c".into(), Action::Drop)]).unwrap();
     assert!(c.judge(Instant::ZERO, 1, &link(), &key(0), &mut Random::new(1)).passes);
 }
+
+/// New conditioners go on with the tokens and the counts of those of their names: whoever loads a
+/// file again and again gets no more through than its rate.
+#[test]
+fn a_new_file_lends_no_tokens() {
+    let police = |depth| meter(bucket(depth), [Action::Pass, Action::Drop]);
+    let (mut random, step) = (Random::new(1), Duration::from_millis(100));
+    // 1,000 bytes a second; 20 s of a packet of 100 bytes every 100 ms, ten times the rate in bursts.
+    let mut run = |inherits: bool, depths: [u64; 2]| {
+        let (mut now, mut passed, mut old) = (Instant::ZERO, 0, only(police(depths[0])));
+        for round in 0..200 {
+            let mut new = only(police(depths[round % 2]));
+            if inherits {
+                new.inherit(now, &old);
+            }
+            let mut pass = |new: &mut Conditioners| new.judge(now, 100, &link(), &key(0), &mut random).passes;
+            passed += (0..10).filter(|_| pass(&mut new)).count() as u64;
+            now += step;
+            old = new;
+        }
+        let mut seen = Seen::default();
+        old.visit_stats(&mut seen);
+        (passed, seen.0[0].1[0], seen.0[1].1[0])
+    };
+    for depths in [[2_000, 2_000], [2_000, 1_000]] {
+        let (passed, packets, within) = run(true, depths);
+        assert!((200..=220).contains(&passed), "20 s at 1,000 bytes, and the bucket: {passed}");
+        assert_eq!((packets, within), (("packets", 2_000), ("in", passed as i64)));
+    }
+    // Reversed: without it each file brings a full bucket, and counts from 0.
+    assert_eq!(run(false, [2_000, 2_000]), (2_000, ("packets", 10), ("in", 10)));
+}
+
+/// A meter of another kind, or one that stands elsewhere, begins anew; nothing else suffers.
+#[test]
+fn what_is_another_meter_begins_anew() {
+    let nested = |first: Meter, second: Action| meter(first, [Action::Pass, second]);
+    let three = Meter::SingleRate { rate: Rate::from_bps(8_000), burst: 100, excess: 100, aware: false };
+    let colours = meter(three, [Action::Pass, mark("AF12"), Action::Drop]);
+    let mut random = Random::new(1);
+    let mut old = only(nested(bucket(100), colours.clone()));
+    for _ in 0..3 {
+        let _ = old.judge(Instant::ZERO, 100, &link(), &key(0), &mut random);
+    }
+    // One packet was in the bucket, and two in that of the colours: all three are empty.
+    let judged = |all: &mut Conditioners, random: &mut Random| {
+        let found = all.judge(Instant::ZERO, 100, &link(), &key(0), random);
+        (found.passes, found.colour)
+    };
+    let mut same = only(nested(bucket(100), colours.clone()));
+    same.inherit(Instant::ZERO, &old);
+    assert_eq!(judged(&mut same, &mut random), (false, Colour::Red));
+    let mut other = only(meter(three, [Action::Pass, Action::Pass, Action::Drop]));
+    other.inherit(Instant::ZERO, &old);
+    assert_eq!(judged(&mut other, &mut random), (true, Colour::Green));
+    let mut renamed = Conditioners::new(all_to(0), &[("d".into(), nested(bucket(100), colours))]).unwrap();
+    renamed.inherit(Instant::ZERO, &old);
+    assert_eq!(judged(&mut renamed, &mut random), (true, Colour::Green));
+}

@@ -34,6 +34,7 @@ pub use ledger::Account;
 pub use plan::{PortConfig, PortPlan, Segment};
 pub use protect::Protect;
 pub use room::rows_for;
+pub use swap::Retired;
 pub use wire::{Refill, WireConfig};
 
 use crate::classify::Classifier;

@@ -5,21 +5,29 @@ use super::wire::Wire;
 use super::{Event, Port, PortPlan};
 use crate::packet::{PacketId, PacketState};
 use crate::queue::{Child, Leaf};
-use crate::sched::Fifo;
+use crate::sched::{Fifo, LeafInfo};
 use crate::units::Instant;
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::any::Any;
+use core::mem::replace;
+
+/// What a swap took out of a port: to be dropped where time does not matter, because a tree of
+/// 65,536 queues takes milliseconds.
+pub type Retired = Box<dyn Any + Send>;
 
 impl Port {
     /// Replaces all that a configuration says, and hands every queued packet to the class of the
-    /// same name, or to the default class where there is none. Nothing is lost. New conditioners
-    /// start with full buckets; what waits in the port was conditioned when it came.
-    pub fn swap(&mut self, now: Instant, plan: PortPlan, host: &mut impl FnMut(Event<'_>)) {
+    /// same name, or to the default class where there is none. Nothing is lost. Conditioners go on
+    /// with what those of their names have (`Conditioners::inherit`); what waits in the port was
+    /// conditioned when it came.
+    pub fn swap(&mut self, now: Instant, plan: PortPlan, host: &mut impl FnMut(Event<'_>)) -> Retired {
         self.run(now, false, host);
         let PortPlan {
             tree,
             classifier,
-            conditioners,
+            mut conditioners,
             ecn,
             tunnels,
             protect,
@@ -28,14 +36,15 @@ impl Port {
             regulated,
         } = plan;
         let default = tree.default_leaf.unwrap_or(0);
-        let heir: Vec<(u32, bool)> = self
-            .leaves
-            .iter()
-            .map(|old| match tree.leaf(&old.name) {
-                Some(leaf) => (leaf, true),
+        let heir: Vec<(u32, bool)> = {
+            let names = (0..).zip(&tree.leaves);
+            let by_name: BTreeMap<&str, u32> = names.map(|(leaf, info)| (&*info.name, leaf)).collect();
+            let heir = |old: &LeafInfo| match by_name.get(&*old.name) {
+                Some(&leaf) => (leaf, true),
                 None => (default, false),
-            })
-            .collect();
+            };
+            self.leaves.iter().map(heir).collect()
+        };
         let mut moved = Vec::new();
         // What is in the ring is already out of the tree, but its account moves with it.
         if let Wire::Device(device) = &self.wire {
@@ -58,10 +67,14 @@ impl Port {
         }
         self.reassigned += moved.len() as u64;
         self.ledger.inherit(&heir, tree.leaves.len(), &moved);
+        if let (Some(new), Some(old)) = (&mut conditioners, &self.conditioners) {
+            new.inherit(self.cx.now, old);
+        }
         self.room = Room::new(&tree.leaves, self.wire.ring_size(), self.capacity(), &self.ledger);
-        self.leaves = tree.leaves;
+        let leaves = replace(&mut self.leaves, tree.leaves);
         self.default_leaf = default;
-        (self.classifier, self.conditioners) = (classifier, conditioners);
+        let filters = replace(&mut self.classifier, classifier);
+        let conditioners = replace(&mut self.conditioners, conditioners);
         (self.ecn, self.tunnels, self.segment) = (ecn, tunnels, segment);
         self.lane.reshape(self.cx.now, protect);
         if let Some((link, config)) = regulated
@@ -71,7 +84,8 @@ impl Port {
             self.clock.tolerate(self.wire.tolerance(&link));
         }
         self.broken = None;
-        self.adopt(Child::inner(tree.discipline), queued, host);
+        let tree = self.adopt(Child::inner(tree.discipline), queued, host);
+        Box::new((tree, leaves, filters, conditioners))
     }
 
     /// Replaces the tree by one FIFO that holds every packet, in order of arrival: what happens
@@ -87,8 +101,8 @@ impl Port {
         self.adopt(Child::inner(Box::new(fifo)), queued, host);
     }
 
-    fn adopt(&mut self, tree: Child, queued: Vec<PacketId>, host: &mut impl FnMut(Event<'_>)) {
-        self.tree = tree;
+    fn adopt(&mut self, tree: Child, queued: Vec<PacketId>, host: &mut impl FnMut(Event<'_>)) -> Child {
+        let old = replace(&mut self.tree, tree);
         self.timer = None;
         self.cx.mend();
         self.cx.adopting = true;
@@ -99,5 +113,6 @@ impl Port {
         self.cx.adopting = false;
         self.settle(host);
         self.fill(host);
+        old
     }
 }

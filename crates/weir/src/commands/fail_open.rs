@@ -1,13 +1,12 @@
 //! `weir down` and `weir bypass`: what the kernel carries without Weir.
 
 use super::{Done, Failure};
+use crate::operate::ports::bridges;
+use crate::operate::request::{Request, ask};
 use std::path::Path;
-use std::time::Duration;
 use weir_core::sched::Registry;
 use weir_engine::control::{BridgeState, Snapshot};
 use weir_engine::fail_open::{self, FailState};
-use weir_engine::server;
-use weir_engine::up::Up;
 
 /// What becomes of the traffic of a bridge without its worker, in words.
 pub fn fails(without: &FailState) -> String {
@@ -26,7 +25,7 @@ pub fn down(registry: &Registry, what: &Path) -> Done {
         }
         _ => {
             let plan = super::conf::read(what, registry)?;
-            super::live::bridges(&plan)?.iter().map(|pair| pair.map(str::to_owned)).collect()
+            bridges(&plan)?.iter().map(|pair| pair.map(str::to_owned)).collect()
         }
     };
     for name in pairs.iter().flatten() {
@@ -45,29 +44,10 @@ pub enum Bypass {
     Off,
 }
 
-impl Bypass {
-    /// What the socket of `weir up` is asked.
-    fn request(self) -> &'static str {
-        match self {
-            Bypass::On => "bypass on",
-            Bypass::Off => "bypass off",
-        }
-    }
-}
-
-/// Does what a request to the socket says, if it is about this.
-pub fn obey(request: &str, up: &Up) {
-    if let Some(bypass) = [Bypass::On, Bypass::Off].into_iter().find(|bypass| bypass.request() == request) {
-        up.bypass(bypass == Bypass::On);
-    }
-}
-
 /// `weir bypass`.
 pub fn bypass(socket: &Path, bypass: Bypass) -> Done {
-    let text = server::ask(socket, bypass.request(), Duration::from_secs(5))
-        .map_err(|e| Failure::failed(format!("{e}; is it this --socket?")))?;
-    let snapshot: Snapshot = serde_json::from_str(&text).map_err(Failure::failed)?;
     let on = bypass == Bypass::On;
+    let snapshot: Snapshot = ask(socket, &Request::Bypass { on })?;
     let mut refused = Vec::new();
     for BridgeState { interfaces: [left, right], silent, without, .. } in snapshot.bridges {
         match silent {

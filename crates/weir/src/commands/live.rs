@@ -1,29 +1,46 @@
-//! `weir up` and `weir stats`: a live box, in its simplest form.
+//! `weir up`, and what it is asked: `stats`, `apply`, `diff`, `set`, `confirm`, `rollback`.
 
 use super::fail_open::fails;
-use super::ports::Ports;
 use super::tables::{print_wrapped, table};
 use super::{Done, Failure, cage};
+use crate::operate::ports::bridges;
+use crate::operate::request::{Applied, Request, ask};
+use crate::operate::state::LastGood;
+use crate::operate::{Configuration, Operator, Workers};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use weir_conf::Difference;
 use weir_core::sched::Registry;
 use weir_engine::control::{BridgeState, ClassState, Egress, Snapshot};
 use weir_engine::fail_open::FailState;
-use weir_engine::server::{self, Server};
-use weir_engine::up::{Pair, up as bring_up};
-use weir_engine::worker::Pace;
+use weir_engine::server::Server;
 use weir_report::report::ConditionerReport;
 use weir_sys::Priority;
 
 /// Where `weir up` serves statistics unless told otherwise.
 pub const SOCKET: &str = "/run/weir.sock";
-
-/// How `weir up` runs its bridges.
+/// What `weir up` is told.
 #[derive(clap::Args)]
-pub struct Asked {
+pub struct UpArguments {
+    /// The altq.conf; interfaces say `attach bridge PEER`, for each bridge one. SIGHUP reads it again
+    #[arg(required_unless_present = "last_good")]
+    conf: Option<PathBuf>,
+    /// The Unix socket that `weir stats` and the others ask
+    #[arg(long, value_name = "PATH", default_value = SOCKET)]
+    socket: PathBuf,
+    /// Where the last configuration that ran well is kept [default: /var/lib/weir/NAME.altq, NAME being the socket's]
+    #[arg(long, value_name = "PATH")]
+    state: Option<PathBuf>,
+    /// Run the last configuration that ran well, instead of a file
+    #[arg(long, conflicts_with = "conf")]
+    last_good: bool,
+    /// Run the last configuration that ran well, if the file cannot be used
+    #[arg(long)]
+    or_last_good: bool,
     /// Processors that the workers stay on, one for each bridge in turn, as in `2,3`
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     cpus: Vec<usize>,
@@ -38,74 +55,65 @@ pub struct Asked {
     unconfined: bool,
 }
 
-/// `weir up`: brings up the bridges of a file, each egress managed as the file says.
-pub fn up(registry: &Registry, conf: &Path, socket: &Path, asked: &Asked) -> Done {
-    let plan = super::conf::read(conf, registry)?;
-    let pairs = bridges(&plan)?;
-    cage::permitted()?;
-    usable(&asked.cpus)?;
-    let mut cpus = asked.cpus.iter().copied().cycle();
-    let mut bridges = pairs.iter().map(|&pair| Ports::new(pair)).collect::<Result<Vec<_>, _>>()?;
-    let pair = |ports: &Ports<'_>| -> Result<Pair, Failure> {
-        let [left, right] = ports.sides(&plan, registry)?;
-        let pair = Pair::new(left, right);
-        let pace = Pace { cpu: cpus.next(), priority: asked.priority, ..Pace::default() };
-        Ok(Pair { pace, fails_closed: plan.fails_closed(&ports.names), force: asked.force, ..pair })
+/// `weir up`: brings up the bridges of a file, each egress managed as the file says, and does what it
+/// is asked through its socket, until a signal ends it.
+pub fn up(registry: &Registry, arguments: UpArguments) -> Done {
+    let UpArguments { conf, socket, state, last_good, or_last_good, cpus, priority, force, unconfined } =
+        arguments;
+    let state = LastGood::new(state.as_deref(), &socket);
+    let kept = state.path().to_path_buf();
+    let path = conf.as_deref().filter(|_| !last_good).unwrap_or(&kept);
+    let read = |path: &Path| {
+        let read = Configuration::read(&path.display().to_string(), &super::text_of(path)?, registry)?;
+        bridges(&read.plan)?;
+        Ok(read)
     };
-    let setup = bridges.iter().map(pair).collect::<Result<_, _>>()?;
-    let server = Server::bind(socket).map_err(Failure::failed)?;
-    // Before the box is up, so that a signal never finds it without an end in order.
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone()).map_err(Failure::failed)?;
-    }
-    if !asked.unconfined {
-        cage::enter(&[conf], &[socket])?;
-    }
-    let box_ = bring_up(setup).map_err(|e| match e.kind() {
-        std::io::ErrorKind::PermissionDenied => Failure::impossible(e),
-        std::io::ErrorKind::ResourceBusy => {
-            Failure::impossible(format!("{e}\n`weir up --force` goes on all the same"))
+    let configuration = match read(path) {
+        Err(Failure { message, .. }) if or_last_good => {
+            eprintln!("weir: {}", weir_text::visible(&message));
+            eprintln!("weir: so the last good configuration runs, {}", kept.display());
+            read(&kept)?
         }
-        std::io::ErrorKind::NotFound => Failure::usage(e),
-        _ => Failure::failed(e),
-    })?;
-    for BridgeState { interfaces: [left, right], priority, without, .. } in box_.snapshot().bridges {
+        read => read?,
+    };
+    cage::permitted()?;
+    usable(&cpus)?;
+    // Before anything else, so that a second box on the same socket never touches an interface.
+    let server = Server::bind(&socket).map_err(Failure::failed)?;
+    // Before the box is up, so that a signal never finds it without an end in order.
+    let (stop, again) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    for (signal, flag) in [(SIGINT, &stop), (SIGTERM, &stop), (SIGHUP, &again)] {
+        signal_hook::flag::register(signal, flag.clone()).map_err(Failure::failed)?;
+    }
+    state.prepare();
+    if !unconfined {
+        cage::enter(&[path], &[&socket, &kept])?;
+    }
+    let workers = Workers { cpus, priority, force };
+    let mut operator = Operator::start(registry, configuration, workers, state)?;
+    for BridgeState { interfaces: [left, right], priority, without, .. } in operator.up().snapshot().bridges {
         eprintln!("weir: bridging {left} and {right}, {priority}; {}", fails(&without));
     }
     eprintln!("weir: `weir stats --socket {}` shows counters; end with ^C", socket.display());
     while !stop.load(Ordering::Relaxed) {
-        server.serve(Duration::from_millis(100), &mut |request| {
-            super::fail_open::obey(request, &box_);
-            serde_json::to_string(&box_.snapshot()).unwrap_or_else(|e| e.to_string())
-        });
-        for (index, bridge) in bridges.iter_mut().enumerate() {
-            if let Some(control) = box_.control(index) {
-                bridge.follow(&plan, registry, &control);
+        server.serve(Duration::from_millis(100), &mut |request| operator.answer(request));
+        operator.tick();
+        if again.swap(false, Ordering::Relaxed) {
+            match read(path).and_then(|new| operator.apply(new, None)) {
+                Ok(applied) => eprintln!("weir: {} is read again: {}", path.display(), summary(&applied)),
+                Err(Failure { message, .. }) => {
+                    eprintln!("weir: nothing changes: {}", weir_text::visible(&message));
+                }
             }
         }
-        if let Some([left, right]) = box_.has_ended() {
+        if let Some([left, right]) = operator.up().has_ended() {
             return Err(Failure::failed(format!(
                 "the worker between {left} and {right} has ended by itself"
             )));
         }
     }
-    print_snapshot(&box_.stop());
+    print_snapshot(&operator.stop());
     Ok(())
-}
-
-/// The pairs of interfaces that a plan bridges: at least one.
-pub fn bridges(plan: &weir_conf::Plan) -> Result<Vec<[&str; 2]>, Failure> {
-    let pairs = plan.bridges().map_err(|refused| {
-        let all: Vec<String> = refused.iter().map(ToString::to_string).collect();
-        Failure::usage(all.join("\n"))
-    })?;
-    if pairs.is_empty() {
-        return Err(Failure::usage(
-            "no interface says `attach bridge PEER`: write it behind the interface's discipline, PEER being the other port of the bridge",
-        ));
-    }
-    Ok(pairs)
 }
 
 /// Tries the processors that workers are to stay on.
@@ -119,15 +127,95 @@ fn usable(cpus: &[usize]) -> Done {
     }
 }
 
+/// What was changed, in one line.
+fn summary(applied: &Applied) -> String {
+    let Applied { differences, ports_changed_in_place, ports_exchanged, .. } = applied;
+    match differences.len() {
+        0 => "it says what runs already".into(),
+        n => format!(
+            "{n} difference{}, {ports_changed_in_place} of the ports changed in place, {ports_exchanged} exchanged",
+            if n == 1 { "" } else { "s" }
+        ),
+    }
+}
+
+/// Shows differences, or prints them as JSON.
+fn show(applied: &Applied, json: bool) -> Done {
+    if json {
+        return super::print_json(applied);
+    }
+    for said in &applied.differences {
+        out!("{}", Difference::from(said));
+    }
+    Ok(())
+}
+
+/// The text of a file and its name for messages.
+fn named(conf: &Path) -> Result<(String, String), Failure> {
+    Ok((conf.display().to_string(), super::text_of(conf)?))
+}
+
+/// `weir apply`.
+pub fn apply(conf: &Path, confirm: Option<Duration>, socket: &Path, json: bool) -> Done {
+    let (name, text) = named(conf)?;
+    let confirm_within_ns = confirm.map(|time| time.as_nanos() as u64);
+    let applied: Applied = ask(socket, &Request::Apply { name, text, confirm_within_ns })?;
+    show(&applied, json)?;
+    eprintln!("weir: {}", summary(&applied));
+    if let Some(time) = confirm {
+        let seconds = time.as_secs_f64();
+        eprintln!("weir: `weir confirm` keeps it; without, what ran before runs again in {seconds} s");
+    }
+    Ok(())
+}
+
+/// `weir diff`: exit 1 if something would change.
+pub fn diff(conf: &Path, socket: &Path, json: bool) -> Done {
+    let (name, text) = named(conf)?;
+    let would: Applied = ask(socket, &Request::Diff { name, text })?;
+    show(&would, json)?;
+    match would.differences.is_empty() {
+        true => Ok(()),
+        false => Err(Failure { code: 1, message: String::new() }),
+    }
+}
+
+/// `weir set`: the words are a class, if the first one is no option, and an option with its value.
+pub fn set(interface: &str, words: &[String], socket: &Path, json: bool) -> Done {
+    let request = Request::Set { interface: interface.to_string(), words: words.to_vec() };
+    let applied: Applied = ask(socket, &request)?;
+    show(&applied, json)?;
+    eprintln!("weir: {}; the file does not say so yet, and `weir diff` shows it", summary(&applied));
+    Ok(())
+}
+
+/// `weir confirm`.
+pub fn confirm(socket: &Path) -> Done {
+    let _: Applied = ask(socket, &Request::Confirm)?;
+    Ok(())
+}
+
+/// `weir rollback`.
+pub fn rollback(socket: &Path, json: bool) -> Done {
+    let applied: Applied = ask(socket, &Request::Rollback)?;
+    show(&applied, json)?;
+    eprintln!("weir: {}", summary(&applied));
+    Ok(())
+}
+
+/// A time on the command line, where minutes are `5m` too.
+pub fn time(text: &str) -> Result<Duration, String> {
+    let minutes = text.strip_suffix('m').map(|digits| format!("{digits}min"));
+    let time = weir_text::Time::parse(minutes.as_deref().unwrap_or(text)).map_err(|e| e.to_string())?;
+    Ok(Duration::from_nanos(time.as_nanos()))
+}
+
 /// `weir stats`.
 pub fn stats(socket: &Path, json: bool) -> Done {
-    let text = server::ask(socket, "", Duration::from_secs(5))
-        .map_err(|e| Failure::failed(format!("{e}; is it this --socket?")))?;
+    let snapshot: Snapshot = ask(socket, &Request::Stats)?;
     if json {
-        out!("{}", text.trim_end());
-        return Ok(());
+        return super::print_json(&snapshot);
     }
-    let snapshot: Snapshot = serde_json::from_str(&text).map_err(Failure::failed)?;
     print_snapshot(&snapshot);
     Ok(())
 }

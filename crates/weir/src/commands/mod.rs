@@ -8,7 +8,6 @@ pub mod disciplines;
 pub mod experiment;
 pub mod fail_open;
 pub mod live;
-mod ports;
 pub mod report;
 pub mod run;
 pub mod tables;

@@ -125,6 +125,13 @@ impl Bed {
         self.folder.path("weir.sock")
     }
 
+    fn command(&self, by: &[&str], arguments: &[&str]) -> Command {
+        let mut command = mortal("nsenter");
+        command.args(["-t", &self.boxed.pid(), "-n"]).args(by).args(["up", "--socket", &self.socket()]);
+        command.args(["--state", &self.folder.path("state.altq")]).args(arguments).stdin(Stdio::null());
+        command
+    }
+
     /// Starts `weir up` in the box, and waits until it answers.
     pub fn up(&self, arguments: &[&str]) -> Held {
         self.up_by(&[WEIR], arguments)
@@ -132,16 +139,8 @@ impl Bed {
 
     /// The same by a command that stands before `up`.
     pub fn up_by(&self, command: &[&str], arguments: &[&str]) -> Held {
-        let child = mortal("nsenter")
-            .args(["-t", &self.boxed.pid(), "-n"])
-            .args(command)
-            .args(["up", "--socket", &self.socket()])
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = self.command(command, arguments);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let held = Held(child);
         wait("the socket", || self.ask(&["stats"]).code == 0);
         held
@@ -152,6 +151,11 @@ impl Bed {
         let mut command = Command::new("nsenter");
         command.args(["-t", &self.boxed.pid(), "-n", WEIR]).args(arguments);
         command.stdin(Stdio::null()).output().unwrap().into()
+    }
+
+    /// Starts a `weir up` that ends by itself.
+    pub fn try_up(&self, arguments: &[&str]) -> Run {
+        self.command(&[WEIR], arguments).output().unwrap().into()
     }
 
     /// Runs `weir` with a command for the box.

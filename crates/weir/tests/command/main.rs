@@ -8,6 +8,7 @@ mod bounds;
 mod fail_open;
 mod json;
 mod live;
+mod operate;
 mod owner;
 mod pcap;
 mod replay;

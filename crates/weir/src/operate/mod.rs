@@ -1,0 +1,438 @@
+//! The box as something that an operator runs: one owner of the bridges, who answers requests,
+//! changes what runs without loss, and goes back if nobody confirms.
+//!
+//! - [`ports`]: from a plan to ports, and from two plans to what changes.
+//! - [`state`]: the last good configuration on disk.
+//! - [`request`]: what can be asked through the socket.
+//!
+//! Everything here runs in the main thread. The workers only ever get what is built already.
+
+pub mod ports;
+pub mod request;
+pub mod state;
+
+use crate::commands::Failure;
+use ports::{Ready, Side, bridges, port};
+use request::{Applied, Request};
+use state::LastGood;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use weir_conf::{Difference, Plan, diff};
+use weir_core::sched::Registry;
+use weir_engine::up::{Pair, Side as EngineSide, Up, is_up, up};
+use weir_engine::worker::Pace;
+use weir_engine::{Change, Changed, Control, Delay, Snapshot};
+use weir_sys::Priority;
+
+/// A configuration with its text.
+#[derive(Clone)]
+pub struct Configuration {
+    /// The text as it was given.
+    pub text: String,
+    /// What it says.
+    pub plan: Plan,
+}
+
+impl Configuration {
+    /// Reads a text that the person knows as `name`; warnings go to standard error.
+    pub fn read(name: &str, text: &str, registry: &Registry) -> Result<Self, Failure> {
+        let outcome = weir_conf::read(name, text, registry);
+        let (errors, warnings): (Vec<_>, Vec<_>) = outcome.diagnostics.iter().partition(|d| d.is_error());
+        warnings.iter().for_each(|warning| eprintln!("{warning}"));
+        match outcome.plan {
+            Some(plan) => Ok(Configuration { text: text.to_string(), plan }),
+            None => {
+                let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                Err(Failure::usage(format!("{name}: this configuration cannot be used\n{}", all.join("\n"))))
+            }
+        }
+    }
+}
+
+/// How workers are started.
+#[derive(Clone)]
+pub struct Workers {
+    /// Processors that they stay on, in turn; none: anywhere.
+    pub cpus: Vec<usize>,
+    /// Their precedence.
+    pub priority: Priority,
+    /// Whether interfaces are bridged although somebody else takes their frames, too.
+    pub force: bool,
+}
+
+/// The owner of a running box.
+pub struct Operator<'r> {
+    registry: &'r Registry,
+    up: Up,
+    workers: Workers,
+    started: usize,
+    running: Configuration,
+    /// What ran before the last change.
+    previous: Option<Configuration>,
+    /// When the box goes back to it, if nobody confirms.
+    confirm_by: Option<Instant>,
+    state: LastGood,
+    /// The MTUs that ports were built for.
+    mtus: BTreeMap<String, u32>,
+}
+
+/// Why a bridge cannot be brought up.
+fn refused(e: std::io::Error) -> Failure {
+    match e.kind() {
+        std::io::ErrorKind::PermissionDenied => Failure::impossible(e),
+        std::io::ErrorKind::ResourceBusy => {
+            Failure::impossible(format!("{e}\n`weir up --force` goes on all the same"))
+        }
+        std::io::ErrorKind::NotFound => Failure::usage(e),
+        _ => Failure::failed(e),
+    }
+}
+
+/// The sides of a bridge: the direction whose egress it is, and its place in the plan.
+fn sides<'p>(plan: &'p Plan, [left, right]: [&'p str; 2]) -> [(usize, Side<'p>); 2] {
+    [(0, Side { plan, name: right, peer: left }), (1, Side { plan, name: left, peer: right })]
+}
+
+impl<'r> Operator<'r> {
+    /// Brings up what a configuration says, and keeps it as the last good one.
+    pub fn start(
+        registry: &'r Registry,
+        configuration: Configuration,
+        workers: Workers,
+        state: LastGood,
+    ) -> Result<Self, Failure> {
+        let none = up(Vec::new()).map_err(refused)?;
+        let mut operator = Operator {
+            registry,
+            up: none,
+            workers,
+            started: 0,
+            running: configuration.clone(),
+            previous: None,
+            confirm_by: None,
+            state,
+            mtus: BTreeMap::new(),
+        };
+        let pairs = bridges(&configuration.plan)?;
+        let bridges = pairs.iter().map(|pair| operator.pair(&configuration.plan, *pair));
+        operator.up = up(bridges.collect::<Result<_, _>>()?).map_err(refused)?;
+        operator.keep();
+        Ok(operator)
+    }
+
+    /// The bridges.
+    pub fn up(&self) -> &Up {
+        &self.up
+    }
+
+    /// Ends the box: its last statistics.
+    pub fn stop(self) -> Snapshot {
+        self.up.stop()
+    }
+
+    /// Starts a bridge.
+    fn add(&mut self, plan: &Plan, pair: [&str; 2]) -> Result<(), Failure> {
+        let pair = self.pair(plan, pair)?;
+        self.up.add(pair).map_err(refused)
+    }
+
+    /// A bridge with its ports.
+    fn pair(&mut self, plan: &Plan, pair: [&str; 2]) -> Result<Pair, Failure> {
+        let [right, left] = sides(plan, pair).map(|(_, side)| {
+            let port = self.ready(side)?.map(port).transpose()?;
+            Ok::<_, Failure>(EngineSide { interface: side.name.to_owned(), port, delay: Delay::default() })
+        });
+        let cpus = &self.workers.cpus;
+        let cpu = cpus.get(self.started % cpus.len().max(1)).copied();
+        self.started += 1;
+        let Workers { priority, force, .. } = self.workers;
+        let pace = Pace { cpu, priority, ..Pace::default() };
+        Ok(Pair { pace, force, fails_closed: plan.fails_closed(&pair), ..Pair::new(left?, right?) })
+    }
+
+    /// What is to stand at an egress, for the interfaces' MTUs of now.
+    fn ready(&mut self, side: Side<'_>) -> Result<Option<Ready>, Failure> {
+        let Some(name) = side.described_by() else { return Ok(None) };
+        // A bridged interface may have another name by now.
+        let watched = self.links().find(|(interface, _)| interface == name).map(|(_, mtu)| mtu);
+        let mtu = match watched {
+            Some(mtu) => mtu,
+            None => {
+                weir_sys::interface(name).map_err(|e| Failure::usage(format!("interface {name}: {e}")))?.mtu
+            }
+        };
+        self.mtus.insert(name.to_string(), mtu);
+        side.ready(self.registry, mtu)
+    }
+
+    /// The interfaces that are watched, and their MTUs.
+    fn links(&self) -> impl Iterator<Item = (String, u32)> {
+        let links =
+            |(names, control): (&[String; 2], Control)| names.clone().into_iter().zip(control.links());
+        let watched = self.up.bridges().flat_map(links);
+        watched.filter(|(_, link)| !link.state.is_empty()).map(|(name, link)| (name, link.mtu))
+    }
+
+    /// Gives ports another plan whose interface has another MTU by now. What waits stays.
+    fn follow(&mut self) {
+        let moved = |(name, mtu): &(String, u32)| self.mtus.get(name).is_some_and(|known| known != mtu);
+        let moved: Vec<(String, u32)> = self.links().filter(moved).collect();
+        if moved.is_empty() {
+            return;
+        }
+        let plan = self.running.plan.clone();
+        let running: Vec<([String; 2], Control)> =
+            self.up.bridges().map(|(names, control)| (names.clone(), control)).collect();
+        for (name, mtu) in moved {
+            self.mtus.insert(name.clone(), mtu);
+            for (names, control) in &running {
+                for (direction, side) in sides(&plan, [&*names[0], &*names[1]]) {
+                    if side.described_by() != Some(&*name) {
+                        continue;
+                    }
+                    let changed = self.ready(side).and_then(|ready| {
+                        let Some(ready) = ready else { return Ok(()) };
+                        let change = Change::Plan(Box::new(ready.plan));
+                        control.change(direction, change).map(drop).map_err(Failure::failed)
+                    });
+                    if let Err(failure) = changed {
+                        let why = failure.message;
+                        eprintln!("weir: the port of {name} stays as it was before its MTU of {mtu}: {why}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Runs another configuration in the place of the present one: all of it, or nothing changes.
+    /// With `confirm` the box goes back by itself unless [`Request::Confirm`] comes in that time.
+    pub fn apply(&mut self, new: Configuration, confirm: Option<Duration>) -> Result<Applied, Failure> {
+        let differences = diff(&self.running.plan, &new.plan);
+        let (in_place, exchanged) = self.change_to(&new.plan)?;
+        let old = std::mem::replace(&mut self.running, new);
+        // What nobody has confirmed is nothing to go back to.
+        if self.confirm_by.is_none() {
+            self.previous = Some(old);
+        }
+        self.confirm_by = confirm.map(|time| Instant::now() + time);
+        if confirm.is_none() {
+            self.keep();
+        }
+        Ok(Applied {
+            differences: differences.iter().map(Into::into).collect(),
+            ports_changed_in_place: in_place,
+            ports_exchanged: exchanged,
+            confirm_within_ns: confirm.map(|time| time.as_nanos() as u64),
+        })
+    }
+
+    /// The last change is to stay.
+    pub fn confirm(&mut self) -> Result<(), Failure> {
+        if self.confirm_by.take().is_none() {
+            return Err(Failure::usage("nothing waits to be confirmed: `weir apply --confirm TIME` would"));
+        }
+        self.keep();
+        Ok(())
+    }
+
+    /// Back to what ran before the last change.
+    pub fn roll_back(&mut self) -> Result<Applied, Failure> {
+        let Some(previous) = self.previous.take() else {
+            return Err(Failure::usage(
+                "nothing ran before: the configuration is the one of the start, or was rolled back to",
+            ));
+        };
+        let applied = self.apply(previous.clone(), None);
+        match &applied {
+            // There is one step back, not a circle.
+            Ok(_) => self.previous = None,
+            Err(_) => self.previous = Some(previous),
+        }
+        applied
+    }
+
+    /// Does what is due: goes back if a confirmation did not come, and follows the interfaces.
+    pub fn tick(&mut self) {
+        if self.confirm_by.take_if(|by| *by <= Instant::now()).is_some() {
+            match self.roll_back() {
+                Ok(_) => eprintln!("weir: nobody confirmed: the configuration before runs again"),
+                Err(failure) => {
+                    eprintln!("weir: nobody confirmed, and the way back failed: {}", failure.message)
+                }
+            }
+        }
+        self.follow();
+    }
+
+    /// Keeps what runs as the last good configuration; a disk that refuses stops nothing.
+    fn keep(&self) {
+        if let Err(e) = self.state.keep(&self.running.text) {
+            eprintln!("weir: the last good configuration is not kept: {e}");
+        }
+    }
+
+    /// What a configuration would change.
+    pub fn differences(&self, new: &Plan) -> Vec<Difference> {
+        diff(&self.running.plan, new)
+    }
+
+    /// One value of what runs, changed. The first word is a class if the interface has one of that
+    /// name, or if there are words enough for one.
+    pub fn set(&mut self, interface: &str, words: &[String]) -> Result<Applied, Failure> {
+        let view = self.running.plan.interface(interface).map_err(Failure::usage)?;
+        let class = words.first().filter(|first| words.len() > 2 || view.class(first).is_some());
+        let option = words[usize::from(class.is_some())..].join(" ");
+        let plan = self.running.plan.with(self.registry, interface, class.map(String::as_str), &option);
+        let plan = plan.map_err(|all| {
+            let all: Vec<String> = all.iter().filter(|d| d.is_error()).map(ToString::to_string).collect();
+            Failure::usage(all.join("\n"))
+        })?;
+        let text = plan.source.lines().join("\n") + "\n";
+        self.apply(Configuration { text, plan }, None)
+    }
+
+    /// Changes what runs from the present plan to `new`: how many ports in place, and how many
+    /// anew. Everything is built, and every interface looked at, before anything changes.
+    fn change_to(&mut self, new: &Plan) -> Result<(usize, usize), Failure> {
+        let old = self.running.plan.clone();
+        let wanted = bridges(new)?;
+        // A bridge that is to fail in another way is another bridge.
+        let is = |a: &[String; 2], b: &[&str; 2]| {
+            let names = (a[0] == b[0] && a[1] == b[1]) || (a[0] == b[1] && a[1] == b[0]);
+            names && old.fails_closed(b) == new.fails_closed(b)
+        };
+        let running: Vec<([String; 2], Control)> =
+            self.up.bridges().map(|(interfaces, control)| (interfaces.clone(), control)).collect();
+        let (kept, gone): (Vec<_>, Vec<_>) =
+            running.iter().partition(|(names, _)| wanted.iter().any(|pair| is(names, pair)));
+        let added: Vec<[&str; 2]> =
+            wanted.iter().filter(|pair| !running.iter().any(|(names, _)| is(names, pair))).copied().collect();
+        let sick = self.sick();
+        let mut changes = Vec::new();
+        for (names, control) in kept {
+            let pair = [&*names[0], &*names[1]];
+            for ((direction, now), (_, before)) in sides(new, pair).into_iter().zip(sides(&old, pair)) {
+                let is_sick = sick.contains(&names[1 - direction]);
+                if is_sick || !now.is_as(&before) {
+                    let params = now.params_since(&before, self.registry).filter(|_| !is_sick);
+                    changes.push((control.clone(), direction, now, params, self.ready(now)?));
+                }
+            }
+        }
+        for pair in &added {
+            for (_, side) in sides(new, *pair) {
+                is_up(side.name).map_err(Failure::usage)?;
+                self.ready(side)?;
+            }
+            if !self.workers.force {
+                let going: Vec<&[String; 2]> = gone.iter().map(|(names, _)| names).collect();
+                self.up.possible(&pair.map(str::to_string), &going).map_err(refused)?;
+            }
+        }
+        // From here on things change. Interfaces may move from a bridge that goes to one that comes.
+        gone.iter().for_each(|(names, _)| _ = self.up.remove(names));
+        for (index, pair) in added.iter().enumerate() {
+            if let Err(failure) = self.add(new, *pair) {
+                for [left, right] in &added[..index] {
+                    self.up.remove(&[(*left).to_string(), (*right).to_string()]);
+                }
+                for (names, _) in &gone {
+                    if let Err(worse) = self.add(&old, [&*names[0], &*names[1]]) {
+                        eprintln!(
+                            "weir: {} and {} are bridged no more: {}",
+                            names[0], names[1], worse.message
+                        );
+                    }
+                }
+                return Err(failure);
+            }
+        }
+        let (mut in_place, mut exchanged) = (0, 0);
+        for (control, direction, side, params, ready) in changes {
+            match self.change(&control, direction, side, params, ready) {
+                Ok(Changed::InPlace(_)) => in_place += 1,
+                Ok(_) => exchanged += 1,
+                // What was asked of it stands in its channel: it does so when it goes on.
+                Err(failure) => eprintln!("weir: {}: {}", side.name, failure.message),
+            }
+        }
+        Ok((in_place, exchanged))
+    }
+
+    /// Changes one side of a bridge that stays.
+    fn change(
+        &mut self,
+        control: &Control,
+        direction: usize,
+        side: Side<'_>,
+        params: Option<Vec<(String, weir_core::queue::Params)>>,
+        ready: Option<Ready>,
+    ) -> Result<Changed, Failure> {
+        let change = match (ready, params) {
+            (None, _) => Change::Port(None),
+            (Some(ready), Some(params)) => Change::Params { params, otherwise: Box::new(ready.plan) },
+            (Some(ready), None) => Change::Plan(Box::new(ready.plan)),
+        };
+        let changed = control.change(direction, change).map_err(Failure::failed)?;
+        // A direction that was forwarded plainly has no port yet, or none any more.
+        match (changed, self.ready(side)?) {
+            (Changed::NoPort, Some(ready)) => {
+                let port = Some(Box::new(port(ready)?));
+                control.change(direction, Change::Port(port)).map_err(Failure::failed)
+            }
+            (changed, _) => Ok(changed),
+        }
+    }
+
+    /// The interfaces whose egress does not run what its plan says: a discipline broke, or the
+    /// worker gave up its ports.
+    fn sick(&self) -> Vec<String> {
+        let bridges = self.up.snapshot().bridges;
+        let egresses = bridges.into_iter().flat_map(|bridge| {
+            let failed = bridge.failed.is_some();
+            bridge.egresses.into_iter().map(move |egress| (failed, egress))
+        });
+        let sick = egresses
+            .filter(|(failed, egress)| *failed || egress.port.as_ref().is_some_and(|p| p.broken.is_some()));
+        sick.map(|(_, egress)| egress.interface).collect()
+    }
+
+    /// Answers a request of the socket: one line of JSON.
+    pub fn answer(&mut self, line: &str) -> String {
+        let answered = match line {
+            // A client that says nothing wants to look.
+            "" => self.answer_to(Request::Stats),
+            line => match serde_json::from_str(line) {
+                Ok(request) => self.answer_to(request),
+                Err(e) => Err(Failure::usage(format!("this is no request: {e}"))),
+            },
+        };
+        let value = answered.unwrap_or_else(
+            |Failure { code, message }| serde_json::json!({ "error": message, "code": code }),
+        );
+        value.to_string()
+    }
+
+    fn answer_to(&mut self, request: Request) -> Result<serde_json::Value, Failure> {
+        let of = |name: &str, text: &str| Configuration::read(name, text, self.registry);
+        match request {
+            Request::Stats => serde_json::to_value(self.up.snapshot()),
+            Request::Bypass { on } => {
+                self.up.bypass(on);
+                serde_json::to_value(self.up.snapshot())
+            }
+            Request::Apply { name, text, confirm_within_ns } => {
+                let new = of(&name, &text)?;
+                serde_json::to_value(self.apply(new, confirm_within_ns.map(Duration::from_nanos))?)
+            }
+            Request::Diff { name, text } => {
+                let found = self.differences(&of(&name, &text)?.plan);
+                serde_json::to_value(Applied::would(&found))
+            }
+            Request::Set { interface, words } => serde_json::to_value(self.set(&interface, &words)?),
+            Request::Confirm => serde_json::to_value(self.confirm().map(|()| Applied::default())?),
+            Request::Rollback => serde_json::to_value(self.roll_back()?),
+        }
+        .map_err(Failure::failed)
+    }
+}

@@ -1,0 +1,183 @@
+//! From a plan to what stands at the egresses of a bridge, and from two plans to what changes there.
+
+use crate::commands::{Failure, conf};
+use weir_conf::Plan;
+use weir_conf::plan::{Class, Interface, Options};
+use weir_core::classify::Classifier;
+use weir_core::port::{Port, PortConfig, PortPlan, WireConfig};
+use weir_core::queue::{Link, Params, Scope, Value};
+use weir_core::sched::{Node, Registry};
+
+/// Bytes of an Ethernet header: a frame's length counts it, an interface's MTU does not.
+const LAYER_2: u32 = 14;
+
+/// The pairs of interfaces that a plan bridges: at least one.
+pub fn bridges(plan: &Plan) -> Result<Vec<[&str; 2]>, Failure> {
+    let pairs = plan.bridges().map_err(|refused| {
+        let all: Vec<String> = refused.iter().map(ToString::to_string).collect();
+        Failure::usage(all.join("\n"))
+    })?;
+    if pairs.is_empty() {
+        return Err(Failure::usage(
+            "no interface says `attach bridge PEER`: write it behind the interface's discipline, PEER being the other port of the bridge",
+        ));
+    }
+    Ok(pairs)
+}
+
+/// One side of a bridge in a plan: an interface whose egress may be managed, and its peer.
+#[derive(Clone, Copy)]
+pub struct Side<'p> {
+    pub plan: &'p Plan,
+    pub name: &'p str,
+    pub peer: &'p str,
+}
+
+/// What a port runs, and its link.
+pub struct Ready {
+    link: Link,
+    pub plan: PortPlan,
+}
+
+impl<'p> Side<'p> {
+    fn declared(&self, name: &str) -> Option<&'p Interface> {
+        self.plan.interfaces.iter().find(|i| i.name == name)
+    }
+
+    /// The interface whose line in the file says what manages this egress; `None` if nothing does.
+    pub fn described_by(&self) -> Option<&'p str> {
+        match (self.declared(self.name), self.declared(self.peer)) {
+            (Some(_), _) => Some(self.name),
+            // What enters by the peer is conditioned, though nothing is said about where it leaves.
+            (None, Some(entrance)) if !entrance.conditioners.is_empty() => Some(self.peer),
+            _ => None,
+        }
+    }
+
+    /// What stands at its egress; `None` where traffic is forwarded plainly. `mtu` is that of the
+    /// interface that describes it.
+    pub fn ready(&self, registry: &Registry, mtu: u32) -> Result<Option<Ready>, Failure> {
+        let Some(name) = self.described_by() else { return Ok(None) };
+        let view = self.plan.interface(name).map_err(Failure::usage)?;
+        let link = view.link(mtu + LAYER_2);
+        if name == self.name {
+            let (built, link) = conf::build(self.plan, name, registry, Some(link))?;
+            return Ok(Some(Ready { link, plan: built.port_plan(link) }));
+        }
+        let plain = Node { discipline: "fifoq".into(), ..Node::default() };
+        let tree = registry.build(&plain, link).map_err(Failure::usage)?;
+        let conditioners = view.conditioners().map_err(Failure::usage)?;
+        let regulated = Some((link, WireConfig::Open));
+        let plan = PortPlan { conditioners, regulated, ..PortPlan::new(tree, Classifier::empty()) };
+        Ok(Some(Ready { link, plan }))
+    }
+
+    /// All that a plan says about this side.
+    fn said(&self) -> impl PartialEq + use<'p> {
+        let entrance = self.declared(self.peer).map(|i| (&i.conditioners, &i.filters));
+        let plan = self.plan;
+        (self.declared(self.name), entrance, &plan.red, &plan.rio)
+    }
+
+    /// True if the other plan says the same about it.
+    pub fn is_as(&self, other: &Side<'_>) -> bool {
+        // Both borrow from plans that live as long as this call.
+        let theirs = Side { plan: other.plan, name: other.name, peer: other.peer };
+        self.said() == theirs.said()
+    }
+
+    /// The parameters of classes by which this side differs from what it was, if it differs in
+    /// nothing else and none was taken away: a running port can change them in place.
+    pub fn params_since(&self, old: &Side<'_>, registry: &Registry) -> Option<Vec<(String, Params)>> {
+        let bare = |side: &Side<'_>| side.declared(side.name).map(skeleton);
+        let globals = |side: &Side<'_>| (side.plan.red, side.plan.rio);
+        let entrance =
+            |side: &Side<'_>| side.declared(side.peer).map(|i| (i.conditioners.clone(), i.filters.clone()));
+        if bare(self)? != bare(old)? || globals(self) != globals(old) || entrance(self) != entrance(old) {
+            return None;
+        }
+        let node = |side: &Side<'_>| side.plan.interface(side.name).ok().map(|view| view.node(registry));
+        let mut changed = Vec::new();
+        params(&mut changed, registry, "", &node(old)?, &node(self)?)?;
+        Some(changed)
+    }
+}
+
+/// An interface without the options of its disciplines and classes.
+fn skeleton(interface: &Interface) -> Interface {
+    let mut bare = interface.clone();
+    let clear = |options: &mut Options| *options = Options::new();
+    bare.discipline.iter_mut().for_each(|queue| clear(&mut queue.options));
+    for Class { options, queue, .. } in &mut bare.classes {
+        clear(options);
+        queue.iter_mut().for_each(|queue| clear(&mut queue.options));
+    }
+    bare
+}
+
+/// Collects what changed in a discipline that is the queue of class `of`; `None` if that is more
+/// than values of parameters.
+fn params(
+    changed: &mut Vec<(String, Params)>,
+    registry: &Registry,
+    of: &str,
+    old: &Node,
+    new: &Node,
+) -> Option<()> {
+    let same_classes = old.classes.len() == new.classes.len()
+        && old.classes.iter().zip(&new.classes).all(|(a, b)| (&a.name, a.parent) == (&b.name, b.parent));
+    if old.discipline != new.discipline || !same_classes {
+        return None;
+    }
+    note(changed, of, values(&old.params, &new.params)?);
+    let entry = registry.find(&new.discipline)?;
+    for (before, after) in old.classes.iter().zip(&new.classes) {
+        note(changed, &after.name, values(&before.params, &after.params)?);
+        match (&before.queue, &after.queue) {
+            (None, None) => {}
+            (Some(old), Some(new)) => {
+                // A word that the class knows too would be taken for the class's.
+                let own = values(&old.params, &new.params)?;
+                if own.iter().any(|(name, _)| entry.param(Scope::Class, name).is_some()) {
+                    return None;
+                }
+                params(changed, registry, &after.name, old, new)?;
+            }
+            _ => return None,
+        }
+    }
+    Some(())
+}
+
+fn note(changed: &mut Vec<(String, Params)>, class: &str, params: Params) {
+    if params.iter().next().is_some() {
+        changed.push((class.to_string(), params));
+    }
+}
+
+/// The parameters whose values differ; `None` if one came or went, or if it says how to build.
+fn values(old: &Params, new: &Params) -> Option<Params> {
+    if old.iter().count() != new.iter().count() {
+        return None;
+    }
+    let mut changed = Params::new();
+    for (name, value) in new.iter() {
+        let before = old.iter().find(|(other, _)| *other == name)?.1;
+        if before != value {
+            if matches!(value, Value::Word(_) | Value::Flag) {
+                return None;
+            }
+            changed.set(name, value.clone());
+        }
+    }
+    Some(changed)
+}
+
+/// A port that runs what is ready.
+pub fn port(ready: Ready) -> Result<Port, Failure> {
+    // A seed of its own for each port: with one that is known, anybody could compute source ports
+    // whose flows share a queue with a victim's.
+    let seed = weir_sys::random_seed().map_err(|e| Failure::failed(format!("a random seed: {e}")))?;
+    let config = PortConfig { seed, ..PortConfig::new(ready.link, WireConfig::Open) };
+    Ok(Port::new(config, ready.plan))
+}

@@ -1,0 +1,120 @@
+//! What can be asked through the socket, and how: one line of JSON each way.
+
+use crate::commands::Failure;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::time::Duration;
+use weir_conf::Difference;
+
+/// How long an answer may take: a file of 100,000 classes is read and built in seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A request.
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Request {
+    /// The counters.
+    Stats,
+    /// Another configuration in the place of the present one.
+    Apply {
+        /// What the person calls it.
+        name: String,
+        /// Its text.
+        text: String,
+        /// Go back unless a confirmation comes in this time.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        confirm_within_ns: Option<u64>,
+    },
+    /// What a configuration would change.
+    Diff {
+        /// What the person calls it.
+        name: String,
+        /// Its text.
+        text: String,
+    },
+    /// One value of what runs.
+    Set {
+        /// The interface.
+        interface: String,
+        /// A class of it, or none for the interface itself; an option and its value, as altq.conf
+        /// writes them.
+        words: Vec<String>,
+    },
+    /// Whether the kernel is to carry the traffic; answered with the counters.
+    Bypass {
+        /// The kernel carries it.
+        on: bool,
+    },
+    /// The last change is to stay.
+    Confirm,
+    /// Back to what ran before the last change.
+    Rollback,
+}
+
+/// What was changed, or would be.
+#[derive(Serialize, Deserialize, Default)]
+pub struct Applied {
+    /// Thing by thing.
+    pub differences: Vec<Said>,
+    /// Ports that go on as they are, with other values of parameters.
+    pub ports_changed_in_place: usize,
+    /// Ports that run another tree, and hold the same packets.
+    pub ports_exchanged: usize,
+    /// The box goes back unless a confirmation comes in this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm_within_ns: Option<u64>,
+}
+
+impl Applied {
+    /// What would change.
+    pub fn would(differences: &[Difference]) -> Self {
+        Applied { differences: differences.iter().map(Into::into).collect(), ..Applied::default() }
+    }
+}
+
+/// One difference.
+#[derive(Serialize, Deserialize)]
+pub struct Said {
+    /// "added", "removed" or "changed".
+    pub kind: String,
+    /// As in "class voice of eth1".
+    pub what: String,
+    /// How it was said, as altq.conf.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old: Option<String>,
+    /// How it is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new: Option<String>,
+}
+
+impl From<&Difference> for Said {
+    fn from(found: &Difference) -> Self {
+        let Difference { what, old, new } = found.clone();
+        Said { kind: found.kind().to_string(), what, old, new }
+    }
+}
+
+impl From<&Said> for Difference {
+    fn from(said: &Said) -> Self {
+        Difference { what: said.what.clone(), old: said.old.clone(), new: said.new.clone() }
+    }
+}
+
+/// Why a request was not granted.
+#[derive(Deserialize)]
+struct Refused {
+    error: String,
+    code: u8,
+}
+
+/// Asks the box that serves at `socket`.
+pub fn ask<T: DeserializeOwned>(socket: &Path, request: &Request) -> Result<T, Failure> {
+    let line = serde_json::to_string(request).map_err(Failure::failed)?;
+    let answer = weir_engine::server::ask(socket, &line, PATIENCE)
+        .map_err(|e| Failure::failed(format!("{e}; is it this --socket?")))?;
+    if let Ok(Refused { error, code }) = serde_json::from_str(&answer) {
+        return Err(Failure { code, message: error });
+    }
+    serde_json::from_str(&answer).map_err(Failure::failed)
+}
