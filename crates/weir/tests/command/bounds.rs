@@ -221,3 +221,20 @@ fn hostile_traces_are_answered_in_bounds() {
         assert!(run.code == 2 || run.code == 0, "{run:?}");
     }
 }
+
+/// `weir check` says how many packets an interface has room for, and refuses a room that is too small.
+#[test]
+fn check_tells_the_room() {
+    let folder = Folder::new();
+    let text = |words: &str| format!("interface em0 bandwidth 10M {words} fqcodel\n");
+    let told = weir(&["check", &folder.write("a.conf", text(""))]).ok();
+    let flat = told.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        flat.contains("interface em0: room for 10306 packets: 660 kB, and up to 21107 kB of frames"),
+        "{flat}"
+    );
+    let refused = weir(&["check", &folder.write("b.conf", text("capacity 5000"))]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(refused.out.contains("write `capacity 10306`"), "{refused:?}");
+    weir(&["check", &folder.write("c.conf", text("capacity 10306"))]).ok();
+}
