@@ -262,3 +262,28 @@ fn jitter_within_the_bucket_costs_no_rate() {
         assert!(lossy < 0.99, "{bps} bit/s: {lossy}");
     }
 }
+
+/// Lateness within the bucket takes nothing from any class, those that wait by themselves included.
+#[test]
+fn jitter_within_the_bucket_costs_no_class_anything() {
+    let link = Link::new(Rate::from_mbps(100), OVERHEAD, 1_514);
+    let wire = WireConfig::Regulator { depth_bytes: 12_500 };
+    for node in shared() {
+        let run = |jitter_ns| {
+            let tree = Registry::builtin().build(&node, link).unwrap_or_else(|e| panic!("{e}"));
+            let mut bytes = [0u64; 4];
+            let left = Late::new(tree, link, wire, 0, jitter_ns, 7).run(2_000_000_000);
+            left.iter().for_each(|&(_, leaf, len)| bytes[leaf as usize] += len);
+            bytes
+        };
+        let (with, without) = (run(300_000), run(0));
+        println!("{}: {with:?} with jitter, {without:?} without", node.discipline);
+        for (with, without) in with.iter().zip(without) {
+            assert!(
+                with.abs_diff(without) <= without / 100 + 3_000,
+                "{}: {with}, not {without}",
+                node.discipline
+            );
+        }
+    }
+}
