@@ -201,7 +201,10 @@ impl Io for AfPacket {
     fn exchange(&mut self, socket: PacketSocket) {
         self.stats();
         (self.socket, self.trouble, self.ask_at) = (socket, None, Instant::ZERO);
-        self.limit_queue();
+        // A socket comes with as much room as its opener had the right to; a worker has none.
+        if self.short_bytes.is_some() {
+            self.limit_queue();
+        }
     }
 }
 

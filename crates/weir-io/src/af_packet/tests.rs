@@ -276,6 +276,31 @@ fn a_link_that_goes_down_is_noticed_and_comes_back() {
     });
 }
 
+/// The limit of the device's queue stays over an exchange of sockets. Reversed: without one, and
+/// after it was lifted, all frames are taken.
+#[test]
+fn the_device_queue_stays_short_over_an_exchange() {
+    in_namespace(|| {
+        let slow = "qdisc add dev wa root tbf rate 64kbit burst 1600 limit 1000000";
+        assert!(Command::new("tc").args(slow.split(' ')).status().unwrap().success());
+        let mut pool = Pool::new(PoolSize { frames: 128, tails: 64 });
+        let mut a = AfPacket::open("wa", 0).unwrap();
+        let one = fill(&mut pool, &frame(1514, 1));
+        let mut taken = |a: &mut AfPacket| a.send(&mut pool, &[one; 20], &mut Vec::new());
+        a.exchange(PacketSocket::open("wa", 0).unwrap());
+        assert_eq!(taken(&mut a), 20);
+        a.keep_queue_short(Some(5 * 1514), 1514);
+        for _ in 0..2 {
+            a.exchange(PacketSocket::open("wa", 0).unwrap());
+            assert!((3..=7).contains(&taken(&mut a)));
+            let stats = a.stats();
+            assert!(stats.tx_queue_bytes >= 3 * 1514 && stats.tx_queue_most_bytes < 8 * 2538, "{stats:?}");
+        }
+        a.keep_queue_short(None, 0);
+        assert_eq!(taken(&mut a), 20);
+    });
+}
+
 #[test]
 fn a_missing_interface_is_named() {
     let error = AfPacket::open("no-such-if0", 0).err().unwrap().to_string();
