@@ -58,6 +58,8 @@ pub struct Bed {
     boxed: Node,
     hosts: Vec<Node>,
     bridges: [Node; 2],
+    /// How many of the hosts are left of the box; they come first.
+    left: usize,
 }
 
 /// Checks what a machine must have.
@@ -150,7 +152,22 @@ impl Bed {
                 boxed.tell(&Order::Offloads { interface: side.into(), on: false })?;
             }
         }
-        Ok(Bed { boxed, hosts, bridges })
+        let mut bed = Bed { boxed, hosts, bridges, left: plan.left.len() };
+        bed.ready()?;
+        Ok(bed)
+    }
+
+    /// Waits up to 5 seconds until the kernel sends through every device of the bed. It hears of a
+    /// carrier up to a second late, and drops until then what a device is to send.
+    pub(crate) fn ready(&mut self) -> Result<(), NodeError> {
+        let order = |interfaces: Vec<String>| Order::Ready { interfaces, patience_ms: 5000 };
+        self.boxed.tell(&order(SIDES.map(String::from).to_vec()))?;
+        for (side, bridge) in self.bridges.iter_mut().enumerate() {
+            let on_side = |index: &usize| usize::from(*index >= self.left) == side;
+            let ports = (0..self.hosts.len()).filter(on_side).map(|index| format!("h{index}"));
+            bridge.tell(&order(ports.chain(["br".into(), "box".into()]).collect()))?;
+        }
+        self.hosts.iter_mut().try_for_each(|host| host.tell(&order(vec!["eth0".into()])).map(|_| ()))
     }
 
     /// The node of a host.

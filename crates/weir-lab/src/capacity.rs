@@ -11,6 +11,7 @@ use crate::node::{NodeError, Order};
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 use weir_core::units::Duration;
+use weir_report::report::NOT_VALID;
 use weir_sys::{now, sleep_until};
 
 /// An address that is routed to a host and not its own, from the block for benchmarks (RFC 2544):
@@ -86,8 +87,13 @@ pub(crate) fn note(towards: &str, measured: Result<f64, String>, link_bps: u64) 
         Err(why) => {
             format!("doubtful: what the testbed carries towards {towards} could not be measured: {why}")
         }
+        Ok(0.0) => format!(
+            "{NOT_VALID}nothing passed towards {towards} in {} ms of flooding without shaping: the testbed does not \
+             carry frames there; look for firewall rules of bridges or of namespaces on this machine",
+            COUNTED.as_nanos() / 1_000_000
+        ),
         Ok(bps) if bps < FACTOR * link => format!(
-            "not valid: without shaping the testbed carries {:.0} Mbit/s towards {towards}, less than {FACTOR:.0} \
+            "{NOT_VALID}without shaping the testbed carries {:.0} Mbit/s towards {towards}, less than {FACTOR:.0} \
              times the link's {:.0} Mbit/s: the machine limits these results, not the configuration; \
              scale the scenario down",
             bps / 1e6,
@@ -117,7 +123,9 @@ mod tests {
             said(1.99e8)
                 .starts_with("not valid: without shaping the testbed carries 199 Mbit/s towards right")
         );
-        assert!(said(0.0).starts_with("not valid"));
+        // Where nothing passes, a smaller scenario does not help.
+        assert!(said(0.0).starts_with("not valid: nothing passed towards right in 150 ms"));
+        assert!(!said(0.0).contains("scale") && said(1.0).contains("scale"));
         assert!(note("left", Err("no answer".into()), 1).starts_with("doubtful"));
     }
 }

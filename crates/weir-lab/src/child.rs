@@ -64,6 +64,10 @@ fn obey(order: Order, state: &mut NodeState) -> Result<Value, String> {
         Order::Offloads { interface, on } => {
             weir_sys::set_offloads(&interface, on).map_err(plain).map(|()| Value::Null)
         }
+        Order::Ready { interfaces, patience_ms } => {
+            let patience = std::time::Duration::from_millis(patience_ms);
+            namespace::ready(&interfaces, patience).map(|()| Value::Null)
+        }
         Order::Pin(cpu) => weir_sys::pin_to(cpu).map_err(plain).map(|()| Value::Null),
         Order::Receive(spec) => {
             state.flows.push_back(spec.start().map_err(plain)?);

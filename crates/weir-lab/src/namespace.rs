@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use weir_sys::netlink::{Link, links};
 
 /// Moves this process into a new namespace that says nothing by itself. It ends with `parent`.
 pub(crate) fn enter(parent: u32) -> io::Result<()> {
@@ -33,6 +35,31 @@ fn quiet() -> io::Result<()> {
         }
     }
     ip("link set dev lo up\n").map_err(io::Error::other)
+}
+
+/// Waits until the kernel sends through all `interfaces` of this process's namespace.
+pub(crate) fn ready(interfaces: &[String], patience: Duration) -> Result<(), String> {
+    let end = Instant::now() + patience;
+    loop {
+        let all = links().map_err(|e| format!("the list of interfaces: {e}"))?;
+        let found = |name: &str| all.iter().find(|link| link.name == name);
+        let late = interfaces.iter().find(|name| !found(name).is_some_and(|link| link.forwards));
+        let Some(late) = late else { return Ok(()) };
+        if Instant::now() >= end {
+            let why = match found(late) {
+                None => "it is not there",
+                Some(Link { up: false, .. }) => "it is down",
+                Some(Link { carrier: false, .. }) => "it has no carrier",
+                Some(_) => "the kernel has not heard of its carrier, or its bridge does not forward from it",
+            };
+            let ms = patience.as_millis();
+            return Err(format!(
+                "`{late}` does not send {ms} ms after it was set up: {why}; is the machine overloaded, or does \
+                 something else configure new interfaces (NetworkManager, systemd-networkd)?"
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Runs lines of `ip` commands in this process's namespace.

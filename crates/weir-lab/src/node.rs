@@ -34,6 +34,13 @@ pub enum Order {
         /// On or off.
         on: bool,
     },
+    /// Wait until the kernel sends through all of these interfaces.
+    Ready {
+        /// Which.
+        interfaces: Vec<String>,
+        /// How long to wait at most, ms.
+        patience_ms: u64,
+    },
     /// Keep this process on one processor.
     Pin(usize),
     /// Open a receiver; it counts from `t0_ns` on.

@@ -9,6 +9,7 @@ use crate::node::{Order, Program};
 use crate::traffic::{Plan, UDP_HEADER, When, ip_headers, plan};
 use std::time::Duration;
 use weir_engine::control::BridgeState;
+use weir_report::report::NOT_VALID;
 use weir_report::{FlowKind, Report, RunKind, evaluate};
 use weir_scenario::Scenario;
 use weir_scenario::lab::{LabLayout, lab_layout};
@@ -221,7 +222,7 @@ fn judge(bridge: &BridgeState) -> Vec<String> {
         let lost = egress.overrun_packets + egress.nobuf_packets;
         if lost > 0 {
             notes.push(format!(
-                "not valid: {lost} packets towards {} were lost before the box could take them",
+                "{NOT_VALID}{lost} packets towards {} were lost before the box could take them",
                 egress.interface
             ));
         }
@@ -235,13 +236,13 @@ fn judge(bridge: &BridgeState) -> Vec<String> {
         }
         if let Some(broken) = egress.port.as_ref().and_then(|p| p.broken.as_ref()) {
             notes.push(format!(
-                "not valid: the port towards {} fell back to FIFO: {broken}",
+                "{NOT_VALID}the port towards {} fell back to FIFO: {broken}",
                 egress.interface
             ));
         }
     }
     if let Some(failed) = &bridge.failed {
-        notes.push(format!("not valid: the worker panicked ({failed}) and forwarded plainly from then on"));
+        notes.push(format!("{NOT_VALID}the worker panicked ({failed}) and forwarded plainly from then on"));
     }
     let uptime = bridge.uptime_ns.max(1) as f64;
     let (used, spun) = (bridge.cpu_ns as f64 / uptime, bridge.spun_ns as f64 / uptime);

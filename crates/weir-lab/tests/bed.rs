@@ -148,6 +148,32 @@ fn tcp_udp_and_requests_cross_the_box_and_are_counted() {
     assert!(asked.transactions > 100 && asked.rtt.max() < 1_000_000_000, "{asked:?}");
 }
 
+/// The kernel may hear of a carrier a second late. A bed that is built carries frames at once, and
+/// one that cannot says which device is the cause.
+#[test]
+fn a_bed_that_is_built_is_ready() {
+    let Some(_turn) = turn() else { return };
+    let ready =
+        |interface: &str, patience_ms| Order::Ready { interfaces: vec![interface.into()], patience_ms };
+    for _ in 0..3 {
+        let mut bed = Bed::build(&plan(), &program()).unwrap();
+        for side in ["left", "right"] {
+            bed.boxed().tell(&ready(side, 0)).unwrap();
+        }
+        for side in [0, 1] {
+            bed.side(side).tell(&ready("box", 0)).unwrap();
+        }
+        for host in ["a", "a2", "b"] {
+            bed.host(host).unwrap().tell(&ready("eth0", 0)).unwrap();
+        }
+        bed.boxed().tell(&Order::Ip("link set dev left down\n".into())).unwrap();
+        let failed = bed.boxed().tell(&ready("left", 50)).unwrap_err().what;
+        assert!(failed.starts_with("`left` does not send 50 ms after it was set up: it is down"), "{failed}");
+        let failed = bed.side(0).tell(&ready("box", 50)).unwrap_err().what;
+        assert!(failed.contains("it has no carrier"), "{failed}");
+    }
+}
+
 /// Neighbours are asked for (ARP, broadcast there, unicast back) and pings answered through every
 /// kind of box, the one with a discipline on its egress included: what is not IP must not starve.
 #[test]

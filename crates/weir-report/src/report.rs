@@ -376,7 +376,15 @@ impl Check {
     }
 }
 
+/// How a note begins that makes a run worthless: something else than the configuration is what was
+/// measured.
+pub const NOT_VALID: &str = "not valid: ";
+
 impl Report {
+    /// Why the run says nothing of its configuration: the first note that begins with [`NOT_VALID`].
+    pub fn not_valid(&self) -> Option<&str> {
+        self.meta.notes.iter().map(String::as_str).find(|note| note.starts_with(NOT_VALID))
+    }
     /// True if every check holds.
     pub fn pass(&self) -> bool {
         self.checks.iter().all(|check| check.pass)

@@ -23,6 +23,9 @@ pub struct Link {
     pub up: bool,
     /// Whether there is a signal on its wire.
     pub carrier: bool,
+    /// Whether the kernel sends through it: its state is `up` (RFC 2863), which comes up to a second
+    /// after the carrier, and as a port of a bridge it forwards.
+    pub forwards: bool,
     /// The bridge or bond that takes what it receives.
     pub master: Option<u32>,
     /// The interface that it stands on, or a veth's other end, if that is in this namespace.
@@ -68,6 +71,13 @@ const HEADER: usize = 16;
 const IFINFO: usize = 16;
 /// Bytes of `struct ifaddrmsg`.
 const IFADDR: usize = 8;
+/// `IF_OPER_UP` of <linux/if.h>.
+const IF_OPER_UP: u8 = 6;
+/// What a master knows of its port, within `IFLA_LINKINFO` (<linux/if_link.h>).
+const IFLA_INFO_SLAVE_DATA: u16 = 5;
+/// The state of a bridge's port, and that in which it forwards (<linux/if_bridge.h>).
+const IFLA_BRPORT_STATE: u16 = 1;
+const BR_STATE_FORWARDING: u8 = 3;
 /// What a [`LinkWatch`] hears of.
 const GROUPS: [u32; 5] = [
     libc::RTNLGRP_LINK,
@@ -288,7 +298,7 @@ fn link(message: &Message<'_>, index: u32) -> Option<Link> {
         carrier: flags & libc::IFF_LOWER_UP != 0,
         ..Link::default()
     };
-    let mut elsewhere = false;
+    let (mut elsewhere, mut operates, mut forwarding) = (false, false, true);
     for (kind, value) in message.attributes(IFINFO) {
         match kind {
             libc::IFLA_IFNAME => link.name = text(value),
@@ -296,6 +306,7 @@ fn link(message: &Message<'_>, index: u32) -> Option<Link> {
             libc::IFLA_MASTER => link.master = number(value, 0),
             libc::IFLA_LINK => link.lower = number(value, 0).filter(|&lower| lower != index && lower != 0),
             libc::IFLA_LINK_NETNSID => elsewhere = true,
+            libc::IFLA_OPERSTATE => operates = value.first() == Some(&IF_OPER_UP),
             libc::IFLA_PROP_LIST => {
                 let names = attributes(value).filter(|(kind, _)| *kind == libc::IFLA_ALT_IFNAME);
                 link.altnames = names.map(|(_, value)| text(value)).collect();
@@ -303,6 +314,12 @@ fn link(message: &Message<'_>, index: u32) -> Option<Link> {
             libc::IFLA_LINKINFO => {
                 let info = attributes(value).find(|(kind, _)| *kind == libc::IFLA_INFO_KIND);
                 link.kind = info.map(|(_, value)| text(value)).unwrap_or_default();
+                let port = attributes(value).filter(|(kind, _)| *kind == IFLA_INFO_SLAVE_DATA);
+                let state = port.flat_map(|(_, value)| attributes(value));
+                // Of the masters of ports only a bridge gives them this state, in one byte.
+                forwarding = state
+                    .filter(|(kind, value)| *kind == IFLA_BRPORT_STATE && value.len() == 1)
+                    .all(|(_, value)| value == [BR_STATE_FORWARDING]);
             }
             _ => {}
         }
@@ -310,6 +327,7 @@ fn link(message: &Message<'_>, index: u32) -> Option<Link> {
     if elsewhere {
         link.lower = None;
     }
+    link.forwards = operates && forwarding;
     Some(link)
 }
 
@@ -367,6 +385,24 @@ mod tests {
             assert!(["na", "another"].iter().all(|name| a.is_called(name)) && !a.is_called("nb"));
             assert_eq!((bridge.kind.as_str(), bridge.up, bridge.lower), ("bridge", false, None));
             assert_eq!(a.index, crate::interface_index("na").unwrap());
+            assert!(!a.forwards && !b.forwards && !bridge.forwards, "{a:?} {b:?} {bridge:?}");
+            ip("link set nb up");
+            ip("link set nbr up");
+            let within = |condition: &dyn Fn() -> bool| {
+                (0..500).any(|_| {
+                    condition() || {
+                        std::thread::sleep(std::time::Duration::from_millis(10));
+                        false
+                    }
+                })
+            };
+            let all = || ["na", "nb", "nbr"].iter().all(|name| named(name).forwards);
+            assert!(within(&all), "{:?}", links());
+            // What has a carrier and does not forward: a port of a bridge that looks for loops.
+            ip("link add name nloop type bridge stp_state 1");
+            ip("link set nloop up");
+            ip("link set nb master nloop");
+            assert!(named("nb").carrier && !named("nb").forwards && named("na").forwards);
             let expected =
                 Address { index: a.index, address: "10.7.0.1".parse().unwrap(), prefix: 24, routed: true };
             let of_a: Vec<_> = addresses().unwrap().into_iter().filter(|at| at.index == a.index).collect();

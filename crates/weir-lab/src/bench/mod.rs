@@ -125,6 +125,7 @@ pub fn bench(rounds: usize, program: &Program, progress: &mut dyn FnMut(&str)) -
         bed.boxed().tell(&Order::Ip("link set dev left down\n".into()))?;
         let alone = soak(&mut bed, [hosts_cpu, cpu], Some(PACE));
         bed.boxed().tell(&Order::Ip("link set dev left up\n".into()))?;
+        bed.ready()?;
         let before = busy(alone?, idle);
         for (mode, samples) in Mode::ALL.into_iter().zip(&mut measured) {
             progress(&format!("round {round} of {rounds}: {}", mode.name()));

@@ -102,7 +102,11 @@ pub fn lab(path: &Path, out: Option<&Path>, all: bool, json: bool) -> Done {
 
 /// One live run for an experiment.
 pub fn lab_quietly(scenario: &Scenario) -> Result<Report, Failure> {
-    live(scenario, None)
+    let report = live(scenario, None)?;
+    match report.not_valid() {
+        Some(why) => Err(Failure::failed(format!("a run is {why}"))),
+        None => Ok(report),
+    }
 }
 
 fn live(scenario: &Scenario, progress: Option<&dyn Fn(Time, Time)>) -> Result<Report, Failure> {
@@ -147,6 +151,9 @@ fn finish(report: &Report, out: Option<&Path>, all: bool, json: bool) -> Done {
         out!("{}", report.to_json().trim_end());
     } else {
         super::report::print(report, all);
+    }
+    if let Some(why) = report.not_valid() {
+        return Err(Failure::failed(format!("the run is {why}")));
     }
     if report.pass() { Ok(()) } else { Err(Failure::failed("an expectation was missed")) }
 }

@@ -52,6 +52,22 @@ fn the_lab_runs_the_simulators_scenario_and_writes_the_same_report() {
     assert_eq!(compared["names"], serde_json::json!(["sim", "lab"]));
 }
 
+/// The testbed cannot carry such a link: what is measured is the machine.
+#[test]
+fn a_run_that_is_not_valid_exits_with_1() {
+    if !possible("the test of invalid runs in `weir lab`") {
+        return;
+    }
+    let text = scenario("50%");
+    let without = text.split("[[expect]]").next().unwrap();
+    let folder = Folder::new();
+    let fast = without.replace("rate = \"10M\"", "rate = \"400G\"").replace("\"1G\"", "\"400G\"");
+    assert_ne!(fast, without);
+    weir(&["lab", &folder.write("fast.toml", fast)]).fails(1, &["the run is not valid: "]);
+    let slow = weir(&["lab", &folder.write("slow.toml", without)]);
+    assert!(!slow.out.contains("nothing passed"), "{slow:?}");
+}
+
 #[test]
 fn a_box_passes_traffic_counts_it_and_leaves_nothing_behind() {
     if !possible("the test of `weir up`") {
