@@ -141,7 +141,7 @@ pub fn explain(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
     match packet_spec::parse(text) {
         Ok(key) => {
-            let none = why::explain(&Classifier::empty(), &key, 3);
+            let none = why::explain(&Classifier::empty(), &key, 3, |_| true);
             assert!(none.matched.is_none() && none.near.is_empty());
         }
         Err(error) => {

@@ -41,13 +41,23 @@ pub struct Near {
     pub found: u128,
 }
 
-/// Explains the fate of a packet, with at most `near_limit` near misses.
-pub fn explain(classifier: &Classifier, key: &Key, near_limit: usize) -> Explanation {
+/// Explains the fate of a packet, with at most `near_limit` near misses among the filters that
+/// `shown` lets through.
+pub fn explain(
+    classifier: &Classifier,
+    key: &Key,
+    near_limit: usize,
+    shown: impl Fn(FilterId) -> bool,
+) -> Explanation {
     let matched = classifier.classify(key);
     let mut also = classifier.all_matches(key);
     let original = first_in_altq(classifier, &also);
     also.retain(|&id| Some(id) != matched.map(|m| m.filter));
-    let mut near: Vec<Near> = classifier.filters().filter_map(|(id, f)| near_miss(id, f, key)).collect();
+    let mut near: Vec<Near> = classifier
+        .filters()
+        .filter(|&(id, _)| shown(id))
+        .filter_map(|(id, f)| near_miss(id, f, key))
+        .collect();
     let near_left_out = near.len().saturating_sub(near_limit);
     near.truncate(near_limit);
     let altq = original.filter(|&id| Some(id) != matched.map(|m| m.filter));
@@ -169,7 +179,7 @@ mod tests {
         let wrong_net = c.insert(v4(3, 4).prefix(Field::Dst, 0x0b00_0000, 8).exactly(Field::DstPort, 80));
         c.insert(v4(4, 5).exactly(Field::DstPort, 443).exactly(Field::Protocol, 17));
         c.insert(Filter::new(Family::V6, 5, 6).exactly(Field::DstPort, 81));
-        let e = explain(&c, &packet(), 10);
+        let e = explain(&c, &packet(), 10, |_| true);
         assert_eq!(e.matched, Some(Match { class: 1, filter: host }));
         assert_eq!(e.also, [all]);
         assert_eq!(
@@ -186,9 +196,9 @@ mod tests {
             ]
         );
         assert_eq!((e.near_left_out, e.altq), (0, None));
-        let e = explain(&c, &packet(), 1);
+        let e = explain(&c, &packet(), 1, |_| true);
         assert_eq!((e.near.len(), e.near_left_out), (1, 1));
-        let nothing = explain(&c, &Key::default(), 10);
+        let nothing = explain(&c, &Key::default(), 10, |_| true);
         assert_eq!((nothing.matched, nothing.also.len(), nothing.near.len()), (None, 0, 0));
     }
 
@@ -224,7 +234,7 @@ mod tests {
         let web = c.insert(v4(2, 2).ruleno(5).exactly(Field::DstPort, 80));
         let same_class = c.insert(v4(1, 3).ruleno(9).exactly(Field::Dst, 0).exactly(Field::SrcPort, 5000));
         assert_eq!(differences_from_altq(&c), [Difference { ours: web, altq: host }]);
-        let e = explain(&c, &packet(), 0);
+        let e = explain(&c, &packet(), 0, |_| true);
         assert_eq!(e.matched.map(|m| m.filter), Some(same_class));
         assert_eq!(e.altq, Some(host));
         // With one ruleno throughout there is no difference in IPv4.
@@ -232,7 +242,7 @@ mod tests {
         c.remove(same_class);
         c.insert(v4(2, 2).exactly(Field::DstPort, 80));
         assert_eq!(differences_from_altq(&c), []);
-        assert_eq!(explain(&c, &packet(), 0).altq, None);
+        assert_eq!(explain(&c, &packet(), 0, |_| true).altq, None);
     }
 
     #[test]

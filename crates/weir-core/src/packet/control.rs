@@ -7,7 +7,7 @@
 //! ```
 
 use super::dissect::Dissected;
-use super::key::{Family, protocol};
+use super::key::{Family, Key, protocol};
 
 const OSPF: u8 = 89;
 /// Type fields of protocols that are a link's own.
@@ -25,17 +25,25 @@ pub fn is_control(frame: &[u8], read: &Dissected) -> bool {
             frame.len() > read.l3_offset
                 && (LINK_TYPES.contains(&read.ether_type) || (1..TYPES_FROM).contains(&read.ether_type))
         }
-        _ if key.later_fragment => false,
-        _ => match key.protocol {
-            protocol::TCP => key.src_port == 179 || key.dst_port == 179,
-            protocol::UDP => matches!(key.dst_port, 67 | 68 | 546 | 547 | 3784 | 3785 | 4784),
-            protocol::ICMPV6 => {
-                let kind = read.l4_offset.and_then(|at| frame.get(at));
-                key.family == Family::V6 && kind.is_some_and(|kind| (133..=137).contains(kind))
-            }
-            other => other == OSPF,
-        },
+        _ => key_is_control(key).unwrap_or_else(|| {
+            let kind = read.l4_offset.and_then(|at| frame.get(at));
+            kind.is_some_and(|kind| (133..=137).contains(kind))
+        }),
     }
+}
+
+/// The same of an IP packet by its headers alone; `None` where the type of ICMPv6 decides, which no
+/// key has.
+pub fn key_is_control(key: &Key) -> Option<bool> {
+    if key.family == Family::Other || key.later_fragment {
+        return Some(false);
+    }
+    Some(match key.protocol {
+        protocol::TCP => key.src_port == 179 || key.dst_port == 179,
+        protocol::UDP => matches!(key.dst_port, 67 | 68 | 546 | 547 | 3784 | 3785 | 4784),
+        protocol::ICMPV6 if key.family == Family::V6 => return None,
+        other => other == OSPF,
+    })
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::path::Path;
 use weir_conf::{Built, BuiltFilter, Plan};
 use weir_core::classify::FilterId;
 use weir_core::classify::explain::{self, Cause};
+use weir_core::packet::{Key, key_is_control};
 use weir_core::port::{Port, PortConfig, Refill, WireConfig};
 use weir_core::queue::Link;
 use weir_core::sched::Registry;
@@ -202,14 +203,33 @@ fn why_lost(filters: &[BuiltFilter], loser: FilterId, winner: FilterId) -> Strin
     }
 }
 
+/// The class that filters send a packet to.
+fn class_of(built: &Built, found: &explain::Explanation) -> String {
+    let leaf = found.matched.map_or(built.default_leaf, |m| m.class);
+    built.tree.leaves[leaf as usize].name.clone()
+}
+
+/// What is to be said of a packet that keeps a link or its routes alive, if it is one.
+fn control(key: &Key, class: &str, rate: Rate) -> Option<String> {
+    let which = match key_is_control(key) {
+        Some(false) => return None,
+        Some(true) => "control packet:",
+        None => "router or neighbour discovery (ICMPv6 types 133 to 137)",
+    };
+    let rate = show(rate.as_bps() as f64, Unit::Rate);
+    Some(format!("{which} goes before all classes up to {rate}; beyond that: class {class}"))
+}
+
 /// `weir explain`.
 pub fn explain(registry: &Registry, conf: &Path, interface: &str, packet: &str, json: bool) -> Done {
     let plan = read(conf, registry)?;
     let key = weir_conf::packet_spec::parse(packet).map_err(Failure::usage)?;
     let (built, _) = build(&plan, interface, registry, None)?;
-    let found = explain::explain(&built.classifier, &key, NEAR);
-    let leaf = found.matched.map_or(built.default_leaf, |m| m.class);
-    let class = built.tree.leaves[leaf as usize].name.clone();
+    // Filters that nobody wrote cannot be what somebody meant.
+    let written = |id: FilterId| !built.filters[id.index()].automatic;
+    let found = explain::explain(&built.classifier, &key, NEAR, written);
+    let class = class_of(&built, &found);
+    let control = built.protect.and_then(|protect| control(&key, &class, protect.rate));
     let conditioner = built.conditioners.as_ref().and_then(|c| c.which(&key));
     let show = |id: FilterId| {
         let BuiltFilter { filter, automatic } = &built.filters[id.index()];
@@ -249,13 +269,16 @@ pub fn explain(registry: &Registry, conf: &Path, interface: &str, packet: &str, 
         let unreachable: Vec<_> =
             unreachable.iter().map(|(f, by)| json!({"filter": f, "shadowed_by": by})).collect();
         return print_json(
-            &json!({"packet": key.to_string(), "conditioner": conditioner, "class": class, "filter": matched,
+            &json!({"packet": key.to_string(), "conditioner": conditioner, "control": control, "class": class, "filter": matched,
             "default": matched.is_none(), "also": also, "close": close, "unreachable": unreachable, "altq": altq}),
         );
     }
     out!("packet  {key}");
     if let Some(name) = conditioner {
         out!("first   conditioner {name}; what follows is for a packet that it passes without a mark");
+    }
+    if let Some(control) = &control {
+        out!("before  {control}");
     }
     match &matched {
         Some(filter) => out!("class   {class}\nfilter  {filter}"),

@@ -183,6 +183,53 @@ fn explain_says_which_filter_and_why_not_the_others() {
     assert!(json["unreachable"][0]["filter"].as_str().unwrap().starts_with("line 7"), "{json}");
 }
 
+/// What goes before all classes is told with its rate, and is what the data plane takes for it.
+#[test]
+fn explain_names_control_packets() {
+    let folder = Folder::new();
+    let conf = folder.write("a.altq", TWO_CLASSES);
+    let off = folder.write("off.altq", TWO_CLASSES.replace("10M", "10M protect off"));
+    let rate = folder.write("rate.altq", TWO_CLASSES.replace("10M", "10M protect 200K"));
+    let control = |conf: &str, packet: &str| {
+        let text = weir(&["explain", conf, "em0", packet]).ok().out;
+        let json = weir(&["explain", "-j", conf, "em0", packet]).ok().json();
+        let said = json["control"].as_str().map(String::from);
+        assert_eq!(text.lines().find_map(|line| line.strip_prefix("before  ")), said.as_deref());
+        said
+    };
+    let told = "control packet: goes before all classes up to 500 kbit/s; beyond that: class rest";
+    for packet in [
+        "tcp 10.0.0.2:4000 > 10.0.0.3:179",
+        "tcp 10.0.0.2:179 > 10.0.0.3:4000",
+        "ospf 10.0.0.1 > 224.0.0.5",
+        "udp 10.0.0.1:68 > 10.0.0.2:67",
+    ] {
+        assert_eq!(control(&conf, packet).as_deref(), Some(told), "{packet}");
+        assert_eq!(control(&off, packet), None, "{packet}");
+        assert!(control(&rate, packet).unwrap().contains("up to 200 kbit/s"), "{packet}");
+    }
+    let discovery = control(&conf, "icmpv6 fe80::1 > ff02::1").unwrap();
+    assert!(discovery.starts_with("router or neighbour discovery (ICMPv6 types 133 to 137) goes"));
+    for packet in
+        ["tcp 10.0.0.2:4000 > 10.0.0.3:80", "udp 10.0.0.1:179 > 10.0.0.2:179", "icmp 10.0.0.1 > 10.0.0.2"]
+    {
+        assert_eq!(control(&conf, packet), None, "{packet}");
+    }
+}
+
+/// The filters that a control class brings were written by nobody: they are no near misses.
+#[test]
+fn explain_leaves_out_what_nobody_wrote() {
+    let folder = Folder::new();
+    let conf = "interface em0 bandwidth 10M cbq\nclass cbq em0 root NULL pbandwidth 100\n\
+                class cbq em0 rest root pbandwidth 90 default\nfilter em0 rest 0 0 10.0.0.9 0 17\n";
+    let conf = folder.write("a.altq", conf);
+    let shown = weir(&["explain", &conf, "em0", "udp 10.0.0.1:5000 > 10.0.0.2:80"]).ok().out;
+    assert!(shown.contains("close   line 4") && !shown.contains("made by itself"), "{shown}");
+    let taken = weir(&["explain", &conf, "em0", "icmp 10.0.0.1 > 10.0.0.2"]).ok().out;
+    assert!(taken.contains("made by itself for the control class"), "{taken}");
+}
+
 #[test]
 fn experiments_are_listed_and_run() {
     let list = weir(&["experiment", "list"]).ok();
