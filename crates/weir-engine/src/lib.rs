@@ -16,6 +16,7 @@
 //! - [`control`]: the worker from outside: statistics, hot swap, stop. Nothing there blocks it.
 //! - `gather`: statistics, a slice of classes between two steps.
 //! - [`rule`]: what hands packets over where the kernel goes on routing (`attach nfqueue`).
+//! - [`status`]: counters held against intent.
 //! - [`server`]: a Unix socket that answers requests.
 //! - `owner`: one owner for each interface.
 //! - [`watch`]: what happens to the interfaces of a bridge: logged, counted, survived.
@@ -38,6 +39,7 @@ mod gather;
 mod owner;
 pub mod rule;
 pub mod server;
+pub mod status;
 pub mod up;
 pub mod watch;
 pub mod worker;

@@ -204,6 +204,11 @@ enum Command {
         #[arg(long, value_name = "PATH", default_value = commands::live::SOCKET)]
         socket: PathBuf,
     },
+    /// How the interfaces and classes of a running `weir up` are; exit 1 if not as configured
+    Status {
+        #[command(flatten)]
+        asked: Asked,
+    },
     /// Counters of a running `weir up`
     Stats {
         #[command(flatten)]
@@ -299,6 +304,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
         }
         Command::Confirm { socket } => commands::live::confirm(&socket),
         Command::Rollback { asked } => commands::live::rollback(&asked.socket, asked.json),
+        Command::Status { asked } => commands::live::status(&asked.socket, asked.json),
         Command::Stats { asked } => commands::live::stats(&asked.socket, asked.json),
         Command::LabNode { arguments } => {
             weir_lab::node(registry, &arguments).map_err(commands::Failure::failed)

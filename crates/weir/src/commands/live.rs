@@ -4,7 +4,7 @@ use super::fail_open::fails;
 use super::tables::{print_wrapped, table};
 use super::{Done, Failure, cage};
 use crate::operate::ports::bridges;
-use crate::operate::request::{Applied, Request, ask};
+use crate::operate::request::{Applied, Report, Request, ask};
 use crate::operate::state::LastGood;
 use crate::operate::{Configuration, Operator, Workers};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -18,6 +18,7 @@ use weir_core::sched::Registry;
 use weir_engine::control::{BridgeState, ClassState, Egress, Snapshot};
 use weir_engine::fail_open::FailState;
 use weir_engine::server::Server;
+use weir_engine::status::Finding;
 use weir_report::report::ConditionerReport;
 use weir_sys::Priority;
 
@@ -187,6 +188,28 @@ pub fn set(interface: &str, words: &[String], socket: &Path, json: bool) -> Done
     show(&applied, json)?;
     eprintln!("weir: {}; the file does not say so yet, and `weir diff` shows it", summary(&applied));
     Ok(())
+}
+
+/// `weir status`: exit 1 if something is not as configured.
+pub fn status(socket: &Path, json: bool) -> Done {
+    let report: Report = ask(socket, &Request::Status)?;
+    let code = u8::from(!report.as_configured);
+    if json {
+        super::print_json(&report)?;
+        return if code == 0 { Ok(()) } else { Err(Failure { code, message: String::new() }) };
+    }
+    let mut rows = table(&["INTERFACE", "CLASS", "STATE", ">FOR", "WHY"]);
+    for Finding { interface, class, state, why, for_ns } in &report.findings {
+        let name = if class.is_some() { String::new() } else { interface.clone() };
+        let age = format!("{} s", for_ns / 1_000_000_000);
+        rows.add(vec![name, class.clone().unwrap_or_default(), state.to_string(), age, why.clone()]);
+    }
+    rows.print();
+    if let Some(left) = report.confirm_within_ns {
+        let seconds = left / 1_000_000_000;
+        out!("goes back to what ran before in {seconds} s, unless `weir confirm` comes");
+    }
+    if code == 0 { Ok(()) } else { Err(Failure { code, message: String::new() }) }
 }
 
 /// `weir confirm`.

@@ -13,12 +13,13 @@ pub mod state;
 
 use crate::commands::Failure;
 use ports::{Ready, Side, bridges, port};
-use request::{Applied, Request};
+use request::{Applied, Report, Request};
 use state::LastGood;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 use weir_conf::{Difference, Plan, diff};
 use weir_core::sched::Registry;
+use weir_engine::status::Status;
 use weir_engine::up::{Pair, Side as EngineSide, Up, is_up, up};
 use weir_engine::worker::Pace;
 use weir_engine::{Change, Changed, Control, Delay, Snapshot};
@@ -60,6 +61,9 @@ pub struct Workers {
     pub force: bool,
 }
 
+/// How often counters are held against intent.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// The owner of a running box.
 pub struct Operator<'r> {
     registry: &'r Registry,
@@ -74,6 +78,9 @@ pub struct Operator<'r> {
     state: LastGood,
     /// The MTUs that ports were built for.
     mtus: BTreeMap<String, u32>,
+    status: Status,
+    /// When the counters were last held against intent.
+    looked: Option<Instant>,
 }
 
 /// Why a bridge cannot be brought up.
@@ -112,6 +119,8 @@ impl<'r> Operator<'r> {
             confirm_by: None,
             state,
             mtus: BTreeMap::new(),
+            status: Status::default(),
+            looked: None,
         };
         let pairs = bridges(&configuration.plan)?;
         let bridges = pairs.iter().map(|pair| operator.pair(&configuration.plan, *pair));
@@ -210,6 +219,7 @@ impl<'r> Operator<'r> {
         let differences = diff(&self.running.plan, &new.plan);
         let (in_place, exchanged) = self.change_to(&new.plan)?;
         let old = std::mem::replace(&mut self.running, new);
+        self.status.begin_anew();
         // What nobody has confirmed is nothing to go back to.
         if self.confirm_by.is_none() {
             self.previous = Some(old);
@@ -262,6 +272,39 @@ impl<'r> Operator<'r> {
             }
         }
         self.follow();
+        if self.looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
+            self.looked = Some(Instant::now());
+            self.look();
+        }
+    }
+
+    /// Holds the counters against intent.
+    fn look(&mut self) {
+        let snapshot = self.up.snapshot();
+        let plan = &self.running.plan;
+        // What is sent to a class with classes below waits in one of those.
+        let expected = plan.interfaces.iter().flat_map(|interface| {
+            let branches: HashSet<&str> =
+                interface.classes.iter().filter_map(|class| class.parent.as_deref()).collect();
+            let targets = interface.filters.iter().map(|filter| filter.class.as_str());
+            targets
+                .filter(move |class| !branches.contains(class))
+                .map(|class| (interface.name.as_str(), class))
+        });
+        let expected: HashSet<(&str, &str)> = expected.collect();
+        let filtered = |interface: &str, class: &str| expected.contains(&(interface, class));
+        self.status.observe(weir_sys::now(), &snapshot, &filtered);
+    }
+
+    /// How the interfaces and classes are.
+    fn report(&self) -> Report {
+        let findings = self.status.findings(weir_sys::now());
+        let left = |by: Instant| by.saturating_duration_since(Instant::now()).as_nanos() as u64;
+        Report {
+            as_configured: findings.iter().all(|finding| finding.state.is_well()),
+            findings,
+            confirm_within_ns: self.confirm_by.map(left),
+        }
     }
 
     /// Keeps what runs as the last good configuration; a disk that refuses stops nothing.
@@ -417,6 +460,7 @@ impl<'r> Operator<'r> {
         let of = |name: &str, text: &str| Configuration::read(name, text, self.registry);
         match request {
             Request::Stats => serde_json::to_value(self.up.snapshot()),
+            Request::Status => serde_json::to_value(self.report()),
             Request::Bypass { on } => {
                 self.up.bypass(on);
                 serde_json::to_value(self.up.snapshot())

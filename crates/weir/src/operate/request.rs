@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
 use weir_conf::Difference;
+use weir_engine::status::Finding;
 
 /// How long an answer may take: a file of 100,000 classes is read and built in seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,6 +42,8 @@ pub enum Request {
         /// writes them.
         words: Vec<String>,
     },
+    /// How interfaces and classes are.
+    Status,
     /// Whether the kernel is to carry the traffic; answered with the counters.
     Bypass {
         /// The kernel carries it.
@@ -50,6 +53,18 @@ pub enum Request {
     Confirm,
     /// Back to what ran before the last change.
     Rollback,
+}
+
+/// How a box is.
+#[derive(Serialize, Deserialize)]
+pub struct Report {
+    /// True if every interface and class is as configured.
+    pub as_configured: bool,
+    /// Interface by interface, each before its classes.
+    pub findings: Vec<Finding>,
+    /// The box goes back to what ran before unless a confirmation comes in this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm_within_ns: Option<u64>,
 }
 
 /// What was changed, or would be.

@@ -2,7 +2,7 @@
 
 use crate::bed::{Bed, Held, arrived, mortal, possible, send, terminate, wait};
 use crate::shape::{fits, of};
-use crate::support::source;
+use crate::support::{source, weir};
 use serde_json::Value;
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};
@@ -222,6 +222,55 @@ fn interfaces_are_added_removed_and_attached_anew() {
     bed.ask(&["apply", &two]).fails(2, &["interface left1 is down", "ip link set left1 up"]);
     assert_eq!(bridges().0, ["right2,left2"]);
     terminate(up).ok();
+}
+
+#[test]
+fn status_says_how_each_class_is_and_exits_by_it() {
+    if !possible("the test of `weir status`") {
+        return;
+    }
+    let bed = Bed::new(1);
+    let conf = bed.folder.write("first.altq", file(10, 20));
+    let up = bed.up(&[&conf]);
+    let state = |class: Option<&str>| {
+        let report = bed.ask(&["status", "-j"]).json();
+        documented("weir status -j", &report);
+        let found = report["findings"].as_array().unwrap().clone();
+        let of = |f: &&Value| f["interface"] == "right0" && f["class"].as_str() == class;
+        found.iter().find(of).map_or(Value::Null, |f| f["state"].clone())
+    };
+    wait("the class", || state(Some("voice")) == "idle");
+    wait("the traffic", || {
+        send(&bed, 0, 5001, 5);
+        state(Some("voice")) == "active"
+    });
+    let table = bed.ask(&["status"]).ok();
+    assert!(table.out.contains("right0") && table.out.contains("voice"), "{table:?}");
+    wait("the end of the traffic", || state(Some("voice")) == "idle");
+    bed.ask(&["bypass", "on"]).ok();
+    wait("the bypass", || state(None) == "bypassed");
+    let told = bed.ask(&["status"]);
+    assert!(told.code == 1 && told.out.contains("BYPASSED"), "{told:?}");
+    bed.ask(&["bypass", "off"]).ok();
+    wait("weir", || bed.ask(&["status"]).code == 0);
+    bed.ask(&["apply", &conf, "--confirm", "5m"]).ok();
+    assert!(bed.ask(&["status"]).out.contains("unless `weir confirm` comes"));
+    terminate(up).ok();
+}
+
+/// The unit's commands are commands: what they miss is the file.
+#[test]
+fn the_systemd_unit_says_what_weir_understands() {
+    let unit = std::fs::read_to_string(source("contrib/weir.service")).unwrap();
+    for name in ["ExecStart=", "ExecReload="] {
+        let line = unit.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        let conf = "/nonexistent/altq.conf";
+        let words: Vec<&str> =
+            line.split(' ').skip(1).map(|w| if w.ends_with(".conf") { conf } else { w }).collect();
+        let words: Vec<&str> = words.into_iter().filter(|word| *word != "--or-last-good").collect();
+        weir(&words).fails(2, &[conf]);
+    }
+    assert!(unit.contains("--or-last-good"));
 }
 
 /// Flows of the load: a class each.
