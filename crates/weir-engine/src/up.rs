@@ -82,7 +82,7 @@ fn claim(name: &str, force: bool) -> io::Result<Option<Claim>> {
     match Claim::on(name, weir_sys::interface_index(name)?) {
         Ok(claim) => Ok(Some(claim)),
         Err(e) if force => {
-            eprintln!("weir: by force: {e}");
+            weir_sys::say(&format!("by force: {e}"));
             Ok(None)
         }
         Err(e) => Err(e),
@@ -208,7 +208,7 @@ impl Up {
         let bridge = [pair.left.interface.clone(), pair.right.interface.clone()];
         match self.possible(&bridge, &[]) {
             Err(e) if pair.force && e.kind() == io::ErrorKind::ResourceBusy => {
-                e.to_string().lines().for_each(|objection| eprintln!("weir: by force: {objection}"));
+                e.to_string().lines().for_each(|objection| weir_sys::say(&format!("by force: {objection}")));
             }
             possible => possible?,
         }

@@ -228,7 +228,7 @@ impl Run {
         for ((index, side), takers) in self.sides.iter_mut().enumerate().zip(all) {
             let taken: Vec<String> = takers.iter().map(ToString::to_string).collect();
             for new in taken.iter().filter(|taker| say && !side.state.taken.contains(taker)) {
-                eprintln!("weir: {new}");
+                weir_sys::say(new);
             }
             if side.state.taken != taken {
                 side.state.taken = taken;
@@ -258,7 +258,7 @@ impl Run {
                     Happening::Is("gone") => (self.missing[index], self.claims[index]) = (None, None),
                     _ => {}
                 }
-                eprintln!("weir: interface {} {what}", self.sides[index].name);
+                weir_sys::say(&format!("interface {} {what}", self.sides[index].name));
             }
             self.attach(index);
             self.control.tell(index, &self.sides[index].state);
@@ -278,15 +278,15 @@ impl Run {
             Ok(device) => {
                 self.missing[index] = None;
                 *attached = Some(device);
-                eprintln!("weir: interface {name} {}", Happening::Back(device));
+                weir_sys::say(&format!("interface {name} {}", Happening::Back(device)));
             }
             Err(_) if missing.said => {}
             Err(e) => {
                 missing.said = true;
                 let device = missing.device;
-                eprintln!(
-                    "weir: interface {name} is back as device {device}, but not bridged: {e}; tried again five times a second"
-                );
+                weir_sys::say(&format!(
+                    "interface {name} is back as device {device}, but not bridged: {e}; tried again five times a second"
+                ));
             }
         }
     }

@@ -187,7 +187,9 @@ impl<L: Io, R: Io> Run<L, R> {
             Ok(done) => Some(done),
             Err(panic) => {
                 let what = message(&*panic);
-                eprintln!("weir: the worker panicked ({what}); forwarding goes on without any discipline");
+                weir_sys::say(&format!(
+                    "the worker panicked ({what}); forwarding goes on without any discipline"
+                ));
                 self.failed = Some(what);
                 self.bridge.forward_plainly(now);
                 None

@@ -3,6 +3,7 @@
 //! - Time: [`now`], [`thread_cpu`], [`sleep_until`], [`wait`].
 //! - This process and others: [`pin_to`], [`enter_new_network`], [`take_priority`], [`kill`], [`random_seed`].
 //! - [`rights`]: capabilities; [`confine`]: files and system calls that stay open.
+//! - Lines for an operator that block nobody: [`say`].
 //! - Interfaces: [`interface`], [`interface_index`], [`set_offload`], [`set_offloads`].
 //! - [`netlink`]: all interfaces with their addresses, and news of them.
 //! - [`packet`]: raw frames of an interface, in batches (AF_PACKET).
@@ -21,6 +22,7 @@ mod clock;
 pub mod confine;
 pub mod icmp;
 mod interface;
+mod log;
 pub mod netlink;
 pub mod nfqueue;
 pub mod packet;
@@ -34,6 +36,7 @@ use std::io;
 
 pub use clock::{now, sleep_precisely, sleep_until, thread_cpu, wait};
 pub use interface::{Interface, Offload, interface, interface_index, set_offload, set_offloads};
+pub use log::say;
 pub use priority::{Granted, Priority, be_idle, take_priority};
 pub use process::{die_with_parent, enter_network_of, enter_new_network, is_root, kill, pin_to, random_seed};
 

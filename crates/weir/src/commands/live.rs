@@ -87,6 +87,8 @@ pub fn up(registry: &Registry, arguments: UpArguments) -> Done {
         signal_hook::flag::register(signal, flag.clone()).map_err(Failure::failed)?;
     }
     state.prepare();
+    // A panic is survived, also where nobody reads what it says.
+    std::panic::set_hook(Box::new(|panic| weir_sys::say(&panic.to_string())));
     if !unconfined {
         cage::enter(&[path], &[&socket, &kept])?;
     }
@@ -101,9 +103,11 @@ pub fn up(registry: &Registry, arguments: UpArguments) -> Done {
         operator.tick();
         if again.swap(false, Ordering::Relaxed) {
             match read(path).and_then(|new| operator.apply(new, None)) {
-                Ok(applied) => eprintln!("weir: {} is read again: {}", path.display(), summary(&applied)),
+                Ok(applied) => {
+                    weir_sys::say(&format!("{} is read again: {}", path.display(), summary(&applied)));
+                }
                 Err(Failure { message, .. }) => {
-                    eprintln!("weir: nothing changes: {}", weir_text::visible(&message));
+                    weir_sys::say(&format!("nothing changes: {}", weir_text::visible(&message)));
                 }
             }
         }

@@ -206,7 +206,9 @@ impl<'r> Operator<'r> {
                     });
                     if let Err(failure) = changed {
                         let why = failure.message;
-                        eprintln!("weir: the port of {name} stays as it was before its MTU of {mtu}: {why}");
+                        weir_sys::say(&format!(
+                            "the port of {name} stays as it was before its MTU of {mtu}: {why}"
+                        ));
                     }
                 }
             }
@@ -265,9 +267,9 @@ impl<'r> Operator<'r> {
     pub fn tick(&mut self) {
         if self.confirm_by.take_if(|by| *by <= Instant::now()).is_some() {
             match self.roll_back() {
-                Ok(_) => eprintln!("weir: nobody confirmed: the configuration before runs again"),
+                Ok(_) => weir_sys::say("nobody confirmed: the configuration before runs again"),
                 Err(failure) => {
-                    eprintln!("weir: nobody confirmed, and the way back failed: {}", failure.message)
+                    weir_sys::say(&format!("nobody confirmed, and the way back failed: {}", failure.message))
                 }
             }
         }
@@ -310,7 +312,7 @@ impl<'r> Operator<'r> {
     /// Keeps what runs as the last good configuration; a disk that refuses stops nothing.
     fn keep(&self) {
         if let Err(e) = self.state.keep(&self.running.text) {
-            eprintln!("weir: the last good configuration is not kept: {e}");
+            weir_sys::say(&format!("the last good configuration is not kept: {e}"));
         }
     }
 
@@ -381,10 +383,10 @@ impl<'r> Operator<'r> {
                 }
                 for (names, _) in &gone {
                     if let Err(worse) = self.add(&old, [&*names[0], &*names[1]]) {
-                        eprintln!(
-                            "weir: {} and {} are bridged no more: {}",
+                        weir_sys::say(&format!(
+                            "{} and {} are bridged no more: {}",
                             names[0], names[1], worse.message
-                        );
+                        ));
                     }
                 }
                 return Err(failure);
@@ -396,7 +398,7 @@ impl<'r> Operator<'r> {
                 Ok(Changed::InPlace(_)) => in_place += 1,
                 Ok(_) => exchanged += 1,
                 // What was asked of it stands in its channel: it does so when it goes on.
-                Err(failure) => eprintln!("weir: {}: {}", side.name, failure.message),
+                Err(failure) => weir_sys::say(&format!("{}: {}", side.name, failure.message)),
             }
         }
         Ok((in_place, exchanged))

@@ -165,3 +165,61 @@ fn a_link_that_goes_down_changes_or_is_renamed_stays_bridged() {
         assert!(said.contains(words), "{words}: {said}");
     }
 }
+
+/// Something that happens to an interface of the box, and what ends it. `IF` is the interface.
+const EVENTS: [(&str, &str); 7] = [
+    ("ip link set IF down", "ip link set IF up"),
+    ("ip link set IF mtu 9000", "ip link set IF mtu 1500"),
+    ("ip link set IF name other0", "ip link set other0 name IF"),
+    ("ip link set IF name other0; ip link del other0", ""),
+    ("ip link del IF", ""),
+    (
+        "ip link set IF down; ip link set IF mtu 1400; ip link set IF up; ip link set IF name other0",
+        "ip link set other0 name IF",
+    ),
+    ("ip link del IF; ip link add IF type veth peer name other0; ip link set IF up", "ip link del IF"),
+];
+
+/// Whatever happens, in whatever order, on both sides: within a second of its end traffic is back.
+/// `WEIR_EFFORT=30` has 300 events.
+#[test]
+fn a_box_survives_whatever_happens_to_its_interfaces() {
+    if !possible("the test of random events") {
+        return;
+    }
+    let bed = Bed::new(1);
+    let up = bed.up(&[&bed.folder.write("a.altq", CONF)]);
+    let _load = load(&bed);
+    let Bed { boxed, hosts, .. } = &bed;
+    until_traffic(&bed);
+    let mut longest = Duration::ZERO;
+    for seed in weir_seed::seeds(10) {
+        let (event, side) = ((seed >> 8) as usize % EVENTS.len(), (seed >> 16) as usize % 2);
+        let ((trouble, end), name) = (EVENTS[event], ["left0", "right0"][side]);
+        inside(boxed, &trouble.replace("IF", name));
+        std::thread::sleep(Duration::from_millis(seed >> 24 & 63));
+        if !end.is_empty() {
+            inside(boxed, &end.replace("IF", name));
+        }
+        if trouble.contains("del") {
+            let (host, address) = [(&hosts[0].left, 1), (&hosts[0].right, 2)][side];
+            connect(host, boxed, name, 0, address);
+            if side == 0 {
+                inside(host, "ip neigh replace 10.0.0.2 lladdr 02:00:00:00:00:02 nud permanent dev eth0");
+            }
+        }
+        let pause = until_traffic(&bed);
+        assert!(pause < Duration::from_millis(1000), "{trouble}, {end}: {pause:?}");
+        longest = longest.max(pause);
+    }
+    eprintln!("{} ms until traffic at most", longest.as_millis());
+    // It is the worker that carries it, and not the path underneath.
+    let sent = || egress(&bed, "right0")["port"]["total"]["sent_packets"].as_u64().unwrap();
+    let before = sent();
+    wait("the worker", || sent() > before + 20);
+    for name in ["right0", "left0"] {
+        balanced(&egress(&bed, name));
+        assert_eq!(link(&bed, name)["state"], "up");
+    }
+    terminate(up).ok();
+}
