@@ -364,7 +364,7 @@ impl View<'_> {
         };
         let of = if error.class.is_empty() { String::new() } else { format!("class `{}`: ", error.class) };
         let found = match error.found == error.field {
-            true => format!("`{}` cannot be", error.field),
+            true => format!("`{}` cannot stand here", error.field),
             false => format!("`{}` cannot be {}", error.field, error.found),
         };
         self.refuse(place, format!("{of}{found}"), format!("expected {}", error.expected))

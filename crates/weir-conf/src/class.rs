@@ -157,13 +157,13 @@ impl Reader<'_> {
             }
             return match (entry.classes, null) {
                 (Classes::Tree, true) => {
-                    let message = format!("the parent of a top {} class is `root`", entry.name);
+                    let message = format!("the parent of a top class of {} is `root`", entry.name);
                     Err(Trouble::new(parent.place, message, "the root is made by itself")
                         .write("root")
                         .into())
                 }
                 (Classes::Flat, false) => {
-                    let message = format!("a {} class has no parent", entry.name);
+                    let message = format!("a class of {} has no parent", entry.name);
                     Err(Trouble::new(parent.place, message, "write NULL").write("NULL").into())
                 }
                 (Classes::RootedTree, false) => Err(self.no_parent(interface_index, parent)),
@@ -187,7 +187,7 @@ impl Reader<'_> {
             }
         } else if above.discipline == entry.name {
             if entry.classes == Classes::Flat {
-                let message = format!("a {} class has no parent", entry.name);
+                let message = format!("a class of {} has no parent", entry.name);
                 let help = format!(
                     "write NULL; or name the queue of class `{}`, as in `class {} ... {} ... {}`",
                     above.name, above.discipline, above.name, entry.name
@@ -231,7 +231,7 @@ impl Reader<'_> {
             let help = format!("write `{top}`, or {shares}");
             return Trouble::new(discipline.place, message, help).write(top).into();
         }
-        let help = format!("{shares}, or let it be a {top} class below `{parent}`");
+        let help = format!("{shares}, or let it be a class of {top} below `{parent}`");
         Trouble::new(discipline.place, message, help).into()
     }
 

@@ -192,7 +192,7 @@ impl Reader<'_> {
             .chain(also.iter().copied())
             .collect();
         let of =
-            if scope == Scope::Class { format!("a {} class", entry.name) } else { entry.name.to_string() };
+            if scope == Scope::Class { format!("a class of {}", entry.name) } else { entry.name.to_string() };
         let mut trouble = Trouble::new(word.place, format!("`{}` is no option of {of}", word.text), "");
         match weir_text::nearest(word.text, names.iter().copied()) {
             Some(name) => {

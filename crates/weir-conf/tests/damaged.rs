@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
-use weir_conf::plan::Attach;
+use weir_conf::plan::{Attach, Interface};
 use weir_conf::{judge, packet_spec, print, read};
 use weir_core::Random;
 use weir_core::queue::Link;
@@ -126,8 +126,8 @@ fn damaged_configurations_get_an_answer() {
         };
         loaded += 1;
         let errors: Vec<_> = judge(&plan, &registry).into_iter().filter(|d| d.is_error()).collect();
-        // Read, and yet not usable: only a file without an interface, what is not built, and an
-        // interface in two bridges.
+        // Read, and yet not usable: only a file without an interface, what is not built, an
+        // interface in two bridges, and ports of a bridge that say different things of `fail`.
         let pairs: Vec<[&String; 2]> = plan
             .interfaces
             .iter()
@@ -137,9 +137,16 @@ fn damaged_configurations_get_an_answer() {
             })
             .collect();
         let twice = |a: &[&String; 2]| pairs.iter().any(|b| a != b && a.iter().any(|name| b.contains(name)));
+        let at_odds = |i: &Interface| match &i.attach {
+            Attach::Bridge(peer) => plan.interfaces.iter().any(|other| {
+                other.name == *peer && other.fail.zip(i.fail).is_some_and(|(theirs, own)| theirs != own)
+            }),
+            _ => false,
+        };
         let unusable = plan.interfaces.is_empty()
             || plan.interfaces.iter().any(|i| i.attach == Attach::Nfqueue)
-            || pairs.iter().any(twice);
+            || pairs.iter().any(twice)
+            || plan.interfaces.iter().any(at_odds);
         assert_eq!(!errors.is_empty(), unusable, "case {case}: {errors:?}");
         let printed = print(&plan);
         let again = read("printed", &printed, &registry);

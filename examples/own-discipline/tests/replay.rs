@@ -49,6 +49,44 @@ fn replay(conf: &str, trace: &str) -> String {
     out
 }
 
+/// The lines of a section of a Cargo.toml, without comments, in order.
+fn section(manifest: &str, head: &str) -> Vec<String> {
+    let lines = manifest.lines().skip_while(|line| *line != head).skip(1);
+    let own = lines.take_while(|line| !line.starts_with('[')).filter(|line| !line.is_empty());
+    let mut own: Vec<String> = own.filter(|line| !line.starts_with('#')).map(String::from).collect();
+    own.sort();
+    own
+}
+
+/// Who copies the Cargo.toml of the page has what this crate has, which compiles: the same packages,
+/// by their paths, and the workspace's profile.
+#[test]
+fn the_tutorials_manifest_is_this_crates() {
+    let workspace = include_str!("../../../Cargo.toml");
+    let own = include_str!("../Cargo.toml");
+    let page = between("```toml\n", "```");
+    let outside = |line: &String| match line.split_once(".workspace") {
+        Some((name, _)) if name.starts_with("weir") => {
+            format!("{name} = {{ path = \"../weir/crates/{name}\" }}")
+        }
+        Some((name, _)) => {
+            let shared = section(workspace, "[workspace.dependencies]");
+            shared.into_iter().find(|line| line.starts_with(&format!("{name} = "))).unwrap()
+        }
+        None => line.clone(),
+    };
+    for head in ["[dependencies]", "[dev-dependencies]"] {
+        let mut expected: Vec<String> = section(own, head).iter().map(outside).collect();
+        expected.sort();
+        assert!(!expected.is_empty());
+        assert_eq!(section(page, head), expected, "{head}");
+    }
+    for head in ["[profile.dev]", "[profile.dev.package.\"*\"]"] {
+        assert!(!section(page, head).is_empty());
+        assert_eq!(section(page, head), section(workspace, head), "{head}");
+    }
+}
+
 #[test]
 fn the_tutorials_replay_is_what_it_prints() {
     let conf = between("## 7. See it", "\n```\n\n```\n$ printf").rsplit("```\n").next().unwrap();

@@ -55,7 +55,7 @@ pub struct Entry {
     /// How to build it; `None` for a name that is known and not built yet.
     pub build: Option<Build>,
     /// What it says against a configuration. `weir check`, and everything that reads a file, asks
-    /// it; `Registry::build` does not.
+    /// it; `Registry::build` and `Registry::check` do not. What must never run, `build` refuses too.
     pub check: Option<Check>,
     /// What it makes of its configuration before it is built: classes and filters of its own.
     pub lower: Option<Lower>,
@@ -213,7 +213,9 @@ impl Registry {
             None => plain_queue(queue),
         }
     }
-    /// Builds the tree of `root` for a port with `link`.
+    /// Builds the tree of `root` for a port with `link`, as it stands: neither `Entry::check` nor
+    /// `Entry::lower` is asked. Who reads a file asks both before; a node made by hand is held to
+    /// what each `Entry::build` refuses.
     ///
     /// # Errors
     /// `ParamError` for an unknown or unbuilt discipline, or what a discipline refuses.
@@ -221,6 +223,7 @@ impl Registry {
         Ok(self.assemble(root, link, false)?.0)
     }
     /// What the tree that `build` would make has, or its refusal, without the memory for flow queues.
+    /// It is a trial of `build`, and asks `Entry::check` no more than that does.
     ///
     /// # Errors
     /// Those of `build`.

@@ -12,6 +12,8 @@ use weir_sys::allocations;
 
 const PACKET_BYTES: u32 = 64;
 const BURST: usize = 32;
+/// Packets that an empty queue may refuse before the next one is taken.
+const TRIES: u32 = 100_000;
 
 /// A tree in its steady state.
 struct Bed {
@@ -58,10 +60,18 @@ impl Bed {
     #[inline]
     fn take(&mut self) -> Result<PacketId, String> {
         self.cx.now += self.step;
+        let mut tries = 0;
         loop {
             match self.tree.dequeue(&mut self.cx) {
                 Next::Packet(id) => return Ok(id),
                 Next::At(at) => self.cx.now = at,
+                // An AQM may drop more than came, and go on dropping until its average has fallen.
+                Next::Idle if tries < TRIES => {
+                    let Some(id) = self.spare.pop() else { return Err("it lost packets".into()) };
+                    tries += 1;
+                    self.cx.now += self.step;
+                    self.offer(id);
+                }
                 stop => return Err(format!("it stopped with {stop:?} and {:?}", self.tree.backlog())),
             }
         }

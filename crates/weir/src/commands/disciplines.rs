@@ -1,6 +1,6 @@
 //! `weir disciplines`: what there is.
 
-use super::tables::{print_text, table};
+use super::tables::{print_text, print_wrapped, table};
 use super::{Done, Failure, print_json};
 use serde_json::json;
 use weir_core::aqm::AqmEntry;
@@ -37,6 +37,16 @@ fn all(registry: &Registry) -> Vec<Entry> {
         ..Entry::PLAIN
     };
     registry.iter().copied().chain(aqms.map(as_entry)).collect()
+}
+
+/// How long the queue of a class is whose `qlimit` is not given, where it has an AQM.
+fn limits_of_aqms(registry: &Registry) -> String {
+    let aqms = registry.aqms().filter(|aqm| aqm.is_for_classes());
+    let each: Vec<String> = aqms.map(|aqm| format!("{} {}", aqm.name, aqm.usual_limit)).collect();
+    format!(
+        "The default of `qlimit` is that of a queue without an AQM. With one it is the AQM's own, in packets: {}.",
+        each.join(", ")
+    )
 }
 
 /// Lists all, or shows one whole.
@@ -82,6 +92,10 @@ pub fn run(registry: &Registry, name: Option<&str>, json: bool) -> Done {
             out!("\n{title}\n");
             rows.print();
         }
+    }
+    if entry.class_queues {
+        out!("");
+        print_wrapped(&limits_of_aqms(registry));
     }
     Ok(())
 }

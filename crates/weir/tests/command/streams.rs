@@ -235,6 +235,13 @@ fn disciplines_are_listed_and_each_shows_its_manual_and_parameters() {
     }
     // A second name finds the same discipline.
     assert_eq!(weir(&["disciplines", "fifoq", "-j"]).ok().json()["name"], "fifoq");
+    // `qlimit` of a class has two defaults; a discipline without queues of classes has one.
+    let limits = "With one it is the AQM's own, in packets:";
+    for name in ["priq", "cbq"] {
+        let page = weir(&["disciplines", name]).ok().out.replace("\n  ", " ").replace('\n', " ");
+        assert!(page.contains(limits) && page.contains("red 60"), "{page}");
+    }
+    assert!(!weir(&["disciplines", "fifoq"]).ok().out.contains("the AQM's own"));
 }
 
 #[test]

@@ -192,38 +192,57 @@ fn children_fit(
     limits: &Limits,
     found: &mut Vec<Finding>,
 ) {
-    let Some(&last) = children.last() else { return };
-    let params = &node.classes[last].params;
     let name = &limits.name;
-    let shares: Vec<Curve> = children.iter().filter_map(|&c| all[c].link_share).collect();
-    if let Some(at) = first_above(&shares, &limits.link_share) {
+    let shares: Vec<(usize, Curve)> =
+        children.iter().filter_map(|&c| Some((c, all[c].link_share?))).collect();
+    if let Some((class, at)) = exceeds(shares, &limits.link_share) {
         let message = format!("the link-share curves below {name} come to more than its own {}", when(at));
         let help = "shares are parts of the parent's: make them smaller";
-        found.push(Finding::error(Some(last), given(params, &LINK_SHARE), message, help));
+        let field = given(&node.classes[class].params, &LINK_SHARE);
+        found.push(Finding::error(Some(class), field, message, help));
     }
     let Some(limit) = limits.real_time else { return };
     let mut needs = Vec::new();
     for &child in children {
         real_time_below(all, below, child, &mut needs);
     }
-    if let Some(at) = first_above(&needs, &limit) {
+    if let Some((class, at)) = exceeds(needs, &limit) {
         let message = format!(
             "the real-time curves below {name} come to more than {} ({}) {}",
             limits.what,
             limit.m2,
             when(at)
         );
-        found.push(Finding::error(Some(last), given(params, &REAL_TIME), message, limits.help));
+        let field = given(&node.classes[class].params, &REAL_TIME);
+        found.push(Finding::error(Some(class), field, message, limits.help));
     }
 }
 
+/// The first class of the file with whose curve all up to it come to more than `limit`, and when
+/// the sum of all first does.
+fn exceeds(mut curves: Vec<(usize, Curve)>, limit: &Curve) -> Option<(usize, Option<Duration>)> {
+    curves.sort_by_key(|&(class, _)| class);
+    let only: Vec<Curve> = curves.iter().map(|&(_, curve)| curve).collect();
+    let at = first_above(&only, limit)?;
+    // Sums only grow: so many curves fit.
+    let (mut fit, mut too_many) = (0, only.len());
+    while fit + 1 < too_many {
+        let middle = usize::midpoint(fit, too_many);
+        match first_above(&only[..middle], limit) {
+            Some(_) => too_many = middle,
+            None => fit = middle,
+        }
+    }
+    Some((curves[fit].0, at))
+}
+
 /// The real-time curves that class `index` answers for: its own, or those below it.
-fn real_time_below(all: &[Curves], below: &[Vec<usize>], index: usize, needs: &mut Vec<Curve>) {
+fn real_time_below(all: &[Curves], below: &[Vec<usize>], index: usize, needs: &mut Vec<(usize, Curve)>) {
     // Walks without recursion: a chain of classes may be as long as the file.
     let mut open = vec![index];
     while let Some(index) = open.pop() {
         match all[index].real_time {
-            Some(curve) => needs.push(curve),
+            Some(curve) => needs.push((index, curve)),
             None => open.extend(&below[index]),
         }
     }
