@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what is missing and says so first. Usage: scripts/setup.sh build|demo|fuzz
-# build: a C linker and the Rust toolchain. demo: besides, iproute2 for the live part.
+# build: a C linker and the Rust toolchain. demo: besides, iproute2 and iptables for the live part.
 # fuzz: besides, a C++ compiler, because libFuzzer is built from source.
 set -eu
 cd "$(dirname "$0")/.."
@@ -37,6 +37,7 @@ cargo --version >/dev/null # rustup fetches the pinned toolchain here
 
 if [ "${1:-build}" = demo ] && [ "$(id -u)" = 0 ]; then
     debian ip iproute2
+    debian iptables iptables
 fi
 if [ "${1:-build}" = fuzz ]; then
     debian c++ g++

@@ -37,7 +37,6 @@ pub fn judge(plan: &Plan, registry: &Registry) -> Vec<Diagnostic> {
         precedence::warnings(&mut report, &shape);
         empty(&mut report, interface);
         bucket(&mut report, interface);
-        attach(&mut report, interface);
         bridge(&mut report, &by_name, interface);
     }
     failing(&mut report, plan, &by_name);
@@ -186,15 +185,6 @@ fn bucket(report: &mut Report<'_>, interface: &Interface) {
     }
 }
 
-/// A way of attaching that is read and not built.
-fn attach(report: &mut Report<'_>, interface: &Interface) {
-    if interface.attach == Attach::Nfqueue {
-        let message =
-            format!("interface `{}` is attached to nfqueue, which is not built yet", interface.name);
-        report.error(interface.place, message, "write `attach bridge PEER`, or take the words away");
-    }
-}
-
 /// `fail` is about a bridge, and its two ports say the same.
 fn failing(report: &mut Report<'_>, plan: &Plan, by_name: &HashMap<&str, &Interface>) {
     let pairs = plan.bridges().unwrap_or_default();
@@ -220,6 +210,6 @@ fn bridge(report: &mut Report<'_>, by_name: &HashMap<&str, &Interface>, interfac
         && other.attach == Attach::Nfqueue
     {
         let message = format!("`{}` is bridged to `{peer}`, which is attached to nfqueue", interface.name);
-        report.warn(interface.place, message, "attach both in the same way");
+        report.error(interface.place, message, "attach both in the same way");
     }
 }

@@ -114,6 +114,11 @@ impl Plan {
         of_pair.any(|i| i.fail == Some(Fail::Closed))
     }
 
+    /// The interfaces whose egress the kernel's packet filter is to hand over (`attach nfqueue`).
+    pub fn queues(&self) -> impl Iterator<Item = &str> {
+        self.interfaces.iter().filter(|i| i.attach == Attach::Nfqueue).map(|i| i.name.as_str())
+    }
+
     fn two_bridges(&self, at: &Interface, port: &str, first: &str, second: &str) -> Diagnostic {
         let message = format!("`{port}` is bridged to `{first}`, and to `{second}`");
         let help = "a bridge has two ports, and an interface is a port of one bridge: take one away";

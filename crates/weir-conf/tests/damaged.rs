@@ -144,7 +144,10 @@ fn damaged_configurations_get_an_answer() {
             _ => false,
         };
         let unusable = plan.interfaces.is_empty()
-            || plan.interfaces.iter().any(|i| i.attach == Attach::Nfqueue)
+            || plan.interfaces.iter().any(|i| match &i.attach {
+                Attach::Bridge(peer) => plan.queues().any(|queue| queue == peer),
+                _ => false,
+            })
             || pairs.iter().any(twice)
             || plan.interfaces.iter().any(at_odds);
         assert_eq!(!errors.is_empty(), unusable, "case {case}: {errors:?}");

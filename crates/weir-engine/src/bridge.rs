@@ -5,6 +5,7 @@ use crate::fail_open::{FailOpen, FailState, Failing, state};
 use std::os::fd::BorrowedFd;
 use weir_core::units::Instant;
 use weir_io::{Io, IoStats, PacketSocket};
+use weir_sys::rights::Capability;
 
 /// A transparent bridge. Direction 0 goes from the left interface to the right one.
 pub struct Bridge<L, R> {
@@ -12,6 +13,8 @@ pub struct Bridge<L, R> {
     right: R,
     directions: [Direction; 2],
     failing: Failing,
+    /// The kernel carries the traffic by itself when this ends, and how.
+    passed_by: Option<String>,
 }
 
 /// What a step found.
@@ -26,16 +29,23 @@ pub struct Step {
 impl<L: Io, R: Io> Bridge<L, R> {
     /// Connects two interfaces. What it carries ends with it, unless [`Bridge::fail`] says otherwise.
     pub fn new(left: L, right: R, directions: [Direction; 2]) -> Self {
-        Bridge { left, right, directions, failing: Err("nothing was said".into()) }
+        Bridge { left, right, directions, failing: Err("nothing was said".into()), passed_by: None }
     }
 
     /// Says what becomes of the traffic without this bridge.
     pub fn fail(&mut self, failing: Failing) {
         self.failing = failing;
     }
+    /// Says that the kernel carries the traffic without this bridge, and how, with nothing to do for it.
+    pub fn is_passed_by(&mut self, how: &str) {
+        self.passed_by = Some(how.to_owned());
+    }
     /// What becomes of it.
     pub fn fail_state(&self) -> FailState {
-        state(&self.failing)
+        match &self.passed_by {
+            Some(how) => FailState { open: true, how: how.clone(), ..FailState::default() },
+            None => state(&self.failing),
+        }
     }
     /// The bridge that fails open, if it does.
     pub(crate) fn failing(&mut self) -> Option<&mut FailOpen> {
@@ -84,6 +94,10 @@ impl<L: Io, R: Io> Bridge<L, R> {
         }
     }
 
+    /// The rights that its thread needs.
+    pub(crate) fn rights(&self) -> Vec<Capability> {
+        [self.left.rights(), self.right.rights()].concat()
+    }
     /// What to wait on.
     pub fn descriptors(&self) -> [Option<BorrowedFd<'_>>; 2] {
         [self.left.descriptor(), self.right.descriptor()]

@@ -5,13 +5,14 @@ use crate::control::{BridgeState, Control, Snapshot};
 use crate::direction::{Change, Delay, Direction, Observe};
 use crate::fail_open::{self, FailOpen, Failing, Kernel};
 use crate::owner::{Claim, objections};
+use crate::rule;
 use crate::watch::Watch;
 use crate::worker::{Pace, Worker};
 use std::io;
 use std::os::fd::BorrowedFd;
 use weir_core::port::Port;
 use weir_io::af_packet::AfPacket;
-use weir_io::{BATCH, PacketSocket, PoolSize};
+use weir_io::{BATCH, PacketSocket, PoolSize, nfqueue};
 
 /// One side of a bridge: an interface, and what manages what leaves by it.
 pub struct Side {
@@ -23,9 +24,13 @@ pub struct Side {
     pub delay: Delay,
 }
 
-/// One bridge of a box.
+/// The left side of a [`Pair`] that is no bridge: what leaves by the right side's interface is handed
+/// over by the kernel's packet filter, and the kernel goes on routing.
+pub const NFQUEUE: &str = "nfqueue";
+
+/// One bridge of a box, or an interface whose egress the packet filter hands over.
 pub struct Pair {
-    /// The left side.
+    /// The left side, or [`NFQUEUE`].
     pub left: Side,
     /// The right side.
     pub right: Side,
@@ -57,9 +62,19 @@ pub struct Up {
 struct Running {
     interfaces: [String; 2],
     worker: Worker,
-    watch: Watch,
+    /// What watches the interfaces of a bridge; a queue of the packet filter needs nothing.
+    watch: Option<Watch>,
     /// The path underneath was laid by this run, not taken over.
     laid: bool,
+}
+
+impl Running {
+    /// Ends the watch and the worker: its last statistics.
+    fn stop(self) -> BridgeState {
+        let Running { interfaces, worker, watch, .. } = self;
+        drop(watch);
+        worker.stop().unwrap_or_else(|e| silent(&interfaces, &e))
+    }
 }
 
 /// An interface, claimed and opened for raw frames.
@@ -130,7 +145,7 @@ fn start(pair: Pair) -> io::Result<Running> {
                 take_away(&interfaces);
             }
         })?;
-    Ok(Running { interfaces, worker, watch, laid })
+    Ok(Running { interfaces, worker, watch: Some(watch), laid })
 }
 
 /// Until the worker's first step the path underneath carries what comes, and nothing enters the
@@ -176,6 +191,50 @@ fn take_away(interfaces: &[String; 2]) {
     }
 }
 
+/// The queue of the packet filter for an interface: a number that no other of its namespace has.
+fn queue_of(interface: &str) -> io::Result<u16> {
+    Ok(weir_sys::interface_index(interface)? as u16)
+}
+
+/// Adds the rule that hands over what leaves by an interface; one that is there stays. While nobody
+/// has the queue, packets pass. The rule outlives the process: [`take_queue_away`].
+///
+/// # Errors
+/// No such interface, or what iptables refuses.
+pub fn lay_queue(interface: &str) -> io::Result<()> {
+    rule::add(interface, queue_of(interface)?)
+}
+
+/// Takes that rule away, and no other.
+///
+/// # Errors
+/// No such interface, or what iptables refuses.
+pub fn take_queue_away(interface: &str) -> io::Result<()> {
+    rule::remove(interface, queue_of(interface)?)
+}
+
+/// Starts the worker of an interface whose egress the packet filter hands over.
+fn start_queue(pair: Pair) -> io::Result<Running> {
+    let Pair { left, right, pool, pace, observers, .. } = pair;
+    let interfaces = [left.interface, right.interface];
+    let queue = queue_of(&interfaces[1])?;
+    let pool = pool_for(right.port.as_ref(), pool);
+    let (intake, outlet) = nfqueue::open(queue, pool.frames).map_err(|e| {
+        let what = format!("interface {}: queue {queue} of the packet filter: {e}", interfaces[1]);
+        io::Error::new(e.kind(), what)
+    })?;
+    let mut forth = Direction::new(0, right.port, pool, right.delay);
+    let [observer, _] = observers;
+    if let Some(observer) = observer {
+        forth.observe(observer);
+    }
+    let nothing = Direction::new(1, None, PoolSize { frames: 1, tails: 0 }, Delay::default());
+    let mut bridge = Bridge::new(intake, outlet, [forth, nothing]);
+    bridge.is_passed_by("the packet filter lets packets pass without it");
+    let worker = Worker::start(bridge, interfaces.clone(), pace)?;
+    Ok(Running { interfaces, worker, watch: None, laid: false })
+}
+
 /// Brings a box up, whole or not at all. Needs CAP_NET_RAW; the interfaces must exist and be up.
 pub fn up(bridges: Vec<Pair>) -> io::Result<Up> {
     let mut up = Up { bridges: Vec::new() };
@@ -205,6 +264,10 @@ impl Up {
     /// An interface does not exist, is down, may not be opened, or has another owner
     /// (`ResourceBusy`). The others go on.
     pub fn add(&mut self, pair: Pair) -> io::Result<()> {
+        if pair.left.interface == NFQUEUE {
+            self.bridges.push(start_queue(pair)?);
+            return Ok(());
+        }
         let bridge = [pair.left.interface.clone(), pair.right.interface.clone()];
         match self.possible(&bridge, &[]) {
             Err(e) if pair.force && e.kind() == io::ErrorKind::ResourceBusy => {
@@ -267,11 +330,7 @@ impl Up {
     }
     /// Takes the box down: its last statistics.
     pub fn stop(self) -> Snapshot {
-        let last = |Running { interfaces, worker, watch, .. }| {
-            drop(watch);
-            worker.stop().unwrap_or_else(|e| silent(&interfaces, &e))
-        };
-        Snapshot { bridges: self.bridges.into_iter().map(last).collect() }
+        Snapshot { bridges: self.bridges.into_iter().map(Running::stop).collect() }
     }
 }
 

@@ -73,8 +73,8 @@ impl Worker {
             if let Some(open) = bridge.failing() {
                 open.set_prompt(priority.priority == Priority::Fifo);
             }
-            // What reads the packets of strangers has no rights from here on.
-            let _ = weir_sys::rights::keep(&[]);
+            // What reads the packets of strangers has no rights from here on that it can do without.
+            let _ = weir_sys::rights::keep(&bridge.rights());
             Run {
                 bridge,
                 names,

@@ -23,6 +23,7 @@ pub mod segment;
 pub mod trace;
 
 use std::os::fd::BorrowedFd;
+use weir_sys::rights::Capability;
 
 use weir_core::queue::DropReason;
 
@@ -80,6 +81,11 @@ pub trait Io {
     /// be. What has no device ignores it.
     fn keep_queue_short(&mut self, _bytes: Option<u64>, _frame_bytes: u32) {}
 
+    /// The rights that a thread needs to receive and send, once this is open.
+    fn rights(&self) -> &'static [Capability] {
+        &[]
+    }
+
     /// What to wait on until frames can be received; `None` if there is nothing to wait on.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
@@ -100,6 +106,9 @@ impl<I: Io + ?Sized> Io for Box<I> {
     }
     fn discard(&mut self, frames: &[FrameRef]) {
         (**self).discard(frames);
+    }
+    fn rights(&self) -> &'static [Capability] {
+        (**self).rights()
     }
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         (**self).descriptor()

@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_core::queue::DropReason;
 use weir_sys::nfqueue::{QueueSocket, lost_packets};
+use weir_sys::rights::Capability;
 
 /// Bytes of the header that is put before each packet.
 const LAYER_2: usize = 14;
@@ -128,7 +129,7 @@ impl Io for Intake {
 impl Io for Outlet {
     fn receive(&mut self, _: &mut Pool, _: &mut Vec<FrameRef>) {}
 
-    fn send(&mut self, pool: &mut Pool, frames: &[FrameRef], _: &mut Vec<Refusal>) -> usize {
+    fn send(&mut self, pool: &mut Pool, frames: &[FrameRef], refused: &mut Vec<Refusal>) -> usize {
         let mut shared = lock(&self.shared);
         let Shared { socket, waiting, whole, stats } = &mut *shared;
         for &frame in frames {
@@ -139,11 +140,18 @@ impl Io for Outlet {
                 pool.copy_to(frame, whole);
             }
             socket.accept(id, changed.then(|| &whole[LAYER_2..]));
-            stats.tx_frames += 1;
-            stats.tx_bytes += u64::from(pool.len_bytes(frame));
         }
-        if socket.flush().is_err() {
-            stats.tx_errors += 1;
+        match socket.flush() {
+            Ok(()) => {
+                stats.tx_frames += frames.len() as u64;
+                stats.tx_bytes += frames.iter().map(|&frame| u64::from(pool.len_bytes(frame))).sum::<u64>();
+            }
+            // The system heard none of the verdicts: the packets stay in its queue.
+            Err(_) => {
+                socket.forget();
+                stats.tx_errors += frames.len() as u64;
+                refused.extend(frames.iter().map(|&frame| (frame, DropReason::Refused)));
+            }
         }
         frames.len()
     }
@@ -155,6 +163,11 @@ impl Io for Outlet {
             shared.socket.drop_packet(id);
         }
         let _ = shared.socket.flush();
+    }
+
+    /// The system asks for it with each verdict.
+    fn rights(&self) -> &'static [Capability] {
+        &[Capability::NetAdmin]
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

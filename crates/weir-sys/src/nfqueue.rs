@@ -232,13 +232,20 @@ impl QueueSocket {
     /// Hands all verdicts to the system, in the order in which they were given.
     ///
     /// # Errors
-    /// The system took none of them; they are kept for the next time.
+    /// The system took none of them; they are kept for the next time, or for [`QueueSocket::forget`].
     pub fn flush(&mut self) -> io::Result<()> {
         if !self.verdicts.is_empty() {
             self.write(&self.verdicts)?;
             self.verdicts.clear();
         }
         Ok(())
+    }
+}
+
+impl QueueSocket {
+    /// Gives no more of the verdicts that wait.
+    pub fn forget(&mut self) {
+        self.verdicts.clear();
     }
 }
 

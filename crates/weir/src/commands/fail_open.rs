@@ -7,6 +7,7 @@ use std::path::Path;
 use weir_core::sched::Registry;
 use weir_engine::control::{BridgeState, Snapshot};
 use weir_engine::fail_open::{self, FailState};
+use weir_engine::up::{NFQUEUE, take_queue_away};
 
 /// What becomes of the traffic of a bridge without its worker, in words.
 pub fn fails(without: &FailState) -> String {
@@ -28,6 +29,11 @@ pub fn down(registry: &Registry, what: &Path) -> Done {
             bridges(&plan)?.iter().map(|pair| pair.map(str::to_owned)).collect()
         }
     };
+    let (queues, pairs): (Vec<_>, Vec<_>) = pairs.into_iter().partition(|pair| pair[0] == NFQUEUE);
+    for [_, name] in queues {
+        take_queue_away(&name).map_err(Failure::failed)?;
+        eprintln!("weir: {name}: no rule hands its packets over");
+    }
     for name in pairs.iter().flatten() {
         let removed = fail_open::take_down(name).map_err(Failure::failed)?;
         eprintln!("weir: {name}: {}", if removed { "its path is gone" } else { "it had no path" });

@@ -19,6 +19,7 @@ use weir_engine::control::{BridgeState, ClassState, Egress, Snapshot};
 use weir_engine::fail_open::FailState;
 use weir_engine::server::Server;
 use weir_engine::status::Finding;
+use weir_engine::up::{NFQUEUE, lay_queue};
 use weir_report::report::ConditionerReport;
 use weir_sys::Priority;
 
@@ -87,6 +88,10 @@ pub fn up(registry: &Registry, arguments: UpArguments) -> Done {
         signal_hook::flag::register(signal, flag.clone()).map_err(Failure::failed)?;
     }
     state.prepare();
+    // Before the cage, in which no other program can be started.
+    for interface in configuration.plan.queues() {
+        lay_queue(interface).map_err(Failure::failed)?;
+    }
     // A panic is survived, also where nobody reads what it says.
     std::panic::set_hook(Box::new(|panic| weir_sys::say(&panic.to_string())));
     if !unconfined {
@@ -95,7 +100,10 @@ pub fn up(registry: &Registry, arguments: UpArguments) -> Done {
     let workers = Workers { cpus, priority, force };
     let mut operator = Operator::start(registry, configuration, workers, state)?;
     for BridgeState { interfaces: [left, right], priority, without, .. } in operator.up().snapshot().bridges {
-        eprintln!("weir: bridging {left} and {right}, {priority}; {}", fails(&without));
+        match left.as_str() {
+            NFQUEUE => eprintln!("weir: queueing what leaves by {right}, {priority}; {}", fails(&without)),
+            _ => eprintln!("weir: bridging {left} and {right}, {priority}; {}", fails(&without)),
+        }
     }
     eprintln!("weir: `weir stats --socket {}` shows counters; end with ^C", socket.display());
     while !stop.load(Ordering::Relaxed) {

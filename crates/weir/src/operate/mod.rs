@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use weir_conf::{Difference, Plan, diff};
 use weir_core::sched::Registry;
 use weir_engine::status::Status;
-use weir_engine::up::{Pair, Side as EngineSide, Up, is_up, up};
+use weir_engine::up::{NFQUEUE, Pair, Side as EngineSide, Up, is_up, lay_queue, up};
 use weir_engine::worker::Pace;
 use weir_engine::{Change, Changed, Control, Delay, Snapshot};
 use weir_sys::Priority;
@@ -93,6 +93,11 @@ fn refused(e: std::io::Error) -> Failure {
         std::io::ErrorKind::NotFound => Failure::usage(e),
         _ => Failure::failed(e),
     }
+}
+
+/// Why an interface's packets cannot be handed over.
+fn unlaid(e: std::io::Error) -> Failure {
+    Failure::failed(format!("{e}: a confined `weir up` starts no iptables; start it anew with this file"))
 }
 
 /// The sides of a bridge: the direction whose egress it is, and its place in the plan.
@@ -365,11 +370,17 @@ impl<'r> Operator<'r> {
             }
         }
         for pair in &added {
+            if pair[0] == NFQUEUE {
+                lay_queue(pair[1]).map_err(unlaid)?;
+            }
             for (_, side) in sides(new, *pair) {
+                if side.name == NFQUEUE {
+                    continue;
+                }
                 is_up(side.name).map_err(Failure::usage)?;
                 self.ready(side)?;
             }
-            if !self.workers.force {
+            if !self.workers.force && pair[0] != NFQUEUE {
                 let going: Vec<&[String; 2]> = gone.iter().map(|(names, _)| names).collect();
                 self.up.possible(&pair.map(str::to_string), &going).map_err(refused)?;
             }

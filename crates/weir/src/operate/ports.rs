@@ -7,19 +7,22 @@ use weir_core::classify::Classifier;
 use weir_core::port::{Port, PortConfig, PortPlan, WireConfig};
 use weir_core::queue::{Link, Params, Scope, Value};
 use weir_core::sched::{Node, Registry};
+use weir_engine::up::NFQUEUE;
 
 /// Bytes of an Ethernet header: a frame's length counts it, an interface's MTU does not.
 const LAYER_2: u32 = 14;
 
-/// The pairs of interfaces that a plan bridges: at least one.
+/// The pairs of interfaces that a plan bridges, and those whose egress the packet filter hands over,
+/// each behind [`NFQUEUE`]: at least one.
 pub fn bridges(plan: &Plan) -> Result<Vec<[&str; 2]>, Failure> {
-    let pairs = plan.bridges().map_err(|refused| {
+    let mut pairs = plan.bridges().map_err(|refused| {
         let all: Vec<String> = refused.iter().map(ToString::to_string).collect();
         Failure::usage(all.join("\n"))
     })?;
+    pairs.extend(plan.queues().map(|interface| [NFQUEUE, interface]));
     if pairs.is_empty() {
         return Err(Failure::usage(
-            "no interface says `attach bridge PEER`: write it behind the interface's discipline, PEER being the other port of the bridge",
+            "no interface says `attach bridge PEER` or `attach nfqueue`: write it behind the interface's discipline, PEER being the other port of the bridge",
         ));
     }
     Ok(pairs)
@@ -46,6 +49,9 @@ impl<'p> Side<'p> {
 
     /// The interface whose line in the file says what manages this egress; `None` if nothing does.
     pub fn described_by(&self) -> Option<&'p str> {
+        if self.name == NFQUEUE {
+            return None;
+        }
         match (self.declared(self.name), self.declared(self.peer)) {
             (Some(_), _) => Some(self.name),
             // What enters by the peer is conditioned, though nothing is said about where it leaves.

@@ -94,7 +94,10 @@ fn what_can_not_run_is_not_usable() {
     for (text, words) in [
         ("", "the file declares no interface"),
         ("# nothing\n", "the file declares no interface"),
-        ("interface em0 bandwidth 10M fifoq attach nfqueue\n", "nfqueue, which is not built yet"),
+        (
+            "interface em0 bandwidth 10M fifoq attach nfqueue\ninterface em1 attach bridge em0\n",
+            "`em1` is bridged to `em0`, which is attached to nfqueue",
+        ),
     ] {
         let check = weir(&["check", &folder.write("a.conf", text)]);
         assert_eq!(check.code, 2, "{check:?}");

@@ -1,6 +1,6 @@
 //! `weir lab` and `weir up` on real interfaces.
 
-use crate::bed::{Bed, arrived, possible, send, terminate, wait};
+use crate::bed::{Bed, arrived, inside, mortal, namespace, possible, send, terminate, wait};
 use crate::pcap;
 use crate::shape::{fits, of};
 use crate::support::{Folder, Run, WEIR, scenario, source, weir};
@@ -67,6 +67,75 @@ fn a_run_that_is_not_valid_exits_with_1() {
     assert!(fast.code == 1 && fast.err.contains("the run is not valid: without shaping"), "{fast:?}");
     let slow = weir(&["lab", &folder.write("slow.toml", without)]);
     assert!(!slow.out.contains("nothing passed"), "{slow:?}");
+}
+
+/// Where the kernel routes: its own packets are queued, and pass by themselves when the box is gone.
+#[test]
+fn what_the_kernel_routes_is_queued() {
+    if !possible("the test of `attach nfqueue`") {
+        return;
+    }
+    if Command::new("iptables").arg("-V").output().is_err() {
+        eprintln!("SKIPPED: the test of `attach nfqueue` needs iptables");
+        return;
+    }
+    let (host, folder) = (namespace(), Folder::new());
+    inside(&host, "ip link set lo up");
+    let conf = "interface lo bandwidth 10M attach nfqueue priq\n\
+                class priq lo voice NULL priority 1\n\
+                class priq lo rest NULL priority 0 default\n\
+                filter lo voice 0 5001 0 0 17\n";
+    let (conf, socket) = (folder.write("q.altq", conf), folder.path("q.sock"));
+    let weir_here = |arguments: &[&str]| -> Run {
+        let run = Command::new("nsenter").args(["-t", &host.pid(), "-n", WEIR]).args(arguments).output();
+        run.unwrap().into()
+    };
+    let rules = || {
+        let run = Command::new("nsenter")
+            .args(["-t", &host.pid(), "-n", "sh", "-c", "iptables -t mangle -S; ip6tables -t mangle -S"])
+            .output();
+        String::from_utf8(run.unwrap().stdout).unwrap().matches("--queue-bypass").count()
+    };
+    let send = |count: u32, port: u32| {
+        let script = format!("for i in $(seq {count}); do echo -n x > /dev/udp/127.0.0.1/{port}; done");
+        inside(&host, &script);
+    };
+    let start = || {
+        let up = mortal("nsenter")
+            .args(["-t", &host.pid(), "-n", WEIR, "up", &conf, "--socket", &socket])
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn();
+        let up = crate::bed::Held(up.unwrap());
+        wait("weir up", || rules() == 2);
+        up
+    };
+    let mut up = start();
+    // Each datagram to a port without a receiver brings an ICMP error back, by the same interface.
+    let before = arrived(&host);
+    send(20, 5001);
+    send(10, 5002);
+    wait("the datagrams", || arrived(&host) - before == 30);
+    let stats = weir_here(&["stats", "-j", "--socket", &socket]).ok().json();
+    let classes = stats["bridges"][0]["egresses"][0]["port"]["classes"].as_array().unwrap();
+    let sent = |name: &str| classes.iter().find(|c| c["name"] == name).unwrap()["sent_packets"].as_u64();
+    assert_eq!((sent("voice"), sent("rest").unwrap() >= 10), (Some(20), true), "{stats}");
+    // Killed: the rule stays and lets packets pass. The next one takes it over.
+    up.0.kill().unwrap();
+    up.0.wait().unwrap();
+    assert_eq!(rules(), 2);
+    send(5, 5001);
+    assert_eq!(arrived(&host) - before, 35);
+    let up = start();
+    send(5, 5001);
+    wait("the datagrams", || arrived(&host) - before == 40);
+    let ended = terminate(up);
+    assert!(ended.code == 0 && ended.err.contains("queueing what leaves by lo"), "{ended:?}");
+    assert_eq!(rules(), 2);
+    weir_here(&["down", &conf]).ok();
+    assert_eq!(rules(), 0);
+    send(5, 5001);
+    assert_eq!(arrived(&host) - before, 45);
 }
 
 #[test]
