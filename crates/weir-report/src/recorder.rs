@@ -35,6 +35,9 @@ pub struct Keep {
 struct ClassTally {
     delay: Histogram,
     waiting: Count,
+    /// When a packet last arrived, until what waits with it is held against the most: what the queue
+    /// drops at that moment did not wait.
+    arrived_at: Option<u64>,
     /// Up to here the backlog is summed into the series.
     summed_to: u64,
     /// Drop counts by reason: a handful, so a scan beats a tree.
@@ -87,20 +90,32 @@ impl Recorder {
 
     /// A packet of a class arrived at a port.
     pub fn offered(&mut self, port: usize, class: usize, len_bytes: u64, at: u64) {
+        self.settle(port, class);
         let (cell, class, state) = self.class(port, class, at);
         state.waiting.add(len_bytes);
+        state.arrived_at = Some(at);
         class.offered.add(len_bytes);
-        class.backlog_max.packets = class.backlog_max.packets.max(state.waiting.packets);
-        class.backlog_max.bytes = class.backlog_max.bytes.max(state.waiting.bytes);
         let series = &mut class.series;
         series.offered_bytes[cell] += len_bytes;
         series.offered_packets[cell] += 1;
-        series.backlog_max_packets[cell] = series.backlog_max_packets[cell].max(state.waiting.packets);
+    }
+
+    /// The queue has decided on the packet that last arrived: holds what waits against the most.
+    fn settle(&mut self, port: usize, class: usize) {
+        let Some(at) = self.ports[port][class].arrived_at.take() else { return };
+        let cell = self.cell(at);
+        let waiting = self.ports[port][class].waiting;
+        let class = &mut self.report.ports[port].classes[class];
+        class.backlog_max.packets = class.backlog_max.packets.max(waiting.packets);
+        class.backlog_max.bytes = class.backlog_max.bytes.max(waiting.bytes);
+        let most = &mut class.series.backlog_max_packets[cell];
+        *most = (*most).max(waiting.packets);
     }
 
     /// A packet left the discipline for the wire, `delay` nanoseconds after it arrived.
     pub fn sent(&mut self, port: usize, class: usize, len_bytes: u64, delay: u64, at: u64) {
         let keep_delays = self.keep.delays;
+        self.settle(port, class);
         let (cell, class, state) = self.class(port, class, at);
         state.leave(len_bytes);
         state.delay.record(delay);
@@ -117,6 +132,9 @@ impl Recorder {
 
     /// A packet that had arrived was dropped.
     pub fn dropped(&mut self, port: usize, class: usize, len_bytes: u64, reason: &'static str, at: u64) {
+        if self.ports[port][class].arrived_at != Some(at) {
+            self.settle(port, class);
+        }
         let (cell, class, state) = self.class(port, class, at);
         state.leave(len_bytes);
         match state.dropped.iter_mut().find(|(known, _)| *known == reason) {
@@ -249,6 +267,7 @@ impl Recorder {
         let end = self.report.meta.duration_ns;
         for port in 0..self.ports.len() {
             for class in 0..self.ports[port].len() {
+                self.settle(port, class);
                 let (_, class, state) = self.class(port, class, end);
                 class.left = state.waiting;
                 class.delay = Delay::of(std::mem::take(&mut state.delay));

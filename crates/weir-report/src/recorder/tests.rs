@@ -88,6 +88,30 @@ fn the_backlog_is_summed_over_time() {
     assert_eq!(report.ports[0].classes[0].left, Count { packets: 1, bytes: 100 });
 }
 
+/// What the queue refuses at once has not waited, nor has what it pushes out for it. What it drops
+/// later has, and so has a packet that goes on at once.
+#[test]
+fn the_longest_queue_is_what_the_queue_has_kept() {
+    let most = |later: u64| {
+        let (mut recorder, port) = recorder(Keep::default());
+        for at in 1..=3 {
+            recorder.offered(port, 0, 100, at * MS);
+        }
+        // The fourth comes to a full queue.
+        recorder.offered(port, 0, 500, 4 * MS);
+        recorder.dropped(port, 0, 500, "tail", 4 * MS + later);
+        recorder.offered(port, 1, 100, 5 * MS);
+        recorder.sent(port, 1, 100, 0, 5 * MS);
+        let report = recorder.finish();
+        let [first, second, ..] = &report.ports[0].classes[..] else { panic!("two classes") };
+        assert_eq!(second.backlog_max.packets, 1);
+        assert_eq!(first.series.backlog_max_packets.iter().max(), Some(&first.backlog_max.packets));
+        (first.backlog_max.packets, first.backlog_max.bytes)
+    };
+    assert_eq!(most(0), (3, 300));
+    assert_eq!(most(1), (4, 800));
+}
+
 /// Sampled counters are spread over the time between two samples, and nothing is lost in rounding.
 #[test]
 fn samples_are_spread_evenly() {
