@@ -19,13 +19,15 @@ use alloc::vec::Vec;
 use weir_core::aqm::QLIMIT_50;
 use weir_core::packet::{Family, PacketId};
 use weir_core::queue::{
-    Backlog, Broken, Child, Cx, Discipline, DropReason, Head, Kind, Next, ParamError, ParamSpec, Params,
-    Routes, Scope, TimeUnit, Value, Verdict, Visit, Wait, params,
+    Backlog, Broken, Child, Cx, Discipline, DropReason, Head, Kind, Link, Next, ParamError, ParamSpec,
+    Params, Routes, Scope, TimeUnit, Value, Verdict, Visit, Wait, params,
 };
 use weir_core::sched::{BroughtFilter, Builder, ClassConfig, Classes, Entry, Finding, Node, Setting};
 use weir_core::units::{Duration, Instant};
 
 const MILLIS: Kind = Kind::Time { bare: TimeUnit::Millis };
+/// The deadline of a class that names none.
+const USUAL: Duration = Duration::from_millis(100);
 
 /// The line in the list of disciplines.
 pub const ENTRY: Entry = Entry {
@@ -47,27 +49,30 @@ pub const ENTRY: Entry = Entry {
     ..Entry::PLAIN
 };
 
-/// The packet that may be on the wire when a more urgent one comes, bytes.
-const ON_WIRE: u64 = 1500;
 const OSPF: u8 = 89;
 
-/// A deadline must leave time for the packet that is on the wire already.
-fn check(node: &Node, setting: &Setting) -> Vec<Finding> {
-    let least_ns = setting.rate.time_for(ON_WIRE).ceil().as_nanos();
+/// Classes of one deadline are one class to EDF: what the file says apart is not served apart.
+fn check(node: &Node, _: &Setting) -> Vec<Finding> {
+    let of = |class: &ClassConfig| class.params.time("deadline").unwrap_or(USUAL);
     let mut found = Vec::new();
     for (index, class) in node.classes.iter().enumerate() {
-        let Some(deadline) = class.params.time("deadline") else { continue };
-        if deadline.as_nanos() < least_ns {
-            let message = format!(
-                "deadline {deadline} of class `{}`: one packet takes {}",
-                class.name,
-                Duration::from_nanos(least_ns)
-            );
-            let mend = format!("write `deadline {}` or more", least_ns.div_ceil(1_000_000));
-            found.push(Finding::error(Some(index), "deadline", message, mend));
-        }
+        let Some(other) = node.classes[..index].iter().find(|other| of(other) == of(class)) else { continue };
+        let message =
+            format!("classes `{}` and `{}` have one deadline, {}", other.name, class.name, of(class));
+        let mend = "they share one order: give them two deadlines, or make them one class";
+        found.push(Finding::warning(Some(index), "deadline", message, mend));
     }
     found
+}
+
+/// A deadline that is given must leave time for the packet that is on the wire already, which may be
+/// the longest that the link takes.
+fn possible(class: &str, params: &Params, link: &Link) -> Result<(), ParamError> {
+    let least = link.time_for(link.mtu).ceil().since(Instant::ZERO);
+    let Some(deadline) = params.time("deadline").filter(|deadline| *deadline < least) else { return Ok(()) };
+    let ms = least.as_nanos().div_ceil(1_000_000);
+    let expected = format!("{ms} ms or more: the longest packet takes {least}; write `deadline {ms}`");
+    Err(ParamError::new(class, "deadline", deadline, expected))
 }
 
 /// `routing 20`: a class for OSPF, whose filters stand in the line of the first class.
@@ -98,7 +103,8 @@ fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, 
         if class.parent.is_some() {
             return Err(ParamError::new(&class.name, "parent", "a class", "NULL: edf has no tree"));
         }
-        let deadline = class.params.time("deadline").unwrap_or(Duration::from_millis(100));
+        possible(&class.name, &class.params, &builder.link)?;
+        let deadline = class.params.time("deadline").unwrap_or(USUAL);
         let first = builder.next_leaf();
         let queue = builder.child(node, index, builder.link.rate, 50)?;
         ranges.push(first..builder.next_leaf());
@@ -147,6 +153,7 @@ impl Discipline for Edf {
             return params::accept(ENTRY.params, Scope::Discipline, "", params);
         }
         if let Some(own) = self.classes.iter_mut().find(|own| own.name == class) {
+            possible(class, params, &cx.link)?;
             own.queue.reconfigure_queue(cx, class, params, ENTRY.params)?;
             own.deadline = params.time("deadline").unwrap_or(own.deadline);
             return Ok(());

@@ -117,18 +117,26 @@ fn it_is_checked_by_its_own_words() {
 #[test]
 fn its_own_check_refuses_at_line_and_column() {
     let folder = Folder::new("hook");
-    // 1500 bytes take 12 ms at 1 Mbit/s.
+    // 1514 bytes and 24 on the wire take 12.3 ms at 1 Mbit/s.
     let slow = CONF.replace("10M", "1M");
     let path = folder.file("slow.altq", &slow);
     let (out, err, code) = command(&["check", &path]);
     assert_eq!(code, 2, "{out}{err}");
-    assert!(out.contains("deadline 5ms of class `urgent`: one packet takes 12ms"), "{out}");
-    assert!(out.contains("slow.altq:2:27") && out.contains("write `deadline 12` or more"), "{out}");
+    assert!(out.contains("class `urgent`: `deadline` cannot be 5ms"), "{out}");
+    assert!(out.contains("slow.altq:2:27") && out.contains("write `deadline 13`"), "{out}");
     // The mend works, and what is less is not enough.
-    let mended = slow.replace("deadline 5\n", "deadline 12\n");
+    let mended = slow.replace("deadline 5\n", "deadline 13\n");
     assert!(done(&["check", &folder.file("mended.altq", &mended)]).contains("usable"));
-    let less = slow.replace("deadline 5\n", "deadline 11\n");
+    let less = slow.replace("deadline 5\n", "deadline 12\n");
     assert_eq!(command(&["check", &folder.file("less.altq", &less)]).2, 2);
+    // The overhead counts.
+    let bare = less.replace("1M edf", "1M overhead 0 edf").replace("deadline 12", "deadline 12200us");
+    assert!(done(&["check", &folder.file("bare.altq", &bare)]).contains("usable"));
+    // Its check warns of what is lawful.
+    let twins = CONF.replace("deadline 200", "deadline 5");
+    let said = done(&["check", &folder.file("twins.altq", &twins)]);
+    assert!(said.contains("classes `urgent` and `bulk` have one deadline, 5ms"), "{said}");
+    assert!(!done(&["check", &folder.file("good.altq", CONF)]).contains("one deadline"));
 }
 
 #[test]
