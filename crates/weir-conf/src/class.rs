@@ -46,6 +46,11 @@ impl Reader<'_> {
         self.refused.contains(&(self.plan.interfaces[interface].name.clone(), name.to_string()))
     }
 
+    /// The names of the classes and conditioners of an interface whose line was refused.
+    pub fn refused_on<'a>(&'a self, interface: &'a str) -> impl Iterator<Item = &'a str> {
+        self.refused.iter().filter(move |(on, _)| on == interface).map(|(_, name)| name.as_str())
+    }
+
     /// True if a class may be called `root`: the discipline makes none of that name.
     fn root_is_free(&self, interface: usize) -> bool {
         let top = self.plan.interfaces[interface].discipline.as_ref();
@@ -171,8 +176,9 @@ impl Reader<'_> {
                 _ => Ok(None),
             };
         }
+        // Whatever that class is, the rest of this line can be read.
         if self.is_refused(interface_index, parent.text) {
-            return Err(Stop::Silent);
+            return Ok(Some(parent.text.to_string()));
         }
         let Some(above_index) = self.index.class(interface_index, parent.text) else {
             return Err(self.no_parent(interface_index, parent));
@@ -237,7 +243,8 @@ impl Reader<'_> {
 
     fn no_parent(&self, interface: usize, parent: Word<'_>) -> Stop {
         let interface = &self.plan.interfaces[interface];
-        let names = interface.classes.iter().map(|c| c.name.as_str());
+        let refused = self.refused_on(&interface.name);
+        let names = interface.classes.iter().map(|c| c.name.as_str()).chain(refused);
         let message = format!("no class `{}` on interface `{}`", parent.text, interface.name);
         let mut trouble = Trouble::new(parent.place, message, "a parent stands above its children");
         if let Some(name) = weir_text::nearest(parent.text, names.chain(["NULL"])) {

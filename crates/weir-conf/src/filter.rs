@@ -64,7 +64,7 @@ impl Reader<'_> {
             return Ok(());
         }
         if self.is_refused(index, class.text) {
-            return Err(Stop::Silent);
+            return Ok(());
         }
         // One word too early: the interface was misspelt.
         if let Some(next) = words.peek()
@@ -77,6 +77,7 @@ impl Reader<'_> {
             .iter()
             .map(|c| c.name.as_str())
             .chain(interface.conditioners.iter().map(|c| c.name.as_str()))
+            .chain(self.refused_on(&interface.name))
             .collect();
         let message = format!("no class `{}` on interface `{}`", class.text, interface.name);
         let mut trouble = Trouble::new(class.place, message, "a class stands above its filters");

@@ -27,7 +27,7 @@ impl Reader<'_> {
         let done = self.interface_named(name, words);
         if done.is_err() {
             self.refused_interfaces.insert(name.text.to_string());
-            self.last_interface = None;
+            self.last_interface = self.index.interface(name.text);
         }
         done
     }
@@ -54,9 +54,28 @@ impl Reader<'_> {
             place: word.place,
             ..Queue::default()
         });
+        let read = self.interface_words(name, words, found, &mut interface, &mut queue);
+        // With its discipline known, the lines about it can be read, so that all their mistakes are told
+        // at once; what they come to together is not judged.
+        if read.is_ok() || queue.is_some() {
+            interface.discipline = queue;
+            self.last_interface = Some(self.index.add_interface(&mut self.plan, interface));
+        }
+        read
+    }
+
+    /// The words behind the name.
+    fn interface_words(
+        &mut self,
+        name: Word<'_>,
+        words: &mut Words<'_>,
+        found: Option<(Word<'_>, Entry)>,
+        interface: &mut Interface,
+        queue: &mut Option<Queue>,
+    ) -> Done {
         let mut taken = false;
         while let Some(word) = words.peek() {
-            if self.general(word, words, &mut interface)? {
+            if self.general(word, words, interface)? {
                 continue;
             }
             let Some(((chosen, entry), queue)) = found.zip(queue.as_mut()) else {
@@ -90,8 +109,6 @@ impl Reader<'_> {
             let help = "write the rate of the link, as in `bandwidth 10M`";
             return Err(Trouble::new(name.place, message, help).into());
         }
-        interface.discipline = queue;
-        self.last_interface = Some(self.index.add_interface(&mut self.plan, interface));
         Ok(())
     }
 
