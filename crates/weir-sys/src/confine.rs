@@ -4,7 +4,7 @@
 //! taken down again.
 //! - *No new privileges*: no program that it starts gets more than it has.
 //! - *Landlock*: it opens files below some folders, and connects nowhere by TCP.
-//! - *seccomp*: it makes the system calls of [`CALLS`]. Any other answers `EPERM`: it starts no
+//! - *seccomp*: it makes the system calls of `CALLS`. Any other answers `EPERM`: it starts no
 //!   program, mounts nothing, looks into no other process.
 #![allow(unsafe_code, reason = "system calls without a safe wrapper in the standard library")]
 
