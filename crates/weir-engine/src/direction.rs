@@ -407,8 +407,8 @@ impl Direction {
         }
     }
 
-    /// Below a port frames wait in the port, where classes count, and not in the device: it has what
-    /// the link sends in a millisecond, or two full frames.
+    /// Below a port the device has what the link sends in a millisecond, or two full frames. A device
+    /// that is slower than its link is said to be keeps the rest waiting in between.
     fn keep_queue_short(&mut self, to: &mut impl Io) {
         let link = self.port.as_ref().map(|port| *port.link());
         if link == self.queue_for {

@@ -5,35 +5,66 @@
 //! where no process has the queue, so the rule may stay when the process dies.
 
 use std::io;
+use std::ops::Range;
 use std::process::{Command, Stdio};
 
 /// Families, each with the command that keeps its rules.
 const COMMANDS: [&str; 2] = ["iptables", "ip6tables"];
 
-/// Hands over what leaves by `interface` to `queue`. A rule that is there already stays.
+/// The numbers of Weir's own queues: a rule that leads to one of them is Weir's.
+pub const QUEUES: Range<u16> = 22_000..23_000;
+
+/// Hands over what leaves by `interface` to `queue`, one of [`QUEUES`]. A rule that is there already
+/// stays. One that leads to another of them goes: an earlier device of that name had it.
 ///
 /// # Errors
 /// No iptables, no privilege, or a kernel without NFQUEUE.
 pub fn add(interface: &str, queue: u16) -> io::Result<()> {
+    if interface.ends_with('+') {
+        let what = format!("interface {interface}: iptables takes `+` at the end for any name: rename it");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
     for command in COMMANDS {
-        if !is_there(command, interface, queue)? {
+        let there = queues(command, interface)?;
+        for other in there.iter().filter(|&&other| other != queue) {
+            run(command, "-D", interface, *other)?;
+        }
+        if !there.contains(&queue) {
             run(command, "-A", interface, queue)?;
         }
     }
     Ok(())
 }
 
-/// Takes the rule away, as often as it is there, and no other.
+/// Takes Weir's rules for an interface away, and no others: how many there were.
 ///
 /// # Errors
 /// As [`add`]'s.
-pub fn remove(interface: &str, queue: u16) -> io::Result<()> {
+pub fn remove(interface: &str) -> io::Result<usize> {
+    let mut removed = 0;
     for command in COMMANDS {
-        while is_there(command, interface, queue)? {
+        for queue in queues(command, interface)? {
             run(command, "-D", interface, queue)?;
+            removed += 1;
         }
     }
-    Ok(())
+    Ok(removed)
+}
+
+/// Where Weir's rules for an interface lead.
+fn queues(command: &str, interface: &str) -> io::Result<Vec<u16>> {
+    let mut list = Command::new(command);
+    list.args(["-w", "-t", "mangle", "-S", "POSTROUTING"]).stdin(Stdio::null()).stderr(Stdio::null());
+    let output = list.output().map_err(|e| missing(command, &e))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let words = ["-A", "POSTROUTING", "-o", interface, "-j", "NFQUEUE", "--queue-num"];
+    let of_line = |line: &str| {
+        let mut line = line.split_whitespace();
+        let ours = words.iter().all(|word| line.next() == Some(word));
+        let queue = line.next()?.parse().ok().filter(|queue| QUEUES.contains(queue))?;
+        (ours && line.next() == Some("--queue-bypass") && line.next().is_none()).then_some(queue)
+    };
+    Ok(text.lines().filter_map(of_line).collect())
 }
 
 fn arguments(command: &str, what: &str, interface: &str, queue: u16) -> Command {
@@ -42,12 +73,6 @@ fn arguments(command: &str, what: &str, interface: &str, queue: u16) -> Command 
     run.args(["-j", "NFQUEUE", "--queue-num", &queue.to_string(), "--queue-bypass"]);
     run.stdin(Stdio::null());
     run
-}
-
-fn is_there(command: &str, interface: &str, queue: u16) -> io::Result<bool> {
-    let mut run = arguments(command, "-C", interface, queue);
-    let status = run.stdout(Stdio::null()).stderr(Stdio::null()).status();
-    status.map(|status| status.success()).map_err(|e| missing(command, &e))
 }
 
 fn run(command: &str, what: &str, interface: &str, queue: u16) -> io::Result<()> {
@@ -79,22 +104,28 @@ mod tests {
 
     #[test]
     fn a_rule_is_added_once_and_taken_away_alone() {
-        if !weir_sys::is_root() || arguments("iptables", "-C", "lo", 1).output().is_err() {
+        if !weir_sys::is_root() || Command::new("iptables").arg("-V").output().is_err() {
             eprintln!("SKIPPED: needs root, and iptables");
             return;
         }
         let run = || {
             weir_sys::enter_new_network().unwrap();
             let before = rules();
-            add("eth9", 5).unwrap();
-            add("eth9", 5).unwrap();
-            add("eth9", 6).unwrap();
-            assert_eq!(rules().matches("--queue-num 5 --queue-bypass").count(), 2, "{}", rules());
-            remove("eth9", 5).unwrap();
-            remove("eth9", 5).unwrap();
-            assert!(!rules().contains("--queue-num 5") && rules().contains("--queue-num 6"));
-            remove("eth9", 6).unwrap();
+            // A stranger's queue, and another interface's.
+            run("iptables", "-A", "eth9", 5).unwrap();
+            add("eth8", 22_005).unwrap();
+            for queue in [22_005, 22_005, 22_006] {
+                add("eth9", queue).unwrap();
+                let ours = format!("-o eth9 -j NFQUEUE --queue-num {queue} --queue-bypass");
+                assert_eq!(rules().matches(&ours).count(), 2, "{}", rules());
+                assert_eq!(rules().matches("-o eth9 -j NFQUEUE").count(), 3, "{}", rules());
+            }
+            assert_eq!((remove("eth9").unwrap(), remove("eth9").unwrap()), (2, 0));
+            assert!(rules().contains("-o eth9 -j NFQUEUE --queue-num 5 ") && rules().contains("-o eth8"));
+            run("iptables", "-D", "eth9", 5).unwrap();
+            assert_eq!(remove("eth8").unwrap(), 2);
             assert_eq!(rules(), before);
+            assert!(add("eth+", 22_005).unwrap_err().to_string().contains("rename it"));
             let refused = add("a-name-that-is-too-long-for-linux", 5).unwrap_err().to_string();
             assert!(refused.contains("iptables refuses the rule"), "{refused}");
         };

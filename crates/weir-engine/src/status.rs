@@ -25,6 +25,8 @@ pub enum State {
     Bypassed,
     /// Packets are lost before the queue, or the worker is late.
     Overloaded,
+    /// The interface carries nothing: it is down, without a carrier, or gone.
+    Down,
 }
 
 impl State {
@@ -43,6 +45,7 @@ impl fmt::Display for State {
             State::Starved => "STARVED",
             State::Bypassed => "BYPASSED",
             State::Overloaded => "OVERLOADED",
+            State::Down => "DOWN",
         })
     }
 }
@@ -208,8 +211,11 @@ fn judge_egress(
         _ if bridge.without.bypassed => Some("the kernel carries the traffic".to_string()),
         _ => None,
     };
+    let link = egress.link.as_ref().map(|link| link.state.as_str()).filter(|state| !state.is_empty());
+    let down = link.filter(|&state| state != "up").map(|state| format!("the interface is {state}"));
     let late = track.mark.is_some_and(|mark| now.since(mark) < AFTERMATH);
     match bypassed {
+        _ if down.is_some() => track.become_(now, State::Down, down.unwrap_or_default()),
         Some(why) => track.become_(now, State::Bypassed, why),
         None if !signs.is_empty() => {
             track.mark = Some(now);
@@ -329,6 +335,22 @@ mod tests {
         assert_eq!(one.pass(|_| {}), [Idle, Idle, Idle]);
         let now = Instant::from_millis(1_000 * (one.second + 7));
         assert!(one.status.findings(now).iter().all(|f| f.for_ns >= 7_000_000_000), "since when");
+    }
+
+    #[test]
+    fn an_interface_that_carries_nothing_is_down() {
+        let mut one = Box_::new();
+        for (state, expected) in
+            [("up", Active), ("no carrier", State::Down), ("gone", State::Down), ("up", Active)]
+        {
+            let link = crate::watch::LinkState { state: state.into(), ..Default::default() };
+            let [interface, ..] = one.pass(|b| {
+                b.bridge().egresses[0].link = Some(link);
+                b.traffic(0, 5, 5);
+            });
+            assert_eq!(interface, expected, "{state}");
+        }
+        assert!(!State::Down.is_well());
     }
 
     #[test]

@@ -191,13 +191,15 @@ fn take_away(interfaces: &[String; 2]) {
     }
 }
 
-/// The queue of the packet filter for an interface: a number that no other of its namespace has.
+/// The queue of the packet filter for an interface: a number of Weir's own that no other interface
+/// has, as long as a namespace has made fewer than a thousand.
 fn queue_of(interface: &str) -> io::Result<u16> {
-    Ok(weir_sys::interface_index(interface)? as u16)
+    let part = weir_sys::interface_index(interface)? % u32::from(rule::QUEUES.end - rule::QUEUES.start);
+    Ok(rule::QUEUES.start + part as u16)
 }
 
-/// Adds the rule that hands over what leaves by an interface; one that is there stays. While nobody
-/// has the queue, packets pass. The rule outlives the process: [`take_queue_away`].
+/// Adds the rule that hands over what leaves by an interface; one that is there stays, unless it
+/// leads to a queue of an earlier device of that name. While nobody has the queue, packets pass. The rule outlives the process: [`take_queue_away`].
 ///
 /// # Errors
 /// No such interface, or what iptables refuses.
@@ -205,12 +207,16 @@ pub fn lay_queue(interface: &str) -> io::Result<()> {
     rule::add(interface, queue_of(interface)?)
 }
 
-/// Takes that rule away, and no other.
+/// Takes such rules away, and no others: how many there were.
 ///
 /// # Errors
-/// No such interface, or what iptables refuses.
-pub fn take_queue_away(interface: &str) -> io::Result<()> {
-    rule::remove(interface, queue_of(interface)?)
+/// `ResourceBusy` while a process has the queue; what iptables refuses.
+pub fn take_queue_away(interface: &str) -> io::Result<usize> {
+    if queue_of(interface).is_ok_and(|queue| weir_sys::nfqueue::lost_packets(queue).is_some()) {
+        let what = format!("interface {interface}: a running weir queues its packets: end it first");
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
+    }
+    rule::remove(interface)
 }
 
 /// Starts the worker of an interface whose egress the packet filter hands over.
@@ -220,7 +226,11 @@ fn start_queue(pair: Pair) -> io::Result<Running> {
     let queue = queue_of(&interfaces[1])?;
     let pool = pool_for(right.port.as_ref(), pool);
     let (intake, outlet) = nfqueue::open(queue, pool.frames).map_err(|e| {
-        let what = format!("interface {}: queue {queue} of the packet filter: {e}", interfaces[1]);
+        let owner = match weir_sys::nfqueue::lost_packets(queue) {
+            Some(_) => "another process has it; end that first",
+            None => "it cannot be had",
+        };
+        let what = format!("interface {}: queue {queue} of the packet filter: {owner}: {e}", interfaces[1]);
         io::Error::new(e.kind(), what)
     })?;
     let mut forth = Direction::new(0, right.port, pool, right.delay);

@@ -42,16 +42,18 @@ pub struct Intake {
 /// The half that sends. It receives nothing.
 pub struct Outlet {
     shared: Arc<Mutex<Shared>>,
+    /// The same queue: whoever waits for both halves waits for packets.
+    descriptor: OwnedFd,
 }
 
 /// Takes over queue `number` of this network namespace, for a pool of `frames` frames. What the
-/// pool has no room for passes by itself.
+/// pool has no room for is dropped, and what the queue has none for passes by itself.
 ///
 /// # Errors
 /// No privilege, or another process has that queue.
 pub fn open(number: u16, frames: u32) -> io::Result<(Intake, Outlet)> {
     let socket = QueueSocket::open(number, frames)?;
-    let descriptor = socket.as_fd().try_clone_to_owned()?;
+    let [descriptor, same] = [socket.as_fd().try_clone_to_owned()?, socket.as_fd().try_clone_to_owned()?];
     let shared = Arc::new(Mutex::new(Shared {
         socket,
         waiting: vec![(0, [0; TOS_BYTES]); frames as usize],
@@ -59,7 +61,10 @@ pub fn open(number: u16, frames: u32) -> io::Result<(Intake, Outlet)> {
         stats: IoStats::default(),
     }));
     let lost_before = lost_packets(number).unwrap_or(0);
-    Ok((Intake { shared: shared.clone(), descriptor, number, lost_before }, Outlet { shared }))
+    Ok((
+        Intake { shared: shared.clone(), descriptor, number, lost_before },
+        Outlet { shared, descriptor: same },
+    ))
 }
 
 /// Both halves belong to one worker, so nobody ever waits here.
@@ -171,7 +176,7 @@ impl Io for Outlet {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
+        Some(self.descriptor.as_fd())
     }
 
     fn stats(&mut self) -> IoStats {

@@ -135,7 +135,7 @@ impl QueueSocket {
         self.ask(MSG_CONFIG, &attributes)
     }
 
-    /// Sends a request and waits for the answer. Packets that come in between stay in the queue.
+    /// Sends a request and waits for the answer. Packets that come in between pass as they are.
     fn ask(&mut self, kind: u16, attributes: &[u8]) -> io::Result<()> {
         let mut request = Vec::new();
         message(&mut request, kind, FLAG_REQUEST | FLAG_ACK, self.number, attributes);
@@ -144,6 +144,10 @@ impl QueueSocket {
             crate::wait(&[self.socket.as_fd()], Some(weir_core::units::Duration::from_secs(2)))?;
             let count = self.fetch(1)?;
             for index in 0..count {
+                let mut came = Vec::new();
+                packets(self.received(index), &mut |queued| came.push(queued.id));
+                came.into_iter().for_each(|id| self.accept(id, None));
+                self.flush()?;
                 if let Some(code) = answer(self.received(index)) {
                     return match code {
                         0 => Ok(()),

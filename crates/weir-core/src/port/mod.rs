@@ -317,14 +317,6 @@ impl Port {
         self.conditioners.as_ref()
     }
 
-    /// Drops everything that waits in the tree; what is in the ring still leaves.
-    pub fn flush(&mut self, now: Instant, reason: DropReason, host: &mut impl FnMut(Event<'_>)) {
-        self.run(now, false, host);
-        self.tree.flush(&mut self.cx, reason);
-        self.timer = None;
-        self.settle(host);
-    }
-
     /// The leaves, in the order of `Meta::leaf`.
     pub fn leaves(&self) -> &[LeafInfo] {
         &self.leaves

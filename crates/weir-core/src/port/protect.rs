@@ -194,6 +194,27 @@ mod tests {
         assert_eq!(port.account(0).unwrap().dropped(), 0);
     }
 
+    /// A control packet on the wire is in no account of a class that a swap takes away. One that waits
+    /// survives a flush of the tree, and still leaves.
+    #[test]
+    fn a_swap_and_a_flush_leave_the_books_of_control_packets_alone() {
+        for wire in WIRES {
+            let (mut port, mut sent) = (port(wire, Some(Protect::of(&link()))), Vec::new());
+            for frame in 0..3 {
+                port.offer(Instant::ZERO, packet(frame, 1250).protected(), &mut |_| {});
+            }
+            let mut plan = PortPlan { protect: Some(Protect::of(&link())), ..PortPlan::fifo(300) };
+            plan.tree.leaves[0].name = "another".into();
+            port.swap(Instant::ZERO, plan, &mut |_| {});
+            port.check().unwrap();
+            port.flush(Instant::ZERO, DropReason::Flush, &mut |_| {});
+            run(&mut port, Instant::from_millis(20), &mut sent);
+            assert_eq!((port.protected().sent_packets, port.total().inside()), (3, 0), "{wire:?}");
+            assert_eq!(port.reassigned(), 0);
+            port.check().unwrap();
+        }
+    }
+
     /// No room: the control packet is counted as dropped, and nowhere else.
     #[test]
     fn a_full_table_refuses_control_packets_too() {

@@ -1,10 +1,10 @@
-//! Another tree under a running port: by a new configuration, or by a fall back to FIFO.
+//! Another tree under a running port: by a new configuration, or by a fall back to FIFO; or an empty one.
 
 use super::room::Room;
 use super::wire::Wire;
 use super::{Event, Port, PortPlan};
 use crate::packet::{PacketId, PacketState};
-use crate::queue::{Child, Leaf};
+use crate::queue::{Child, DropReason, Leaf};
 use crate::sched::{Fifo, LeafInfo};
 use crate::units::Instant;
 use alloc::boxed::Box;
@@ -51,7 +51,8 @@ impl Port {
             device.ring().for_each_mut(&mut self.cx.packets, |row| {
                 let (leaf, same) = heir[row.leaf as usize];
                 row.leaf = leaf;
-                if !same {
+                // A control packet is in no leaf's account.
+                if !same && !row.control {
                     moved.push((leaf, row.len));
                 }
             });
@@ -114,5 +115,15 @@ impl Port {
         self.settle(host);
         self.fill(host);
         old
+    }
+
+    /// Drops everything that waits in the tree; what is in the ring still leaves.
+    pub fn flush(&mut self, now: Instant, reason: DropReason, host: &mut impl FnMut(Event<'_>)) {
+        self.run(now, false, host);
+        self.tree.flush(&mut self.cx, reason);
+        self.timer = None;
+        self.settle(host);
+        // Control packets still wait for the wire.
+        self.fill(host);
     }
 }

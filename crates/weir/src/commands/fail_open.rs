@@ -20,6 +20,10 @@ pub fn down(registry: &Registry, what: &Path) -> Done {
     let pairs: Vec<[String; 2]> = match what.to_str().map(|name| (name, fail_open::peer(name))) {
         Some((name, Ok(Some(peer)))) => vec![[name.to_owned(), peer]],
         Some((name, Ok(None))) if !what.exists() => {
+            if take_queue_away(name).map_err(Failure::failed)? > 0 {
+                eprintln!("weir: {name}: the rule that hands its packets over is gone");
+                return Ok(());
+            }
             return Err(Failure::usage(format!(
                 "interface {name} has no path of Weir's, and there is no such file"
             )));
@@ -30,15 +34,25 @@ pub fn down(registry: &Registry, what: &Path) -> Done {
         }
     };
     let (queues, pairs): (Vec<_>, Vec<_>) = pairs.into_iter().partition(|pair| pair[0] == NFQUEUE);
-    for [_, name] in queues {
-        take_queue_away(&name).map_err(Failure::failed)?;
-        eprintln!("weir: {name}: no rule hands its packets over");
+    let rule = |name: &String| match take_queue_away(name) {
+        Ok(0) => Ok(format!("{name}: it had no rule")),
+        Ok(_) => Ok(format!("{name}: the rule that hands its packets over is gone")),
+        Err(e) => Err(e.to_string()),
+    };
+    let path = |name: &String| match fail_open::take_down(name) {
+        Ok(true) => Ok(format!("{name}: its path is gone")),
+        Ok(false) => Ok(format!("{name}: it had no path")),
+        Err(e) => Err(e.to_string()),
+    };
+    // One that cannot be taken away, of an interface that is gone for instance, keeps none of the others.
+    let mut refused = Vec::new();
+    for said in queues.iter().map(|[_, name]| rule(name)).chain(pairs.iter().flatten().map(path)) {
+        match said {
+            Ok(done) => eprintln!("weir: {done}"),
+            Err(why) => refused.push(why),
+        }
     }
-    for name in pairs.iter().flatten() {
-        let removed = fail_open::take_down(name).map_err(Failure::failed)?;
-        eprintln!("weir: {name}: {}", if removed { "its path is gone" } else { "it had no path" });
-    }
-    Ok(())
+    if refused.is_empty() { Ok(()) } else { Err(Failure::failed(refused.join("\n"))) }
 }
 
 /// Whether the kernel is to carry the traffic.
@@ -58,7 +72,7 @@ pub fn bypass(socket: &Path, bypass: Bypass) -> Done {
     for BridgeState { interfaces: [left, right], silent, without, .. } in snapshot.bridges {
         match silent {
             Some(why) => refused.push(format!("bridge {left} {right}: no answer: {why}")),
-            None if on && !without.open => {
+            None if on && !without.bypassed => {
                 refused.push(format!("bridge {left} {right} {}: not bypassed", fails(&without)));
             }
             None => {

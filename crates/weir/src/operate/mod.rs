@@ -39,7 +39,7 @@ impl Configuration {
     pub fn read(name: &str, text: &str, registry: &Registry) -> Result<Self, Failure> {
         let outcome = weir_conf::read(name, text, registry);
         let (errors, warnings): (Vec<_>, Vec<_>) = outcome.diagnostics.iter().partition(|d| d.is_error());
-        warnings.iter().for_each(|warning| eprintln!("{warning}"));
+        warnings.iter().for_each(|warning| weir_sys::say(&warning.to_string()));
         match outcome.plan {
             Some(plan) => Ok(Configuration { text: text.to_string(), plan }),
             None => {
@@ -78,6 +78,8 @@ pub struct Operator<'r> {
     state: LastGood,
     /// The MTUs that ports were built for.
     mtus: BTreeMap<String, u32>,
+    /// Interfaces whose packets a rule has handed over since the start: it stays.
+    laid: Vec<String>,
     status: Status,
     /// When the counters were last held against intent.
     looked: Option<Instant>,
@@ -124,6 +126,7 @@ impl<'r> Operator<'r> {
             confirm_by: None,
             state,
             mtus: BTreeMap::new(),
+            laid: configuration.plan.queues().map(str::to_string).collect(),
             status: Status::default(),
             looked: None,
         };
@@ -370,7 +373,7 @@ impl<'r> Operator<'r> {
             }
         }
         for pair in &added {
-            if pair[0] == NFQUEUE {
+            if pair[0] == NFQUEUE && !self.laid.iter().any(|interface| interface == pair[1]) {
                 lay_queue(pair[1]).map_err(unlaid)?;
             }
             for (_, side) in sides(new, *pair) {

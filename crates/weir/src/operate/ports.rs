@@ -19,6 +19,11 @@ pub fn bridges(plan: &Plan) -> Result<Vec<[&str; 2]>, Failure> {
         let all: Vec<String> = refused.iter().map(ToString::to_string).collect();
         Failure::usage(all.join("\n"))
     })?;
+    if let Some(both) = plan.queues().find(|queue| pairs.iter().flatten().any(|name| name == queue)) {
+        return Err(Failure::usage(format!(
+            "interface {both} says `attach nfqueue`, and is a port of a bridge: write one of the two"
+        )));
+    }
     pairs.extend(plan.queues().map(|interface| [NFQUEUE, interface]));
     if pairs.is_empty() {
         return Err(Failure::usage(

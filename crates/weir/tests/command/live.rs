@@ -120,6 +120,8 @@ fn what_the_kernel_routes_is_queued() {
     let classes = stats["bridges"][0]["egresses"][0]["port"]["classes"].as_array().unwrap();
     let sent = |name: &str| classes.iter().find(|c| c["name"] == name).unwrap()["sent_packets"].as_u64();
     assert_eq!((sent("voice"), sent("rest").unwrap() >= 10), (Some(20), true), "{stats}");
+    weir_here(&["down", &conf]).fails(1, &["a running weir queues its packets"]);
+    weir_here(&["bypass", "on", "--socket", &socket]).fails(1, &["not bypassed"]);
     // Killed: the rule stays and lets packets pass. The next one takes it over.
     up.0.kill().unwrap();
     up.0.wait().unwrap();
@@ -132,7 +134,7 @@ fn what_the_kernel_routes_is_queued() {
     let ended = terminate(up);
     assert!(ended.code == 0 && ended.err.contains("queueing what leaves by lo"), "{ended:?}");
     assert_eq!(rules(), 2);
-    weir_here(&["down", &conf]).ok();
+    weir_here(&["down", "lo"]).ok();
     assert_eq!(rules(), 0);
     send(5, 5001);
     assert_eq!(arrived(&host) - before, 45);
