@@ -207,9 +207,13 @@ impl fmt::Display for Amount {
     }
 }
 
-/// `p * 100` without the last digits that binary fractions add, so that 0.07 prints as 7.
+/// The number of which `p` is the hundredth, as it was read: without the last digits that binary
+/// fractions add, so that 0.07 prints as 7.
 fn hundred_times(p: f64) -> f64 {
-    (p * 1e11).round() / 1e9
+    let product = p * 100.0;
+    let (up, down) = (product.next_up(), product.next_down());
+    let near = [(p * 1e11).round() / 1e9, product, up, down, up.next_up(), down.next_down()];
+    near.into_iter().find(|number| number / 100.0 == p).unwrap_or(product)
 }
 
 /// A DiffServ code point: a number from 0 to 63 or a name: `"EF"`, `"AF11"` to `"AF43"`, `"CS0"` to `"CS7"`, `"BE"`, `"LE"`.
