@@ -1,15 +1,17 @@
-//! What keeps weir-core a library that runs anywhere and replays bit for bit.
+//! What keeps weir-core and weir-edge libraries that run anywhere and replay bit for bit.
 
 use super::allowed::{self, is_allowed};
 use super::code::{code_only, lines_with, rust, without_tests};
 use super::{File, Violation};
 
+/// Crates without I/O, clock, floats and unsafe code.
+const PURE: [&str; 2] = [CORE, "crates/weir-edge/"];
 const CORE: &str = "crates/weir-core/";
 
 pub fn core_is_no_std_and_safe(files: &[File]) -> Vec<Violation> {
-    let lib = format!("{CORE}src/lib.rs");
+    let is_lib = |f: &&File| PURE.iter().any(|pure| f.path.strip_prefix(pure) == Some("src/lib.rs"));
     let mut found = Vec::new();
-    for file in files.iter().filter(|f| f.path == lib) {
+    for file in files.iter().filter(is_lib) {
         for attribute in ["#![no_std]", "#![forbid(unsafe_code)]"] {
             if !file.text.lines().any(|line| line.trim() == attribute) {
                 found.push(Violation::new(file, 1, format!("must say `{attribute}`")));
@@ -21,11 +23,11 @@ pub fn core_is_no_std_and_safe(files: &[File]) -> Vec<Violation> {
 
 pub fn core_has_no_floats(files: &[File]) -> Vec<Violation> {
     let mut found = Vec::new();
-    for file in rust(files, false).filter(|f| f.path.starts_with(CORE)) {
+    for file in rust(files, false).filter(|f| PURE.iter().any(|pure| f.path.starts_with(pure))) {
         let code = code_only(without_tests(&file.text));
         for float in ["f32", "f64"] {
             for line in lines_with(&code, float) {
-                found.push(Violation::new(file, line, format!("`{float}`: weir-core computes in integers")));
+                found.push(Violation::new(file, line, format!("`{float}`: this crate computes in integers")));
             }
         }
     }
@@ -34,8 +36,9 @@ pub fn core_has_no_floats(files: &[File]) -> Vec<Violation> {
 
 /// Time is handed in there; a clock of the machine would make two runs differ.
 pub fn no_clock_where_time_is_told(files: &[File]) -> Vec<Violation> {
-    const TOLD: [&str; 6] = [
+    const TOLD: [&str; 7] = [
         CORE,
+        "crates/weir-edge/",
         "crates/weir-text/",
         "crates/weir-conf/",
         "crates/weir-report/",
@@ -84,6 +87,7 @@ mod tests {
             &[
                 ("crates/weir-core/src/lib.rs", "#![no_std]\n"),
                 ("crates/weir-core/src/lib.rs", "// #![no_std]"),
+                ("crates/weir-edge/src/lib.rs", "#![no_std]\n"),
             ],
         );
     }
@@ -99,7 +103,11 @@ mod tests {
                 ),
                 ("crates/weir-sim/src/a.rs", "let x: f64;"),
             ],
-            &[("crates/weir-core/src/a.rs", "let x: f64;"), ("crates/weir-core/src/a.rs", "x as f32")],
+            &[
+                ("crates/weir-core/src/a.rs", "let x: f64;"),
+                ("crates/weir-core/src/a.rs", "x as f32"),
+                ("crates/weir-edge/src/a.rs", "x as f32"),
+            ],
         );
     }
 
@@ -114,6 +122,7 @@ mod tests {
             &[
                 ("crates/weir-sim/src/a.rs", "Instant::now()"),
                 ("crates/weir-core/src/a.rs", "use std::time::X;"),
+                ("crates/weir-edge/src/a.rs", "Instant::now()"),
             ],
         );
     }
