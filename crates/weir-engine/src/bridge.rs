@@ -2,6 +2,7 @@
 
 use crate::direction::Direction;
 use crate::fail_open::{FailOpen, FailState, Failing, state};
+use std::io;
 use std::os::fd::BorrowedFd;
 use weir_core::units::Instant;
 use weir_io::{Io, IoStats, PacketSocket};
@@ -40,6 +41,29 @@ impl<L: Io, R: Io> Bridge<L, R> {
     pub fn is_passed_by(&mut self, how: &str) {
         self.passed_by = Some(how.to_owned());
     }
+    /// Says from now on what becomes of the traffic without this bridge. One that fails open is alive
+    /// when this returns.
+    ///
+    /// # Errors
+    /// A socket takes no filter. Then nothing has changed.
+    pub(crate) fn change_fail(&mut self, now: Instant, mut failing: Failing) -> io::Result<()> {
+        if let Ok(open) = &mut failing {
+            // A filter before the first beat would keep frames out.
+            open.beat(now);
+            let kernel = open.kernel();
+            let both = self.left.filter(Some(kernel.filter()));
+            if let Err(e) = both.and_then(|()| self.right.filter(Some(kernel.filter()))) {
+                let _ = self.left.filter(None);
+                return Err(e);
+            }
+        } else {
+            // Before the last beat, likewise.
+            self.left.filter(None)?;
+            self.right.filter(None)?;
+        }
+        self.failing = failing;
+        Ok(())
+    }
     /// What becomes of it.
     pub fn fail_state(&self) -> FailState {
         match &self.passed_by {
@@ -54,6 +78,10 @@ impl<L: Io, R: Io> Bridge<L, R> {
     /// True if the kernel carries the traffic without this bridge.
     pub fn fails_open(&self) -> bool {
         self.failing.is_ok()
+    }
+    /// True if the kernel carries the traffic as soon as this ends, and not before.
+    pub(crate) fn is_passed(&self) -> bool {
+        self.passed_by.is_some()
     }
     /// True if no frame is inside.
     pub(crate) fn is_empty(&self) -> bool {
@@ -71,12 +99,18 @@ impl<L: Io, R: Io> Bridge<L, R> {
             open.beat(now);
         }
         let more = forth.receive(now, &mut self.left);
-        forth.advance(now);
-        forth.send(now, &mut self.right);
+        forth.leave(now, &mut self.right);
         let more = back.receive(now, &mut self.right) || more;
-        back.advance(now);
-        back.send(now, &mut self.left);
+        back.leave(now, &mut self.left);
         Step { next: forth.next_wake_up(now).min(back.next_wake_up(now)), more }
+    }
+
+    /// The same without receiving: what is inside leaves.
+    pub(crate) fn leave(&mut self, now: Instant) -> Step {
+        let [forth, back] = &mut self.directions;
+        forth.leave(now, &mut self.right);
+        back.leave(now, &mut self.left);
+        Step { next: forth.next_wake_up(now).min(back.next_wake_up(now)), more: false }
     }
 
     /// After a panic: both directions forward plainly.

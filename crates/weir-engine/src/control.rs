@@ -6,7 +6,7 @@
 
 use crate::bridge::Bridge;
 use crate::direction::{Change, Changed};
-use crate::fail_open::FailState;
+use crate::fail_open::{FailState, Failing};
 use crate::gather::{Assembly, Part};
 use crate::watch::LinkState;
 use serde::{Deserialize, Serialize};
@@ -273,6 +273,7 @@ pub(crate) enum Request {
     Bypass { on: bool, done: Sender<bool> },
     Change { direction: usize, change: Change, done: Sender<Changed> },
     Exchange { side: usize, socket: PacketSocket, done: Sender<()> },
+    Fail { failing: Failing, done: Sender<io::Result<()>> },
     Stop,
 }
 
@@ -401,8 +402,17 @@ impl Control {
         done
     }
 
-    /// Has the worker end after its present step. If the kernel can carry the traffic, what is
-    /// inside leaves first.
+    /// Says from now on what becomes of the traffic without the worker.
+    pub(crate) fn fail(&self, failing: Failing) -> io::Result<()> {
+        let (done, answer) = channel();
+        self.ask(Request::Fail { failing, done })?;
+        let done = Self::await_answer(&answer)?;
+        // What was told before is no longer so.
+        *self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
+        done
+    }
+
+    /// Has the worker end after its present step. What is inside leaves first.
     pub fn stop(&self) {
         let _ = self.ask(Request::Stop);
     }

@@ -32,7 +32,8 @@ enum Whereabouts {
 /// This side's own book about a frame.
 #[derive(Clone, Copy)]
 struct FrameRecord {
-    order: u64,
+    /// Which frame it was of those that came, and which piece of it.
+    order: (u64, u32),
     l3_offset: u16,
     place: Whereabouts,
     delay: Duration,
@@ -115,13 +116,22 @@ impl Frames {
     /// Writes a frame that came just now into the books.
     fn enter(&mut self, frame: FrameRef, delay: Duration) {
         self.records[frame.0 as usize] = FrameRecord {
-            order: self.order,
+            order: (self.order, 0),
             l3_offset: 0,
             place: Whereabouts::Port,
             delay,
             sent_as: (NO_LEAF, 0),
         };
         self.order += 1;
+    }
+    /// Writes the pieces of a frame into the books, of which the first is the frame itself. What came
+    /// behind the frame comes behind them.
+    fn enter_pieces(&mut self, pieces: &[FrameRef]) {
+        let Some((first, others)) = pieces.split_first() else { return };
+        let whole = self.records[first.0 as usize];
+        for (index, piece) in (1..).zip(others) {
+            self.records[piece.0 as usize] = FrameRecord { order: (whole.order.0, index), ..whole };
+        }
     }
     fn hear(&mut self, event: Event<'_>) {
         if let Some(observer) = &mut self.observer {
@@ -252,7 +262,7 @@ impl Direction {
     /// A direction with its own frames. `delay` is the propagation delay behind the wire.
     pub fn new(index: usize, port: Option<Port>, size: PoolSize, delay: Delay) -> Self {
         let record = FrameRecord {
-            order: 0,
+            order: (0, 0),
             l3_offset: 0,
             place: Whereabouts::Elsewhere,
             delay: Duration::ZERO,
@@ -376,7 +386,6 @@ impl Direction {
         if !delay.parts.is_empty() {
             record.delay = delay.of(&read.key);
         }
-        let (l3_offset, delay) = (record.l3_offset, record.delay);
         let mut len = frames.pool.len_bytes(frame);
         pieces.clear();
         if let Some(aggregate) = Aggregate::of(&frames.pool, frame) {
@@ -385,10 +394,7 @@ impl Direction {
             if u64::from(len) + u64::from(overhead) > whole_bytes {
                 self.unsegmented += u64::from(split(&mut frames.pool, frame, &aggregate, pieces));
                 self.segmented += 1;
-                for &piece in &pieces[1..] {
-                    frames.enter(piece, delay);
-                    frames.records[piece.0 as usize].l3_offset = l3_offset;
-                }
+                frames.enter_pieces(pieces);
             }
         }
         if pieces.is_empty() {
@@ -407,8 +413,8 @@ impl Direction {
         }
     }
 
-    /// Below a port the device has what the link sends in a millisecond, or two full frames. A device
-    /// that is slower than its link is said to be keeps the rest waiting in between.
+    /// Below a port the device has what the link sends in a millisecond, or two full frames. While a
+    /// device that is slower than its link is said to be takes no more, the port is held.
     fn keep_queue_short(&mut self, to: &mut impl Io) {
         let link = self.port.as_ref().map(|port| *port.link());
         if link == self.queue_for {
@@ -435,7 +441,12 @@ impl Direction {
                 self.outbox.push(frame);
             }
             if self.outbox.is_empty() {
-                return;
+                // The device has taken all that had left the port: what waits there may follow.
+                if !self.hold(now, false) {
+                    return;
+                }
+                self.advance(now);
+                continue;
             }
             let done = to.send(&mut self.frames.pool, &self.outbox, &mut self.refusals);
             for (frame, reason) in self.refusals.drain(..) {
@@ -450,9 +461,23 @@ impl Direction {
                 self.frames.pool.free(frame);
             }
             if done == 0 {
+                // From here on packets wait where classes count.
+                self.hold(now, true);
                 return;
             }
         }
+    }
+
+    /// Whether the port may give packets; true if that is a change.
+    fn hold(&mut self, now: Instant, held: bool) -> bool {
+        let Direction { port: Some(port), frames, .. } = self else { return false };
+        port.hold(now, held, &mut |event| frames.hear(event))
+    }
+
+    /// What is due up to `now` leaves by `to`.
+    pub(crate) fn leave(&mut self, now: Instant, to: &mut impl Io) {
+        self.advance(now);
+        self.send(now, to);
     }
 
     /// When something is due here next.
@@ -515,7 +540,7 @@ impl Direction {
         // Nobody's books have them any more.
         self.frames.records.iter_mut().for_each(|record| record.sent_as = (NO_LEAF, 0));
         let records = self.frames.records.iter().enumerate();
-        let mut inside: Vec<(u64, FrameRef)> = records
+        let mut inside: Vec<((u64, u32), FrameRef)> = records
             .filter(|(_, record)| record.place == Whereabouts::Port)
             .map(|(index, record)| (record.order, FrameRef(index as u32)))
             .collect();

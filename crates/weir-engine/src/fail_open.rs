@@ -92,6 +92,9 @@ pub struct FailOpen {
     stale_packets: u64,
 }
 
+/// Why a bridge fails closed that could fail open.
+pub(crate) const CLOSED: &str = "the configuration says so";
+
 /// A bridge that fails open, or the reason why this one fails closed.
 pub type Failing = Result<FailOpen, String>;
 
@@ -104,7 +107,7 @@ pub type Failing = Result<FailOpen, String>;
 /// A path that cannot be taken away.
 pub fn begin(names: &[String; 2], closed: bool) -> io::Result<Failing> {
     let why = if closed {
-        "the configuration says so".to_owned()
+        CLOSED.to_owned()
     } else {
         match Kernel::prepare(names.clone()) {
             Ok(kernel) => return Ok(Ok(FailOpen::new(kernel))),
@@ -119,6 +122,13 @@ pub fn begin(names: &[String; 2], closed: bool) -> io::Result<Failing> {
 
 impl Kernel {
     fn prepare(names: [String; 2]) -> io::Result<Kernel> {
+        let kernel = Kernel::new(names)?;
+        kernel.lay(&Above::Nothing)?;
+        Ok(kernel)
+    }
+
+    /// The programs, of which none hangs anywhere yet.
+    fn new(names: [String; 2]) -> io::Result<Kernel> {
         let heartbeat = Heartbeat::new()?;
         heartbeat.set_limit(LIMIT);
         // A frame is kept whole, or not at all.
@@ -126,17 +136,18 @@ impl Kernel {
         let filter = filter.into_program(Kind::SocketFilter, "weir_socket")?;
         let hide = hidden(&heartbeat).set(0, NEXT).exit().into_program(Kind::Classifier, "weir_alive")?;
         let new = peer(&names[0])?.is_none() && peer(&names[1])?.is_none();
-        let kernel = Kernel {
-            heartbeat,
-            filter,
-            hide,
-            names,
-            new,
-            above: Mutex::new(Above::Nothing),
-            means: OnceLock::new(),
-        };
-        kernel.lay(&Above::Nothing)?;
-        Ok(kernel)
+        let above = Mutex::new(Above::Nothing);
+        Ok(Kernel { heartbeat, filter, hide, names, new, above, means: OnceLock::new() })
+    }
+
+    /// The same as [`Kernel::attach`] where a worker carries the traffic already: its heart beats, and its
+    /// sockets have the filter. The path comes last, so that no frame goes two ways.
+    ///
+    /// # Errors
+    /// An interface that is gone, or a stranger's filter in our place.
+    pub(crate) fn attach_below_worker(&self) -> io::Result<()> {
+        self.attach()?;
+        self.lay(&self.above())
     }
 
     /// True if no earlier run had left the path.
@@ -212,6 +223,15 @@ impl Kernel {
 }
 
 impl FailOpen {
+    /// A bridge of these interfaces whose worker runs already: [`Kernel::attach_below_worker`] is to
+    /// follow, once the worker has it.
+    ///
+    /// # Errors
+    /// What the kernel lacks.
+    pub(crate) fn of_running(names: &[String; 2]) -> io::Result<FailOpen> {
+        Kernel::new(names.clone()).map(FailOpen::new)
+    }
+
     fn new(kernel: Kernel) -> FailOpen {
         let kernel = Arc::new(kernel);
         FailOpen { kernel, limit: LIMIT, last: None, bypassed: false, lapses: 0, stale_packets: 0 }

@@ -10,6 +10,7 @@ use crate::watch::Watch;
 use crate::worker::{Pace, Worker};
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_core::port::Port;
 use weir_io::af_packet::AfPacket;
 use weir_io::{BATCH, PacketSocket, PoolSize, nfqueue};
@@ -64,8 +65,17 @@ struct Running {
     worker: Worker,
     /// What watches the interfaces of a bridge; a queue of the packet filter needs nothing.
     watch: Option<Watch>,
+    /// What stands in the kernel for a bridge that fails open.
+    kernel: SharedKernel,
     /// The path underneath was laid by this run, not taken over.
     laid: bool,
+}
+
+/// It changes with `fail open` and `fail closed`, and who opens a device that is back needs it, too.
+type SharedKernel = Arc<Mutex<Option<Arc<Kernel>>>>;
+
+fn lock(kernel: &SharedKernel) -> MutexGuard<'_, Option<Arc<Kernel>>> {
+    kernel.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Running {
@@ -139,13 +149,14 @@ fn start(pair: Pair) -> io::Result<Running> {
     }
     let failing = fail_open::begin(&interfaces, fails_closed)?;
     let laid = failing.as_ref().is_ok_and(|open| open.kernel().is_new());
-    let (worker, watch) =
-        start_worker(&interfaces, directions, failing, pace, (claims, force)).inspect_err(|_| {
+    let kernel: SharedKernel = Arc::new(Mutex::new(failing.as_ref().ok().map(FailOpen::kernel)));
+    let (worker, watch) = start_worker(&interfaces, directions, (failing, &kernel), pace, (claims, force))
+        .inspect_err(|_| {
             if laid {
                 take_away(&interfaces);
             }
         })?;
-    Ok(Running { interfaces, worker, watch: Some(watch), laid })
+    Ok(Running { interfaces, worker, watch: Some(watch), kernel, laid })
 }
 
 /// Until the worker's first step the path underneath carries what comes, and nothing enters the
@@ -153,22 +164,24 @@ fn start(pair: Pair) -> io::Result<Running> {
 fn start_worker(
     interfaces: &[String; 2],
     directions: [Direction; 2],
-    failing: Failing,
+    (failing, kernel): (Failing, &SharedKernel),
     pace: Pace,
     (claims, force): ([Option<Claim>; 2], bool),
 ) -> io::Result<(Worker, Watch)> {
-    let kernel = failing.as_ref().ok().map(FailOpen::kernel);
-    let filter = kernel.as_deref().map(Kernel::filter);
+    let of_now = lock(kernel).clone();
+    let filter = of_now.as_deref().map(Kernel::filter);
     let (left, right) = (open(&interfaces[0], filter)?, open(&interfaces[1], filter)?);
     let devices = [left.index(), right.index()];
-    if let Some(kernel) = &kernel {
+    if let Some(kernel) = &of_now {
         kernel.attach()?;
     }
     let mut bridge = Bridge::new(AfPacket::over(left), AfPacket::over(right), directions);
     bridge.fail(failing);
     let worker = Worker::start(bridge, interfaces.clone(), pace)?;
+    let kernel = kernel.clone();
     let back = move |side: usize, name: &str| {
         let claim = claim(name, force)?;
+        let kernel = lock(&kernel).clone();
         if let Some(kernel) = &kernel {
             kernel.attach_again(side)?;
         }
@@ -242,7 +255,7 @@ fn start_queue(pair: Pair) -> io::Result<Running> {
     let mut bridge = Bridge::new(intake, outlet, [forth, nothing]);
     bridge.is_passed_by("the packet filter lets packets pass without it");
     let worker = Worker::start(bridge, interfaces.clone(), pace)?;
-    Ok(Running { interfaces, worker, watch: None, laid: false })
+    Ok(Running { interfaces, worker, watch: None, kernel: SharedKernel::default(), laid: false })
 }
 
 /// Brings a box up, whole or not at all. Needs CAP_NET_RAW; the interfaces must exist and be up.
@@ -295,14 +308,48 @@ impl Up {
         drop(watch);
         let control = worker.control();
         for direction in 0..2 {
+            // What waits does not wait for its rate any more, and leaves before the worker ends.
             let _ = control.change(direction, Change::Port(None));
         }
-        // Between two answers lies a step, in which it leaves.
-        let _ = control.state();
         let last = worker.stop().unwrap_or_else(|e| silent(&interfaces, &e));
         // Nobody is to carry what the file does not bridge any more.
         take_away(&interfaces);
         Some(last)
+    }
+    /// Says from now on what becomes of the traffic of a bridge without its worker. Nothing is lost by the
+    /// change. Where the kernel has not the means, it fails closed, and [`Up::snapshot`] says why.
+    ///
+    /// # Errors
+    /// The worker does not answer, or a path cannot be taken away.
+    pub fn fail(&mut self, interfaces: &[String; 2], closed: bool) -> io::Result<()> {
+        let running = self.bridges.iter_mut().find(|running| running.interfaces == *interfaces);
+        let Some(Running { worker, kernel, laid, .. }) = running else { return Ok(()) };
+        let control = worker.control();
+        let mut kernel = lock(kernel);
+        let close = |why: String, kernel: &mut Option<Arc<Kernel>>| {
+            // The path before what hides it.
+            interfaces.iter().try_for_each(|name| fail_open::remove(name).map(drop))?;
+            control.fail(Err(why))?;
+            *kernel = None;
+            Ok(())
+        };
+        if closed {
+            return close(fail_open::CLOSED.to_owned(), &mut kernel);
+        }
+        if kernel.is_some() {
+            return Ok(());
+        }
+        let open = match FailOpen::of_running(interfaces) {
+            Ok(open) => open,
+            Err(e) => return control.fail(Err(e.to_string())),
+        };
+        let new = open.kernel();
+        control.fail(Ok(open))?;
+        if let Err(e) = new.attach_below_worker() {
+            return close(e.to_string(), &mut kernel);
+        }
+        (*kernel, *laid) = (Some(new), true);
+        Ok(())
     }
     /// The interfaces of each bridge (left, right), and the way to its worker.
     pub fn bridges(&self) -> impl Iterator<Item = (&[String; 2], Control)> {
@@ -340,6 +387,8 @@ impl Up {
     }
     /// Takes the box down: its last statistics.
     pub fn stop(self) -> Snapshot {
+        // All at once: what waits in each takes its time to leave.
+        self.bridges.iter().for_each(|bridge| bridge.worker.control().stop());
         Snapshot { bridges: self.bridges.into_iter().map(Running::stop).collect() }
     }
 }

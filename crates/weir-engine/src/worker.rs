@@ -153,16 +153,23 @@ impl<L: Io, R: Io> Run<L, R> {
         }
     }
 
-    /// The last steps of a bridge that fails open: the kernel carries what comes from now on, and
-    /// what is inside still leaves.
+    /// The last steps: what is inside still leaves. Where the bridge fails open the kernel carries
+    /// what comes from now on, and where it fails closed nothing more is taken in. What the packet filter
+    /// hands over goes on at once, because only the end lets packets pass.
     fn end(mut self) -> BridgeState {
-        let Some(open) = self.bridge.failing() else { return self.last() };
-        open.bypass(true);
         let (began, mut last) = (weir_sys::now(), None);
+        let passed = self.bridge.is_passed();
+        if let Some(open) = self.bridge.failing() {
+            open.bypass(true);
+        } else if passed {
+            last = Some(self.last());
+            self.bridge.forward_plainly(began);
+        }
+        let takes_in = passed || self.bridge.fails_open();
         loop {
             let now = weir_sys::now();
-            let step = self.step(now);
             let waited = now.since(began);
+            let step = if takes_in || waited < SETTLE { self.step(now) } else { self.leave(now) };
             let done = self.bridge.is_empty() && !step.more && waited >= SETTLE;
             if done || waited >= DRAIN + DRAIN {
                 return last.unwrap_or_else(|| self.last());
@@ -174,6 +181,10 @@ impl<L: Io, R: Io> Run<L, R> {
                 weir_sys::sleep_until(step.next.min(now + SETTLE));
             }
         }
+    }
+
+    fn leave(&mut self, now: Instant) -> Step {
+        self.guarded(now, |bridge| bridge.leave(now)).unwrap_or(Step { next: now, more: true })
     }
 
     fn step(&mut self, now: Instant) -> Step {
@@ -221,6 +232,12 @@ impl<L: Io, R: Io> Run<L, R> {
                     let _ = done.send(self.guarded(now, act).unwrap_or(Changed::NoPort));
                     // Of a tree that is gone nothing more is to be told.
                     self.gathering.iter_mut().for_each(|(_, gather)| *gather = None);
+                }
+                Request::Fail { mut failing, done } => {
+                    if let Ok(open) = &mut failing {
+                        open.set_prompt(self.priority.priority == Priority::Fifo);
+                    }
+                    let _ = done.send(self.bridge.change_fail(weir_sys::now(), failing));
                 }
                 Request::Exchange { side, socket, done } => {
                     self.bridge.exchange(side, socket);

@@ -215,7 +215,8 @@ fn a_full_device_is_asked_again_and_order_is_kept() {
     run(&mut bridge, ms(0), ms(3));
     assert_eq!(bridge.interfaces().1.sent.len(), 3);
     bridge.interfaces().1.room = None;
-    run(&mut bridge, ms(4), ms(5));
+    // While the device took nothing the link was held, and has 16 packets of 100 us to send now.
+    run(&mut bridge, ms(4), ms(6));
     let numbers: Vec<_> = bridge.interfaces().1.sent.iter().map(|b| number(b)).collect();
     assert_eq!(numbers, (0..20).collect::<Vec<_>>());
 }
@@ -456,6 +457,19 @@ fn a_swap_under_load_loses_nothing_and_a_missing_port_says_so() {
     run(&mut bridge, ms(11), ms(200));
     let numbers: Vec<_> = bridge.interfaces().1.sent.iter().map(|b| number(b)).collect();
     assert_eq!(numbers, (0..100).collect::<Vec<_>>(), "adoption ignores the new limit");
+}
+
+/// A worker that ends takes nothing more in where it fails closed, and all that it has leaves at its rate.
+#[test]
+fn what_a_worker_holds_leaves_before_it_ends() {
+    let mut bridge = bridge(fifo(100), Duration::from_millis(5));
+    // 30 ms of the link.
+    bridge.interfaces().0.arriving = (0..30).map(|n| frame(n, 1250, 0)).collect();
+    let names = ["left".to_string(), "right".to_string()];
+    let worker = Worker::start(bridge, names, Pace::default()).unwrap();
+    assert!(worker.control().state().unwrap().egresses[0].sent_packets < 20);
+    let last = worker.stop().unwrap();
+    assert_eq!((last.egresses[0].sent_packets, last.egresses[0].leaving_packets), (30, 0));
 }
 
 #[test]

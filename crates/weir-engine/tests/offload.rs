@@ -98,6 +98,27 @@ fn the_queue_in_the_device_stays_short() {
     }
 }
 
+/// Above a device that is slower than the link that was declared, classes count: pings wait for what one
+/// bucket lets out, while TCP fills the queue. Reversed: in one class with TCP they wait for its queue of 50.
+#[test]
+fn classes_count_above_a_slow_device() {
+    let _turn = turn();
+    let shape = Shape { mtu: 1500, entrance: Offloads::ON, exit: Offloads::ON, tags: 0 };
+    for first in [true, false] {
+        let Some(mut bed) = testbed(shape) else { return };
+        bed.shell_in_box("tc qdisc add dev right root tbf rate 10mbit burst 2000 limit 3000000");
+        let class = if first { "filter right pings" } else { "filter right rest" };
+        let conf = conf("20M").replace("filter right pings", class);
+        bed.start(Some(&conf));
+        let seen = stream(&bed, Duration::from_millis(600), Duration::from_millis(1000));
+        let egress = bed.egress();
+        let median = seen.ping(0.5);
+        assert_eq!(median < 12_000.0, first, "{median} us: {seen:?} {egress:?}");
+        assert!(seen.goodput_mbps > 7.0, "{seen:?}");
+        assert!(egress.leaving_packets < 12, "{egress:?}");
+    }
+}
+
 /// Jumbo frames are charged and segmented like others, in buffers of 2 KB with tails.
 #[test]
 fn jumbo_frames_cross_at_their_rate() {

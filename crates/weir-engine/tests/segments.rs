@@ -9,7 +9,7 @@ use weir_core::port::{Port, PortConfig, PortPlan, Refill, WireConfig};
 use weir_core::sched::Registry;
 use weir_core::units::Instant;
 use weir_engine::control::{Egress, egresses};
-use weir_engine::{Bridge, Delay, Direction};
+use weir_engine::{Bridge, Change, Delay, Direction};
 use weir_io::PoolSize;
 use weir_io::memory::Memory;
 
@@ -120,6 +120,35 @@ fn without_buffers_the_rest_is_lost_and_counted() {
     let egress = state(&mut bridge);
     assert_eq!((egress.nobuf_packets, egress.segmented_packets), (6, 1));
     assert_eq!(bridge.directions()[0].frames_available(), 4);
+}
+
+/// Aggregates that came in one batch were taken apart, and the port goes: their segments leave in the
+/// order of the stream.
+#[test]
+fn a_port_that_goes_reorders_no_segments() {
+    for panics in [false, true] {
+        let size = PoolSize { frames: 64, tails: 4 };
+        let mut bridge = bridge(Some("interface em0 bandwidth 1M fifoq"), size);
+        let (bytes, _) = aggregate();
+        for number in 1..3u32 {
+            let mut next = bytes.clone();
+            next[38..42].copy_from_slice(&(number * (SEGMENTS * EACH) as u32).to_be_bytes());
+            bridge.interfaces().0.arriving.push_back(next);
+        }
+        // The first packet leaves at once, all others wait.
+        bridge.step(Instant::ZERO);
+        match panics {
+            true => bridge.forward_plainly(Instant::from_micros(1)),
+            false => _ = bridge.directions_mut()[0].change(Instant::from_micros(1), Change::Port(None)),
+        }
+        run(&mut bridge);
+        let sent = &bridge.interfaces().1.sent;
+        let sequence = |b: &Vec<u8>| u32::from_be_bytes([b[38], b[39], b[40], b[41]]);
+        let first = sequence(&aggregate().0);
+        let numbers: Vec<u32> = sent.iter().map(sequence).collect();
+        let expected: Vec<u32> = (0..3 * SEGMENTS as u32).map(|n| first + n * EACH as u32).collect();
+        assert_eq!(numbers, expected, "panics: {panics}");
+    }
 }
 
 /// A mark stands in each segment, and each header is right. A swap brings its own bound.

@@ -198,6 +198,10 @@ impl Io for AfPacket {
         self.stats
     }
 
+    fn filter(&mut self, filter: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        self.socket.set_filter(filter)
+    }
+
     fn exchange(&mut self, socket: PacketSocket) {
         self.stats();
         (self.socket, self.trouble, self.ask_at) = (socket, None, Instant::ZERO);

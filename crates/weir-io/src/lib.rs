@@ -22,6 +22,7 @@ pub mod pool;
 pub mod segment;
 pub mod trace;
 
+use std::io;
 use std::os::fd::BorrowedFd;
 use weir_sys::rights::Capability;
 
@@ -81,6 +82,15 @@ pub trait Io {
     /// be. What has no device ignores it.
     fn keep_queue_short(&mut self, _bytes: Option<u64>, _frame_bytes: u32) {}
 
+    /// From now on the program `filter` decides which frames come in ([`PacketSocket::set_filter`]);
+    /// `None`: all. What has no socket takes all.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    fn filter(&mut self, _filter: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        Ok(())
+    }
+
     /// The rights that a thread needs to receive and send, once this is open.
     fn rights(&self) -> &'static [Capability] {
         &[]
@@ -118,6 +128,9 @@ impl<I: Io + ?Sized> Io for Box<I> {
     }
     fn keep_queue_short(&mut self, bytes: Option<u64>, frame_bytes: u32) {
         (**self).keep_queue_short(bytes, frame_bytes);
+    }
+    fn filter(&mut self, filter: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        (**self).filter(filter)
     }
     fn exchange(&mut self, socket: PacketSocket) {
         (**self).exchange(socket);

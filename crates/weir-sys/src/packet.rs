@@ -251,6 +251,23 @@ impl PacketSocket {
         if answer < 0 { 0 } else { bytes.max(0) as u64 }
     }
 
+    /// From now on the program `filter` decides how many bytes of each frame come in, none to keep it
+    /// out: a [`crate::bpf::Kind::SocketFilter`]. `None`: all come in.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub fn set_filter(&self, filter: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let option = |name, value: libc::c_int| set_option(self.as_fd(), libc::SOL_SOCKET, name, &value);
+        match filter {
+            Some(filter) => option(libc::SO_ATTACH_BPF, filter.as_raw_fd()),
+            None => match option(libc::SO_DETACH_BPF, 0) {
+                // There was none.
+                Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+                done => done,
+            },
+        }
+    }
+
     /// What the system says of the interface now, whatever its name has become.
     ///
     /// # Errors

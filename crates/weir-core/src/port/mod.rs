@@ -22,6 +22,7 @@
 
 mod clock;
 mod event;
+mod hold;
 mod ledger;
 mod plan;
 mod protect;
@@ -80,6 +81,8 @@ pub struct Port {
     lane: Lane,
     wire: Wire,
     timer: Option<Timer>,
+    /// What stands below takes nothing (`hold.rs`).
+    held: bool,
     classifier: Classifier,
     conditioners: Option<Conditioners>,
     leaves: Vec<LeafInfo>,
@@ -119,6 +122,7 @@ impl Port {
             clock: Clock::new(wire.tolerance(&link)),
             wire,
             timer: None,
+            held: false,
             classifier,
             conditioners,
             default_leaf: tree.default_leaf.unwrap_or(0),
@@ -484,6 +488,10 @@ impl Port {
 
     /// Moves packets from the tree to the wire while the wire has room.
     fn fill(&mut self, host: &mut impl FnMut(Event<'_>)) {
+        if self.held {
+            self.timer = None;
+            return self.settle(host);
+        }
         loop {
             let now = self.cx.now;
             let first = self.lane.head(&self.cx.packets).map(|len| Head::Packet { len });

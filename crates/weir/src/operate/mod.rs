@@ -349,11 +349,8 @@ impl<'r> Operator<'r> {
     fn change_to(&mut self, new: &Plan) -> Result<(usize, usize), Failure> {
         let old = self.running.plan.clone();
         let wanted = bridges(new)?;
-        // A bridge that is to fail in another way is another bridge.
-        let is = |a: &[String; 2], b: &[&str; 2]| {
-            let names = (a[0] == b[0] && a[1] == b[1]) || (a[0] == b[1] && a[1] == b[0]);
-            names && old.fails_closed(b) == new.fails_closed(b)
-        };
+        let is =
+            |a: &[String; 2], b: &[&str; 2]| (a[0] == b[0] && a[1] == b[1]) || (a[0] == b[1] && a[1] == b[0]);
         let running: Vec<([String; 2], Control)> =
             self.up.bridges().map(|(interfaces, control)| (interfaces.clone(), control)).collect();
         let (kept, gone): (Vec<_>, Vec<_>) =
@@ -362,7 +359,7 @@ impl<'r> Operator<'r> {
             wanted.iter().filter(|pair| !running.iter().any(|(names, _)| is(names, pair))).copied().collect();
         let sick = self.sick();
         let mut changes = Vec::new();
-        for (names, control) in kept {
+        for (names, control) in &kept {
             let pair = [&*names[0], &*names[1]];
             for ((direction, now), (_, before)) in sides(new, pair).into_iter().zip(sides(&old, pair)) {
                 let is_sick = sick.contains(&names[1 - direction]);
@@ -404,6 +401,15 @@ impl<'r> Operator<'r> {
                     }
                 }
                 return Err(failure);
+            }
+        }
+        for (names, _) in kept {
+            let pair = [&*names[0], &*names[1]];
+            let closed = new.fails_closed(&pair);
+            if closed != old.fails_closed(&pair)
+                && let Err(e) = self.up.fail(names, closed)
+            {
+                weir_sys::say(&format!("bridge {} {}: `fail` stays as it was: {e}", names[0], names[1]));
             }
         }
         let (mut in_place, mut exchanged) = (0, 0);

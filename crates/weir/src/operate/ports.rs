@@ -83,11 +83,12 @@ impl<'p> Side<'p> {
         Ok(Some(Ready { link, plan }))
     }
 
-    /// All that a plan says about this side.
+    /// All that a plan says about this side. What becomes of the traffic without Weir is no matter of a port.
     fn said(&self) -> impl PartialEq + use<'p> {
+        let own = self.declared(self.name).map(|i| Interface { fail: None, ..i.clone() });
         let entrance = self.declared(self.peer).map(|i| (&i.conditioners, &i.filters));
         let plan = self.plan;
-        (self.declared(self.name), entrance, &plan.red, &plan.rio)
+        (own, entrance, &plan.red, &plan.rio)
     }
 
     /// True if the other plan says the same about it.
@@ -116,7 +117,7 @@ impl<'p> Side<'p> {
 
 /// An interface without the options of its disciplines and classes.
 fn skeleton(interface: &Interface) -> Interface {
-    let mut bare = interface.clone();
+    let mut bare = Interface { fail: None, ..interface.clone() };
     let clear = |options: &mut Options| *options = Options::new();
     bare.discipline.iter_mut().for_each(|queue| clear(&mut queue.options));
     for Class { options, queue, .. } in &mut bare.classes {

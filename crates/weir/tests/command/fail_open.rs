@@ -188,6 +188,63 @@ fn after_a_kill_the_kernel_carries_on_and_the_next_run_takes_over() {
     assert_eq!((seen.lost, seen.twice), (0, 0), "two starts and two ends: {seen:?}");
 }
 
+/// `fail` changes in place, both ways, under traffic: nothing is lost or comes twice, and the bridge, its port
+/// and its counters go on.
+#[test]
+fn fail_open_and_fail_closed_change_in_place() {
+    let Some((bed, _, up, probes)) = under_load("the test of `weir set IF fail`", CONF) else { return };
+    let bridge = || bed.ask(&["stats", "-j"]).ok().json()["bridges"][0].clone();
+    let mut before = bridge();
+    for round in 0..6 {
+        let how = ["closed", "open"][round % 2];
+        let set = bed.ask(&["set", "right0", "fail", how]).ok();
+        assert!(set.err.contains("0 exchanged"), "{set:?}");
+        pause(60);
+        let now = bridge();
+        let open = how == "open";
+        assert_eq!(now["without"]["open"], open, "{now}");
+        assert_eq!(filters(&bed).contains("weir to "), open, "{}", filters(&bed));
+        let seed = |bridge: &serde_json::Value| bridge["egresses"][0]["port"]["seed"].clone();
+        assert_eq!(seed(&now), seed(&before));
+        for counter in ["uptime_ns", "steps"] {
+            assert!(now[counter].as_u64() > before[counter].as_u64(), "{counter}: {before} {now}");
+        }
+        before = now;
+    }
+    // The last change holds: without the worker the kernel carries on.
+    signal(&up, "-KILL");
+    pause(300);
+    let seen = probes.end();
+    assert_eq!(seen.twice, 0, "{seen:?}");
+    assert!(seen.outage <= Duration::from_millis(50) && seen.lost <= RATE / 20, "{seen:?}");
+}
+
+/// An apply that takes a bridge away which fails closed: what waits in it leaves first.
+#[test]
+fn what_waits_in_a_bridge_that_goes_leaves_first() {
+    if !possible("the test of a bridge that goes") {
+        return;
+    }
+    let bed = Bed::new(2);
+    let line = |n: u32, rate: &str| {
+        format!("interface right{n} bandwidth {rate} fifoq attach bridge left{n} fail closed\n")
+    };
+    let both = bed.folder.write("both.altq", line(0, "100K") + &line(1, "10M"));
+    let one = bed.folder.write("one.altq", line(1, "10M"));
+    let up = bed.up(&[&both]);
+    wait("the way", || {
+        send(&bed, 0, 5001, 1);
+        arrived(&bed.hosts[0].right) > 0
+    });
+    pause(500);
+    let before = arrived(&bed.hosts[0].right);
+    // 40 packets of 68 bytes on the wire last 220 ms at 100 kbit/s.
+    send(&bed, 0, 5001, 40);
+    bed.ask(&["apply", &one]).ok();
+    wait("what waited", || arrived(&bed.hosts[0].right) == before + 40);
+    terminate(up).ok();
+}
+
 #[test]
 fn while_a_worker_is_stopped_the_kernel_carries_and_nothing_comes_twice() {
     let Some((bed, _, up, probes)) = under_load("the test of a stop", CONF) else { return };
