@@ -5,12 +5,12 @@
 //! admitted if `B_o + Σ new < T_a·limit`, where Σ new counts what the flows admitted since the window
 //! of B_o began are expected to add. At the end of a window with `B_o > T_d·limit` one flow is evicted.
 //!
-//! Paper: multiservice V.2.1, I (the policy and the thresholds are each class's own).
+//! Paper: multiservice V.2.1 (T52, T53), I (T57: the policy and the thresholds are each class's own).
 //! Where we differ, and why:
 //! - `limit` is the most that the class may get, not the momentary B_d: the allocator keeps B_o/B_d
 //!   near 0.9, and would be fought.
 //! - Σ new: with 0 (the thesis) a hundred calls that start within a second on 1 Mbit/s are admitted up
-//!   to eighty, and 66 evicted again. `a_flash_crowd` has both.
+//!   to eighty, and 66 evicted again. `t52_a_flash_crowd` has both.
 //! - T_d is compared at the end of a window, with the last window alone: with a hold of ten, one
 //!   overload would evict for twenty windows.
 

@@ -35,7 +35,7 @@ pub struct Finding {
 const SLACK: u128 = (1 << 32) / 1_000_000;
 
 /// Whether no constant load makes the law go up and down for ever: l_max > k·l_min with
-/// k = max(i, 1/d). [multiservice IV.3.2]
+/// k = max(i, 1/d). [multiservice IV.3.2, T40]
 pub fn is_stable(law: &Threshold) -> bool {
     let (high, low) = (u128::from(law.high.raw()), u128::from(law.low.raw()));
     let up = u128::from(law.up.raw().unsigned_abs());

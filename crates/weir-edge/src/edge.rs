@@ -517,6 +517,12 @@ impl Edge {
     pub fn allocator_mut(&mut self, leaf: u32) -> Option<&mut Allocator> {
         self.lanes.iter_mut().find(|lane| lane.class.leaf == leaf)?.allocator.as_mut()
     }
+    /// Another rate of a class without an allocation: the limit that admission compares with, bit/s.
+    pub fn set_rate(&mut self, leaf: u32, rate_bps: u64) {
+        if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.class.leaf == leaf) {
+            lane.class.rate_bps = rate_bps;
+        }
+    }
     /// What became of the flows of a class, with its leaf.
     pub fn class_stats(&self) -> impl Iterator<Item = (u32, ClassStats)> {
         self.lanes.iter().map(|lane| (lane.class.leaf, lane.stats))

@@ -5,7 +5,7 @@
 //! remembered, and its packets go on as ordinary ones. So strangers cannot push calls out, and memory
 //! does not grow.
 //!
-//! Paper: multiservice III.3.2: a hash table of socket tuples.
+//! Paper: multiservice III.3.2 (T65): a hash table of socket tuples.
 
 use crate::sla::Own;
 use alloc::vec::Vec;

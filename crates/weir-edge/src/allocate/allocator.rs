@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Paper: multiservice IV.3.1 (requests, T_bb), IV.3.4 (congestion, guard time), IV.4.1, V.3.
-//! Guarantees: `the_delay_is_bounded`, `one_request_is_under_way`, `never_more_than_granted`.
+//! Guarantees: `t44_the_delay_is_bounded`, `one_request_is_under_way`, `a_refusal_in_congestion_evicts`.
 
 use super::{Backlog, Congestion, Log, Threshold, Window, Windows};
 use weir_core::units::{Duration, Instant};

@@ -7,9 +7,9 @@
 //! Guarantee: a packet waits at most `T_s + 2·T_bb` and one packet time at the new rate, if answers
 //! come within T_bb and grant all, neither `to` nor the link binds, and nothing lowers the rate during
 //! congestion. It may wait T_bb for a request under way and T_bb for its own, whose rate empties all
-//! that is ahead of it in T_s/(1 + M_s). Held by `the_delay_is_bounded`.
+//! that is ahead of it in T_s/(1 + M_s). Held by `t44_the_delay_is_bounded`.
 //!
-//! Paper: multiservice IV.3.4, V.3 (`packets`).
+//! Paper: multiservice IV.3.4 (T44), V.3 (T54, `packets`).
 //! Where we differ, and why: S_q is at least one packet, because a packet that arrives is no
 //! congestion. T_g "two times S_q" means two windows S. The variant of chapter V has neither: it is
 //! there for its figures, and `weir check` warns of it.

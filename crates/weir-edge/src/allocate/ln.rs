@@ -5,9 +5,9 @@
 //! m - 1 is a difference of integers and exact, so that the result is exact to its last bits near 1,
 //! where a table or a rounded m would lose them.
 //!
-//! Paper: multiservice IV.4.3 joins a power series near 1 to a table of base-10 logarithms.
+//! Paper: multiservice IV.4.3 (T49) joins a power series near 1 to a table of base-10 logarithms.
 //! Where we differ, and why: one formula for all arguments has no seam.
-//! Guarantees: `the_logarithm_is_exact_and_monotone`.
+//! Guarantees: `t49_the_logarithm_is_exact_and_monotone`.
 
 /// Fraction bits of a [`ln_ratio`]: the greatest result, 64·ln 2 = 44.4, is below 2^63.
 pub const LN_BITS: u32 = 56;
@@ -55,10 +55,10 @@ mod tests {
         x as f64 / (1u64 << LN_BITS) as f64
     }
 
-    /// relative error at most 1e-6 (asked for 1e-4) for arguments from 2^-10 to 2^10, no seam,
+    /// T49: relative error at most 1e-6 (asked for 1e-4) for arguments from 2^-10 to 2^10, no seam,
     /// and never falling.
     #[test]
-    fn the_logarithm_is_exact_and_monotone() {
+    fn t49_the_logarithm_is_exact_and_monotone() {
         assert_eq!(ln_ratio(7, 7), Some(0));
         assert_eq!((ln_ratio(0, 1), ln_ratio(1, 0)), (None, None));
         assert!((real(ln_ratio(u64::MAX, 1).expect("not 0")) - 64.0 * core::f64::consts::LN_2).abs() < 1e-12);

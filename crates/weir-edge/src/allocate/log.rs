@@ -5,7 +5,7 @@
 //! target B_m/u. It is taken if |ΔB| exceeds ΔB_min, so that the class rests while B_d is within
 //! e^(±ΔB_min/K) of the target.
 //!
-//! Paper: multiservice IV.4.1, equations 9 to 11.
+//! Paper: multiservice IV.4.1 (T48), equations 9 to 11.
 //! Where we differ, and why:
 //! - u is the target utilisation, 0.9. The paper's "margin S = 10 %" taken literally gives an
 //!   efficiency of 9 % as 0.1 and diverges as 1.1.
@@ -14,7 +14,7 @@
 //!   target B*: it alternates below K and never settles below K/2. `published` keeps that.
 //! - From nothing, or to nothing, there is no logarithm: the step goes to B_m/u, or to `from`.
 //!
-//! Guarantees: `no_step_crosses_its_target`, `published_swings_as_computed`.
+//! Guarantees: `t48_no_step_crosses_its_target`, `published_swings_as_computed`.
 
 use super::ln::{LN_BITS, ln_ratio};
 use weir_core::units::Fraction;

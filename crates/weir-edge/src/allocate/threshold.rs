@@ -4,11 +4,11 @@
 //! Principle: `u = B_d·l_max`, `l = B_d·l_min`. Estimate above u: ask for `B_d·i`. Below l: go down to
 //! `B_d·d`. Between them, and at either: nothing.
 //!
-//! Paper: multiservice IV.3.1 and IV.3.2.
+//! Paper: multiservice IV.3.1 and IV.3.2 (T39 to T41).
 //! Where we differ, and why: from nothing a factor cannot lead, so the first estimate above 0 asks for
-//! estimate/l_max. `d` is 1/`i` where none is given: the published 1.2 and 0.8 make 0.96, and the
+//! estimate/l_max (T67). `d` is 1/`i` where none is given: the published 1.2 and 0.8 make 0.96, and the
 //! allocation then drifts.
-//! Guarantees: `nothing_inside`, `constant_loads_come_to_rest` (and its reverse: with the
+//! Guarantees: `t39_nothing_inside`, `t40_constant_loads_come_to_rest` (and its reverse: with the
 //! condition violated and i·d = 1 the predicted share of loads oscillates for ever).
 
 use weir_core::units::{Fixed, Fraction};

@@ -4,9 +4,9 @@
 //! much traffic was overlimit, trade l_max down; if there were too many requests, trade it up. Then
 //! raise l_min again. The search ends where no trade helps, with the last feasible pair.
 //!
-//! Paper: multiservice IV.3.2, figure 24. Measurements are the caller's: it runs its traffic
+//! Paper: multiservice IV.3.2, figure 24 (T42). Measurements are the caller's: it runs its traffic
 //! with [`Tune::next`] and hands what came out to [`Tune::measured`].
-//! Guarantees: `tuning_ends_with_a_feasible_set`.
+//! Guarantees: `t42_tuning_ends_with_a_feasible_set`.
 
 use super::Threshold;
 use weir_core::units::Fraction;

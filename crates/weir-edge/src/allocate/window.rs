@@ -10,8 +10,8 @@
 //! estimate     3    5    5     5     5    5    5    2    2
 //! ```
 //!
-//! Paper: multiservice IV.3.3, IV.3.6 (a timer drives it, so that an idle class decays).
-//! Guarantees: `golden_vectors`, `equals_the_plain_model`; a step of the load is seen fully within
+//! Paper: multiservice IV.3.3 (T43), IV.3.6 (T47: a timer drives it, so that an idle class decays).
+//! Guarantees: `t43_golden_vectors`, `equals_the_plain_model`; a step of the load is seen fully within
 //! 2 S, its end in (T, 2 T].
 
 use weir_core::units::{Duration, Instant};

@@ -6,13 +6,13 @@
 //! hold goes into the shared one (`lend`), so that flows that send little do not make the contract
 //! smaller for the others.
 //!
-//! Paper: multiservice III.2, table 3.
+//! Paper: multiservice III.2, table 3 (T23, T24).
 //! Where we differ, and why: lending. Read literally, two flows that offer 5 and 0.1 of BW with s = 0
 //! together get 0.6 of BW; with lending 1.0. `waste` is the literal reading.
 //!
 //! Tokens are counted in units of 10^-9 bit, of which a nanosecond brings exactly the rate. What idle
 //! flows lend is handed over at least every 5 ms while packets come, a twentieth of the depths.
-//! Guarantees: `shares_follow_the_law`, `never_more_than_bw_and_depths`, `lending_loses_nothing`.
+//! Guarantees: `t23_shares_follow_the_law`, `t24_lending_loses_nothing`.
 
 use super::Contract;
 use weir_core::units::Instant;

@@ -23,7 +23,7 @@ pub enum Policy {
     FlowBestEffort,
 }
 
-/// What a subscriber has paid for.
+/// What a subscriber has paid for. (T22 to T24)
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Contract {
     /// The subscriber's number, unique.
@@ -44,7 +44,7 @@ pub struct Contract {
     pub flows: u32,
     /// Its class, by its place in the edge's list.
     pub class: usize,
-    /// Its own T_a, instead of its class's.
+    /// Its own T_a, instead of its class's. (T57)
     pub accept: Option<Fraction>,
     /// Its own T_d, instead of its class's.
     pub drop: Option<Fraction>,

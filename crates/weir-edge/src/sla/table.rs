@@ -102,9 +102,9 @@ mod tests {
     use super::*;
     use weir_core::Random;
 
-    /// the longest prefix wins, for random tables against a search through all of them.
+    /// T22: the longest prefix wins, for random tables against a search through all of them.
     #[test]
-    fn the_longest_prefix_wins() {
+    fn t22_the_longest_prefix_wins() {
         for seed in weir_seed::seeds(200) {
             let mut random = Random::new(seed);
             let v6 = random.below(2) == 1;
