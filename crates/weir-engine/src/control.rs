@@ -8,6 +8,7 @@ use crate::bridge::Bridge;
 use crate::direction::{Change, Changed};
 use crate::fail_open::{FailState, Failing};
 use crate::gather::{Assembly, Part};
+use crate::up::NFQUEUE;
 use crate::watch::LinkState;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -56,7 +57,8 @@ pub struct BridgeState {
     /// Why the bridge forwards plainly, if the worker had to give up its ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
-    /// Both directions: the egress on the right, then the one on the left.
+    /// Both directions: the egress on the right, then the one on the left. An interface whose packets the packet
+    /// filter hands over has one.
     pub egresses: Vec<Egress>,
 }
 
@@ -136,6 +138,10 @@ pub struct PortState {
     pub wake_ups: u64,
     /// Packets that a swap gave to the default class because theirs was gone.
     pub reassigned_packets: u64,
+    /// Time in which the worker was later than the token bucket holds, nanoseconds since the port was made.
+    /// What could have been sent in it is lost.
+    #[serde(default)]
+    pub lost_ns: u64,
     /// Control packets that went before all classes; `None` where they do not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protected: Option<PacketCounts>,
@@ -229,6 +235,7 @@ fn port_head(port: &Port) -> PortState {
         refills: port.refills(),
         wake_ups: port.wake_ups(),
         reassigned_packets: port.reassigned(),
+        lost_ns: port.lost_time().as_nanos(),
         protected: port.protects().then(|| PacketCounts::from(port.protected())),
         total: PacketCounts::from(&port.beside_leaves()),
         classes: Vec::new(),
@@ -364,6 +371,8 @@ impl Control {
         for (egress, link) in state.egresses.iter_mut().rev().zip(watched) {
             egress.link = link;
         }
+        // Nothing leaves to where the packet filter hands packets over from.
+        state.egresses.retain(|egress| egress.interface != NFQUEUE);
         state
     }
 

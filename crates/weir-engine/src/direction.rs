@@ -5,7 +5,7 @@ use weir_core::packet::{FragmentCache, FrameRef, Key, dissect, is_control, look_
 use weir_core::port::{Event, EventKind, Port, PortPlan, Retired};
 use weir_core::queue::{DropReason, Link, Params};
 use weir_core::units::{Duration, Instant};
-use weir_io::segment::{Aggregate, split};
+use weir_io::segment::{Aggregate, fragmented_bytes, split};
 use weir_io::{BATCH, Io, Pool, PoolSize, Refusal};
 
 /// Hears what happens to packets, for reports finer than the port's own counters.
@@ -199,6 +199,8 @@ pub struct Direction {
     pieces: Vec<FrameRef>,
     /// The link for which the device's queue was last limited.
     queue_for: Option<Link>,
+    /// The system cuts up what is longer than the link's longest frame.
+    fragmented_below: bool,
     /// Aggregates that were taken apart, and segments of such that were lost for want of a buffer.
     segmented: u64,
     unsegmented: u64,
@@ -287,12 +289,18 @@ impl Direction {
             fresh: Vec::with_capacity(BATCH),
             pieces: Vec::with_capacity(MOST_SEGMENTS),
             queue_for: None,
+            fragmented_below: false,
             segmented: 0,
             unsegmented: 0,
             fragments: FragmentCache::new(),
         }
     }
 
+    /// Says that the system cuts up into fragments what is longer than the link's longest frame, so that it costs
+    /// what they cost.
+    pub fn fragments_below(&mut self) {
+        self.fragmented_below = true;
+    }
     /// Has `observer` hear everything from now on.
     pub fn observe(&mut self, observer: Box<dyn Observe>) {
         self.frames.observer = Some(observer);
@@ -374,7 +382,10 @@ impl Direction {
     /// Hands a frame to the port: an aggregate that would last too long in pieces, another one as
     /// long as what its segments cost. They have the same headers as far as a port sees them.
     fn take_in(&mut self, now: Instant, frame: FrameRef, whole_bytes: u64) {
-        let Direction { port: Some(port), frames, delay, fragments, pieces, .. } = self else { return };
+        let Direction { port: Some(port), frames, delay, fragments, pieces, fragmented_below, .. } = self
+        else {
+            return;
+        };
         let mut read = dissect(frames.pool.head(frame));
         fragments.fill(&mut read);
         let control = port.protects() && is_control(frames.pool.head(frame), &read);
@@ -387,11 +398,17 @@ impl Direction {
             record.delay = delay.of(&read.key);
         }
         let mut len = frames.pool.len_bytes(frame);
+        if *fragmented_below {
+            let Link { mtu, overhead, .. } = *port.link();
+            len = fragmented_bytes(frames.pool.head(frame), read.l3_offset, len, mtu, overhead);
+        }
         pieces.clear();
         if let Some(aggregate) = Aggregate::of(&frames.pool, frame) {
             let overhead = port.link().overhead;
             len = aggregate.cost_bytes(overhead);
-            if u64::from(len) + u64::from(overhead) > whole_bytes {
+            // A segment needs none of the long buffers, which all classes share.
+            let scarce = frames.pool.tails_available() < frames.pool.tails() / 4;
+            if scarce || u64::from(len) + u64::from(overhead) > whole_bytes {
                 self.unsegmented += u64::from(split(&mut frames.pool, frame, &aggregate, pieces));
                 self.segmented += 1;
                 frames.enter_pieces(pieces);

@@ -23,6 +23,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use weir_core::units::{Duration, Instant};
 use weir_sys::bpf::{self, Assembler, Heartbeat, Kind, Program};
+use weir_sys::netlink::links;
 use weir_sys::tc::{self, Place, Side};
 
 /// Where the path hangs: behind the filters of others, which see the frames first.
@@ -114,10 +115,38 @@ pub fn begin(names: &[String; 2], closed: bool) -> io::Result<Failing> {
             Err(e) => e.to_string(),
         }
     };
-    for name in names {
-        remove(name).map_err(|e| io::Error::new(e.kind(), format!("the old path on {name}: {e}")))?;
-    }
+    remove_between(names)?;
     Ok(Err(why))
+}
+
+/// Takes the path away that is between two interfaces, whatever is called so now, and what else leads to
+/// one of them.
+///
+/// # Errors
+/// A path that cannot be taken away.
+pub(crate) fn remove_between(names: &[String; 2]) -> io::Result<()> {
+    let there = names.iter().filter(|name| weir_sys::interface_index(name).is_ok()).cloned();
+    for name in there.chain(leading_to(names)?) {
+        remove(&name).map_err(|e| io::Error::new(e.kind(), format!("the old path on {name}: {e}")))?;
+    }
+    Ok(())
+}
+
+/// Other interfaces on which a path to one of these hangs: one that was renamed, or that had another peer in
+/// an earlier run.
+///
+/// # Errors
+/// What the system refuses to tell.
+pub fn leading_to(names: &[String; 2]) -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for link in links()?.into_iter().filter(|link| !names.iter().any(|name| link.is_called(name))) {
+        // One that has just gone has no path.
+        let Ok(Some(ours)) = at_our_place(link.index) else { continue };
+        if towards(&ours).is_some_and(|peer| names.iter().any(|name| name == peer)) {
+            found.push(link.name);
+        }
+    }
+    Ok(found)
 }
 
 impl Kernel {
@@ -209,6 +238,9 @@ impl Kernel {
     /// Lays both ends of the path, for what hides it, in the place of the one that is there.
     fn lay(&self, above: &Above) -> io::Result<()> {
         let [left, right] = &self.names;
+        for stray in leading_to(&self.names)? {
+            remove(&stray)?;
+        }
         for (name, other) in [(left, right), (right, left)] {
             let towards = weir_sys::interface_index(other)?;
             let program = match above {
@@ -360,9 +392,12 @@ fn at_our_place(index: u32) -> io::Result<Option<tc::Filter>> {
 /// The other interface of the path that hangs on `interface`; none if none does.
 pub fn peer(interface: &str) -> io::Result<Option<String>> {
     let ours = at_our_place(weir_sys::interface_index(interface)?)?;
-    let towards =
-        |f: tc::Filter| Some(f.name.strip_prefix(TOWARDS)?.trim_end_matches(WITH_CLSACT).to_owned());
-    Ok(ours.and_then(towards))
+    Ok(ours.and_then(|filter| towards(&filter).map(str::to_owned)))
+}
+
+/// Where a path of Weir's leads; none if that filter is somebody else's.
+fn towards(filter: &tc::Filter) -> Option<&str> {
+    Some(filter.name.strip_prefix(TOWARDS)?.trim_end_matches(WITH_CLSACT))
 }
 
 /// The same as [`remove`], unless a running Weir bridges `interface`.
@@ -488,6 +523,31 @@ mod tests {
                 assert!(!passes(&mut left, &mut right), "`fail closed` leaves no path");
             });
         }
+    }
+
+    /// A path leads to the other interface of the bridge of now. One on an interface that was renamed since, or
+    /// that had a part in the bridge before, goes.
+    #[test]
+    fn no_path_of_an_earlier_bridge_stays() {
+        on_a_box(|_, _, _| {
+            let ip = |line: &str| {
+                let done = std::process::Command::new("ip").args(line.split(' ')).status().unwrap();
+                assert!(done.success(), "ip {line}");
+            };
+            ip("link add name third type veth peer name host-third");
+            let pair = |left: &str, right: &str| [left.to_owned(), right.to_owned()];
+            let Ok(_) = begin(&pair("left", "right"), false).unwrap() else {
+                return eprintln!("SKIPPED: no bpf(2)");
+            };
+            assert!(begin(&pair("left", "third"), false).unwrap().is_ok());
+            assert_eq!(peer("right").unwrap(), None, "the old peer sends nothing to left any more");
+            assert_eq!(peer("third").unwrap().as_deref(), Some("left"));
+            ip("link set third down");
+            ip("link set third name other");
+            assert_eq!(leading_to(&pair("left", "third")).unwrap(), ["other"]);
+            assert!(begin(&pair("left", "third"), true).unwrap().is_err());
+            assert_eq!((peer("left").unwrap(), peer("other").unwrap()), (None, None));
+        });
     }
 
     #[test]

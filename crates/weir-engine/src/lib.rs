@@ -36,6 +36,7 @@ pub mod control;
 pub mod direction;
 pub mod fail_open;
 mod gather;
+pub mod guard;
 mod owner;
 pub mod rule;
 pub mod server;

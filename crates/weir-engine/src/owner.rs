@@ -41,7 +41,7 @@ impl Claim {
         let bind = |name: &str| UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name)?);
         let claimed = bind(&name).map_err(|e| match e.kind() {
             io::ErrorKind::AddrInUse => {
-                let what = taken(interface, owner(device));
+                let what = taken(interface, device, owner(device));
                 io::Error::new(io::ErrorKind::ResourceBusy, what)
             }
             _ => e,
@@ -51,19 +51,29 @@ impl Claim {
     }
 }
 
-fn taken(interface: &str, owner: Option<u32>) -> String {
-    let (who, how) = match owner {
-        Some(pid) => (format!(" (process {pid})"), format!("`kill {pid}`")),
-        None => (String::new(), "end it first".into()),
-    };
-    format!("interface {interface}: another weir manages it{who}, and every frame would leave twice: {how}")
+fn taken(interface: &str, device: u32, owner: Option<u32>) -> String {
+    match owner {
+        Some(pid) => format!(
+            "interface {interface}: another weir manages it (process {pid}), and every frame would leave twice: `kill {pid}`"
+        ),
+        // Any user may take the name of a socket.
+        None => format!(
+            "interface {interface}: a process that is no running weir has its claim, @{}: `ss -xap` names that process, end it",
+            name_of(device)
+        ),
+    }
 }
 
-/// The process that has claimed a device.
+/// The process that has claimed a device, if it runs the same program.
 fn owner(device: u32) -> Option<u32> {
     let prefix = format!("@{}/", name_of(device));
     let sockets = fs::read_to_string("/proc/thread-self/net/unix").ok()?;
-    sockets.lines().find_map(|line| line.split_whitespace().last()?.strip_prefix(&prefix)?.parse().ok())
+    let mut names = sockets.lines().filter_map(|line| line.split_whitespace().last()?.strip_prefix(&prefix));
+    let program = |of: &str| fs::read_to_string(format!("/proc/{of}/comm")).ok();
+    let ours = program("self")?;
+    names.find_map(|pid| {
+        pid.parse().ok().filter(|pid: &u32| program(&pid.to_string()).is_some_and(|p| p == ours))
+    })
 }
 
 /// What speaks against a bridge between two interfaces, beside others.
@@ -266,5 +276,10 @@ mod tests {
         assert!(refused.to_string().starts_with(&kill), "{refused}");
         drop(claim);
         drop(Claim::on("e0", NONE).unwrap());
+        // Somebody who takes the name, and says it is init: nobody is told to end that.
+        let bind = |name: &str| UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name).unwrap());
+        let _strange = [bind(&name_of(NONE)).unwrap(), bind(&format!("{}/1", name_of(NONE))).unwrap()];
+        let refused = Claim::on("e0", NONE).err().unwrap().to_string();
+        assert!(refused.contains("is no running weir") && !refused.contains("kill"), "{refused}");
     }
 }

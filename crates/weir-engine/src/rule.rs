@@ -15,17 +15,19 @@ const COMMANDS: [&str; 2] = ["iptables", "ip6tables"];
 pub const QUEUES: Range<u16> = 22_000..23_000;
 
 /// Hands over what leaves by `interface` to `queue`, one of [`QUEUES`]. A rule that is there already
-/// stays. One that leads to another of them goes: an earlier device of that name had it.
+/// stays. One that leads to another of them goes: an earlier device of that name had it. True if there was none.
 ///
 /// # Errors
 /// No iptables, no privilege, or a kernel without NFQUEUE.
-pub fn add(interface: &str, queue: u16) -> io::Result<()> {
+pub fn add(interface: &str, queue: u16) -> io::Result<bool> {
     if interface.ends_with('+') {
         let what = format!("interface {interface}: iptables takes `+` at the end for any name: rename it");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
+    let mut new = true;
     for command in COMMANDS {
         let there = queues(command, interface)?;
+        new &= there.is_empty();
         for other in there.iter().filter(|&&other| other != queue) {
             run(command, "-D", interface, *other)?;
         }
@@ -33,7 +35,15 @@ pub fn add(interface: &str, queue: u16) -> io::Result<()> {
             run(command, "-A", interface, queue)?;
         }
     }
-    Ok(())
+    Ok(new)
+}
+
+/// Takes the rules that lead from `interface` to `queue` away, without a look at others.
+///
+/// # Errors
+/// As [`add`]'s.
+pub(crate) fn remove_from(interface: &str, queue: u16) -> io::Result<()> {
+    COMMANDS.iter().try_for_each(|command| run(command, "-D", interface, queue))
 }
 
 /// Takes Weir's rules for an interface away, and no others: how many there were.

@@ -53,13 +53,16 @@ impl Server {
     }
 
     /// Waits for at most `wait` until somebody asks, and answers who does: `answer` gets a request
-    /// without its line end, or nothing from a client that says nothing. A signal ends the wait.
-    pub fn serve(&self, wait: Duration, answer: &mut dyn FnMut(&str) -> String) {
+    /// without its line end, or nothing from a client that says nothing. A signal ends the wait. Once
+    /// it is `ended`, no client is waited for.
+    pub fn serve(&self, wait: Duration, ended: &dyn Fn() -> bool, answer: &mut dyn FnMut(&str) -> String) {
         let wait = weir_core::units::Duration::from_nanos(wait.as_nanos().min(u64::MAX.into()) as u64);
         let _ = weir_sys::wait(&[self.listener.as_fd()], Some(wait));
-        while let Ok((mut client, _)) = self.listener.accept() {
+        while !ended()
+            && let Ok((mut client, _)) = self.listener.accept()
+        {
             // A client that went away or does not read is its own concern.
-            let _ = request(&mut client).and_then(|request| {
+            let _ = request(&mut client, ended).and_then(|request| {
                 let mut line = answer(&request);
                 line.push('\n');
                 client.set_write_timeout(Some(PATIENCE))?;
@@ -99,16 +102,22 @@ fn free(path: &Path) -> io::Result<()> {
     }
 }
 
+/// How often a client that says nothing yet is left for a look whether all has ended.
+const GLANCE: Duration = Duration::from_millis(50);
+
 /// Reads a line, or what comes before the end.
-fn request(client: &mut UnixStream) -> io::Result<String> {
+fn request(client: &mut UnixStream, ended: &dyn Fn() -> bool) -> io::Result<String> {
     client.set_nonblocking(false)?;
     let (end, mut text, mut room) = (Instant::now() + PATIENCE, Vec::new(), [0; 1 << 14]);
     while !text.ends_with(b"\n") && text.len() <= MOST {
         let left = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
-        client.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
-        match client.read(&mut room)? {
-            0 => break,
-            n => text.extend_from_slice(&room[..n]),
+        let left = left.filter(|_| !ended()).ok_or(io::ErrorKind::TimedOut)?;
+        client.set_read_timeout(Some(left.min(GLANCE)))?;
+        match client.read(&mut room) {
+            Ok(0) => break,
+            Ok(n) => text.extend_from_slice(&room[..n]),
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(e) => return Err(e),
         }
     }
     let text = String::from_utf8(text).map_err(io::Error::other)?;
@@ -157,9 +166,25 @@ mod tests {
                 done.store(true, Ordering::Relaxed);
             });
             while !done.load(Ordering::Relaxed) {
-                server.serve(Duration::from_millis(5), &mut |request| format!("<{request}>"));
+                server.serve(Duration::from_millis(5), &|| false, &mut |request| format!("<{request}>"));
             }
         });
+    }
+
+    /// Clients that say nothing keep nobody who has been told to end.
+    #[test]
+    fn idle_clients_delay_no_end() {
+        let folder = folder("end");
+        let server = Server::bind(&folder.join("socket")).unwrap();
+        let _idle: Vec<_> = (0..5).map(|_| UnixStream::connect(folder.join("socket")).unwrap()).collect();
+        let begun = Instant::now();
+        let asked = std::cell::Cell::new(0);
+        // The end comes while the first is waited for.
+        let ended = || asked.replace(asked.get() + 1) > 2;
+        server.serve(Duration::from_millis(5), &ended, &mut |_| "answered".into());
+        assert!(asked.get() > 2 && begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+        drop(server);
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

@@ -73,6 +73,8 @@ const UNMATCHED: Duration = Duration::from_secs(30);
 const STUCK: Duration = Duration::from_secs(1);
 /// An overload is told for so long after its last sign.
 const AFTERMATH: Duration = Duration::from_secs(10);
+/// A worker that lost more of the time, because it was later than the bucket holds, is overloaded, percent.
+const LATE_PERCENT: u64 = 1;
 /// A worker that is busy for more of its time is late, percent.
 const BUSY_PERCENT: u64 = 95;
 
@@ -86,6 +88,8 @@ struct Track {
     sent: u64,
     offered: u64,
     lost: u64,
+    /// Of an egress: time that its port had lost, nanoseconds.
+    late_ns: u64,
     busy_ns: u64,
     /// Of a class: what it had been offered when its configuration began.
     offered_before: u64,
@@ -104,6 +108,7 @@ impl Track {
             sent: 0,
             offered: 0,
             lost: 0,
+            late_ns: 0,
             busy_ns: 0,
             offered_before: 0,
             unmatched: Duration::ZERO,
@@ -193,6 +198,7 @@ fn judge_egress(
 ) -> bool {
     let lost = egress.overrun_packets + egress.nobuf_packets + bridge.without.stale_packets;
     let busy_ns = bridge.cpu_ns.saturating_sub(bridge.spun_ns);
+    let late_ns = egress.port.as_ref().map_or(0, |port| port.lost_ns);
     let mut signs = Vec::new();
     if let Some(elapsed) = elapsed {
         if lost > track.lost {
@@ -201,6 +207,14 @@ fn judge_egress(
         let busy = 100 * busy_ns.saturating_sub(track.busy_ns) / elapsed.as_nanos().max(1);
         if busy > BUSY_PERCENT {
             signs.push(format!("the worker is busy for {busy} % of the time"));
+        }
+        // A new port begins at 0.
+        let late = late_ns.saturating_sub(track.late_ns);
+        if 100 * late > LATE_PERCENT * elapsed.as_nanos() {
+            signs.push(format!(
+                "the worker was late by {:.1} ms more than the token bucket holds",
+                late as f64 / 1e6
+            ));
         }
     }
     let sent = egress.sent_packets;
@@ -225,7 +239,7 @@ fn judge_egress(
         None if late && track.state == State::Overloaded => {}
         None => track.become_(now, if moved { State::Active } else { State::Idle }, String::new()),
     }
-    (track.sent, track.lost, track.busy_ns) = (sent, lost, busy_ns);
+    (track.sent, track.lost, track.busy_ns, track.late_ns) = (sent, lost, busy_ns, late_ns);
     moved
 }
 
@@ -335,6 +349,18 @@ mod tests {
         assert_eq!(one.pass(|_| {}), [Idle, Idle, Idle]);
         let now = Instant::from_millis(1_000 * (one.second + 7));
         assert!(one.status.findings(now).iter().all(|f| f.for_ns >= 7_000_000_000), "since when");
+    }
+
+    #[test]
+    fn a_worker_that_loses_time_is_overloaded() {
+        for (lost_ns, expected) in [(9_000_000, Active), (11_000_000, Overloaded)] {
+            let mut one = Box_::new();
+            let [interface, ..] = one.pass(|b| {
+                b.traffic(0, 5, 5);
+                b.bridge().egresses[0].port.as_mut().unwrap().lost_ns = lost_ns;
+            });
+            assert_eq!(interface, expected);
+        }
     }
 
     #[test]

@@ -13,7 +13,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_core::port::Port;
 use weir_io::af_packet::AfPacket;
-use weir_io::{BATCH, PacketSocket, PoolSize, nfqueue};
+use weir_io::pool::HEAD_ROOM;
+use weir_io::{PacketSocket, PoolSize, nfqueue};
 
 /// One side of a bridge: an interface, and what manages what leaves by it.
 pub struct Side {
@@ -125,10 +126,21 @@ fn open(name: &str, filter: Option<BorrowedFd<'_>>) -> io::Result<PacketSocket> 
     })
 }
 
-/// Buffers for everything that may wait in a port, and for the batches on their way to and from it.
+/// Frames beyond what may wait in a port: batches on their way to and from it, and the segments of a
+/// batch of aggregates.
+const SPARE: u32 = 2_048;
+/// Most long buffers: 1 GB of addresses, of which memory is only what is used.
+const MOST_TAILS: u32 = 16_384;
+
+/// Buffers for everything that may wait in a port, and for what is on its way to and from it. Where one
+/// frame is longer than a head, every one may need a long buffer; else aggregates do, which are taken
+/// apart where those are scarce.
 fn pool_for(port: Option<&Port>, least: PoolSize) -> PoolSize {
-    let waiting = port.map_or(0, Port::capacity);
-    PoolSize { frames: least.frames.max(waiting.saturating_add(2 * BATCH as u32)), ..least }
+    let Some(port) = port else { return least };
+    let frames = least.frames.max(port.capacity().saturating_add(SPARE));
+    let jumbo = port.link().mtu as usize > HEAD_ROOM;
+    let tails = if jumbo { frames } else { frames / 16 };
+    PoolSize { frames, tails: least.tails.max(tails.min(MOST_TAILS)) }
 }
 
 /// Starts the worker of one bridge.
@@ -199,14 +211,12 @@ fn start_worker(
 
 /// Takes away the path that this run has laid, so that a box that did not come up leaves nothing.
 fn take_away(interfaces: &[String; 2]) {
-    for name in interfaces {
-        let _ = fail_open::remove(name);
-    }
+    let _ = fail_open::remove_between(interfaces);
 }
 
 /// The queue of the packet filter for an interface: a number of Weir's own that no other interface
 /// has, as long as a namespace has made fewer than a thousand.
-fn queue_of(interface: &str) -> io::Result<u16> {
+pub(crate) fn queue_of(interface: &str) -> io::Result<u16> {
     let part = weir_sys::interface_index(interface)? % u32::from(rule::QUEUES.end - rule::QUEUES.start);
     Ok(rule::QUEUES.start + part as u16)
 }
@@ -217,7 +227,7 @@ fn queue_of(interface: &str) -> io::Result<u16> {
 /// # Errors
 /// No such interface, or what iptables refuses.
 pub fn lay_queue(interface: &str) -> io::Result<()> {
-    rule::add(interface, queue_of(interface)?)
+    rule::add(interface, queue_of(interface)?).map(drop)
 }
 
 /// Takes such rules away, and no others: how many there were.
@@ -247,6 +257,7 @@ fn start_queue(pair: Pair) -> io::Result<Running> {
         io::Error::new(e.kind(), what)
     })?;
     let mut forth = Direction::new(0, right.port, pool, right.delay);
+    forth.fragments_below();
     let [observer, _] = observers;
     if let Some(observer) = observer {
         forth.observe(observer);
@@ -328,7 +339,7 @@ impl Up {
         let mut kernel = lock(kernel);
         let close = |why: String, kernel: &mut Option<Arc<Kernel>>| {
             // The path before what hides it.
-            interfaces.iter().try_for_each(|name| fail_open::remove(name).map(drop))?;
+            fail_open::remove_between(interfaces)?;
             control.fail(Err(why))?;
             *kernel = None;
             Ok(())
@@ -405,11 +416,18 @@ mod tests {
     fn the_pool_follows_the_room_of_the_port() {
         let usual = PoolSize::default();
         assert_eq!(pool_for(None, usual), usual);
-        for (capacity, frames) in [(4_096, usual.frames), (100_000, 100_000 + 2 * BATCH as u32)] {
+        for (capacity, frames) in [(4_096, usual.frames), (8_000, 8_000 + SPARE), (100_000, 100_000 + SPARE)]
+        {
             let link = Link::new(Rate::from_mbps(10), 24, 1_514);
             let plan = PortPlan { capacity: Some(capacity), ..PortPlan::fifo(50) };
             let port = Port::new(PortConfig::new(link, WireConfig::Open), plan);
-            assert_eq!(pool_for(Some(&port), usual), PoolSize { frames, ..usual });
+            let tails = (frames / 16).max(usual.tails);
+            assert_eq!(pool_for(Some(&port), usual), PoolSize { frames, tails });
+            // Each jumbo frame needs a long buffer.
+            let link = Link::new(Rate::from_mbps(10), 24, 9_014);
+            let plan = PortPlan { capacity: Some(capacity), ..PortPlan::fifo(50) };
+            let port = Port::new(PortConfig::new(link, WireConfig::Open), plan);
+            assert_eq!(pool_for(Some(&port), usual).tails, frames.min(MOST_TAILS));
         }
     }
 }

@@ -19,7 +19,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
-use weir_core::units::Duration;
+use weir_core::units::{Duration, Instant};
 use weir_sys::netlink::{Change, Link, LinkWatch, links};
 
 /// How an interface is, and what has happened to it.
@@ -144,6 +144,8 @@ pub(crate) struct Watch {
 /// Claims and opens the interface of a side (0: left), of that name, when it is back.
 pub(crate) type Attach = Box<dyn Fn(usize, &str) -> io::Result<Attached> + Send>;
 
+/// Who else takes frames is looked up at most this often: it costs a list of all interfaces and addresses.
+const SELDOM: Duration = Duration::from_millis(200);
 /// How soon an interface that could not be opened is tried again.
 const AGAIN: Duration = Duration::from_millis(200);
 
@@ -163,7 +165,9 @@ impl Watch {
         // From here on nothing is missed; what has happened before, the list shows.
         let news = LinkWatch::open()?;
         let devices = listed()?;
-        let mut run = Run { news, devices, sides, control, claims, attach, missing: [None, None] };
+        let seen = weir_sys::now();
+        let missing = [None, None];
+        let mut run = Run { news, devices, sides, control, claims, attach, missing, seen, changed: false };
         run.look();
         run.see_takers(false);
         let thread = std::thread::Builder::new().name("weir-watch".into()).spawn(move || run.run(&rung))?;
@@ -194,6 +198,9 @@ struct Run {
     attach: Attach,
     /// The sides that are back, but have no socket yet.
     missing: [Option<Missing>; 2],
+    /// When it was last looked up who else takes frames, and whether anything has changed since.
+    seen: Instant,
+    changed: bool,
 }
 
 struct Missing {
@@ -205,8 +212,10 @@ struct Missing {
 impl Run {
     fn run(mut self, bell: &UnixStream) {
         loop {
+            let soon = self.changed.then(|| SELDOM.saturating_sub(weir_sys::now().since(self.seen)));
             let again = self.missing.iter().any(Option::is_some).then_some(AGAIN);
-            let _ = weir_sys::wait(&[bell.as_fd(), self.news.as_fd()], again);
+            let again = soon.into_iter().chain(again).min();
+            let news = weir_sys::wait(&[bell.as_fd(), self.news.as_fd()], again).unwrap_or(false);
             if weir_sys::wait(&[bell.as_fd()], Some(Duration::ZERO)).unwrap_or(false) {
                 return;
             }
@@ -216,12 +225,16 @@ impl Run {
                 Err(_) => self.devices = listed().unwrap_or(std::mem::take(&mut self.devices)),
             }
             self.look();
-            self.see_takers(true);
+            self.changed |= news;
+            if self.changed && weir_sys::now().since(self.seen) >= SELDOM {
+                self.see_takers(true);
+            }
         }
     }
 
     /// Looks who else takes the frames of an interface now, and says it of those that are new.
     fn see_takers(&mut self, say: bool) {
+        (self.seen, self.changed) = (weir_sys::now(), false);
         let [left, right] = &self.sides;
         // What cannot be told now stays as it was.
         let Ok(all) = takers([&left.called, &right.called]) else { return };
@@ -271,12 +284,12 @@ impl Run {
         let Some(missing) = &mut self.missing[index] else { return };
         let exchanged = (self.attach)(index, name).and_then(|Attached { claim, socket }| {
             let device = socket.index();
-            self.claims[index] = claim;
-            self.control.exchange(index, socket).map(|()| device)
+            // A worker that does not answer leaves no claim, which would stand in the way of the next time.
+            self.control.exchange(index, socket).map(|()| (device, claim))
         });
         match exchanged {
-            Ok(device) => {
-                self.missing[index] = None;
+            Ok((device, claim)) => {
+                (self.missing[index], self.claims[index]) = (None, claim);
                 *attached = Some(device);
                 weir_sys::say(&format!("interface {name} {}", Happening::Back(device)));
             }

@@ -112,6 +112,22 @@ fn an_aggregate_costs_what_its_segments_cost() {
     assert_eq!(plain.interfaces().1.sent, [aggregate().0]);
 }
 
+/// Long buffers are few, and of all classes: where three quarters of them are taken, aggregates are taken apart
+/// that would stay whole, so that no class takes them all.
+#[test]
+fn aggregates_are_taken_apart_where_long_buffers_are_scarce() {
+    let size = PoolSize { frames: 256, tails: 8 };
+    let mut bridge = bridge(Some("interface em0 bandwidth 1M segment never fifoq qlimit 200"), size);
+    for _ in 0..20 {
+        bridge.step(Instant::ZERO);
+        bridge.interfaces().0.arriving.push_back(aggregate().0);
+    }
+    let egress = state(&mut bridge);
+    assert_eq!((egress.nobuf_packets, egress.received_packets), (0, 20));
+    // Six whole ones leave the last two long buffers, which each later one gives back.
+    assert_eq!(egress.segmented_packets, 14, "{egress:?}");
+}
+
 #[test]
 fn without_buffers_the_rest_is_lost_and_counted() {
     let mut bridge = bridge(Some("interface em0 bandwidth 10M fifoq"), PoolSize { frames: 4, tails: 2 });

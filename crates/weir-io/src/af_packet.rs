@@ -96,28 +96,33 @@ impl AfPacket {
     }
 }
 
-impl Io for AfPacket {
-    fn receive(&mut self, pool: &mut Pool, out: &mut Vec<FrameRef>) {
+/// Batches that a call of `receive` looks at, at most, where frames are lost for want of a buffer.
+const MOST_BATCHES: usize = 8;
+
+impl AfPacket {
+    /// Receives up to `most` frames, at most a batch: true if more may be waiting.
+    fn receive_batch(&mut self, pool: &mut Pool, most: usize, out: &mut Vec<FrameRef>) -> bool {
         while self.slots.len() < BATCH {
             let Some(slot) = pool.alloc() else { break };
             self.slots.push(slot);
         }
         if self.slots.is_empty() {
-            return;
+            return false;
         }
         for &slot in &self.slots {
             // Without a tail a long frame is truncated, seen below, and counted.
             pool.attach_tail(slot);
         }
         let mut rooms = pool.receive_rooms(&self.slots);
-        let count = match self.socket.receive(&mut rooms[..self.slots.len()]) {
+        let most = most.min(self.slots.len());
+        let count = match self.socket.receive(&mut rooms[..most]) {
             Ok(count) => count,
             Err(e) => {
                 // A link that went down, or a frame whose offload has no form in this header:
                 // the system has taken it from the queue, and it is lost.
                 let nothing = matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
                 self.stats.rx_errors += u64::from(!nothing);
-                return;
+                return !nothing;
             }
         };
         for (i, slot) in self.slots.drain(..count).enumerate() {
@@ -132,6 +137,20 @@ impl Io for AfPacket {
             self.stats.rx_frames += 1;
             self.stats.rx_bytes += u64::from(pool.len_bytes(slot));
             out.push(slot);
+        }
+        count >= most
+    }
+}
+
+impl Io for AfPacket {
+    fn receive(&mut self, pool: &mut Pool, out: &mut Vec<FrameRef>) {
+        let before = out.len();
+        for _ in 0..MOST_BATCHES {
+            // What was too long for its buffer is no sign that nothing more is there.
+            let most = BATCH - (out.len() - before);
+            if most == 0 || !self.receive_batch(pool, most, out) {
+                return;
+            }
         }
     }
 

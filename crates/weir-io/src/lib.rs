@@ -65,7 +65,8 @@ pub type Refusal = (FrameRef, DropReason);
 /// Calls never block; [`weir_sys::wait`] blocks, on the descriptors of several interfaces at once.
 pub trait Io {
     /// Appends up to [`BATCH`] received frames to `out`. Fewer than [`BATCH`] means that nothing
-    /// more was there. The caller owns the frames and frees them.
+    /// more was there, or that hundreds were lost for want of a buffer. The caller owns the frames and
+    /// frees them.
     fn receive(&mut self, pool: &mut Pool, out: &mut Vec<FrameRef>);
 
     /// Sends frames in their order and answers how many of them are done with. Those among them

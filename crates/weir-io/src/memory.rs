@@ -34,7 +34,8 @@ impl Memory {
 
 impl Io for Memory {
     fn receive(&mut self, pool: &mut Pool, out: &mut Vec<FrameRef>) {
-        for _ in 0..BATCH {
+        let before = out.len();
+        while out.len() - before < BATCH {
             let Some(bytes) = self.arriving.pop_front() else { return };
             let Some(frame) = pool.alloc() else {
                 self.stats.rx_nobuf += 1;

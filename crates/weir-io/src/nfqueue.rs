@@ -134,9 +134,13 @@ impl Io for Intake {
 impl Io for Outlet {
     fn receive(&mut self, _: &mut Pool, _: &mut Vec<FrameRef>) {}
 
-    fn send(&mut self, pool: &mut Pool, frames: &[FrameRef], refused: &mut Vec<Refusal>) -> usize {
+    fn send(&mut self, pool: &mut Pool, frames: &[FrameRef], _: &mut Vec<Refusal>) -> usize {
         let mut shared = lock(&self.shared);
         let Shared { socket, waiting, whole, stats } = &mut *shared;
+        // Verdicts that the system did not take the last time come first.
+        if socket.flush().is_err() {
+            return 0;
+        }
         for &frame in frames {
             let (id, tos) = waiting[frame.0 as usize];
             let changed = pool.head(frame).get(LAYER_2..LAYER_2 + TOS_BYTES).is_some_and(|now| now != tos);
@@ -151,11 +155,11 @@ impl Io for Outlet {
                 stats.tx_frames += frames.len() as u64;
                 stats.tx_bytes += frames.iter().map(|&frame| u64::from(pool.len_bytes(frame))).sum::<u64>();
             }
-            // The system heard none of the verdicts: the packets stay in its queue.
+            // The system heard none of the verdicts, and the packets stay in its queue. They are offered
+            // again, because one without a verdict would take its place there for ever.
             Err(_) => {
                 socket.forget();
-                stats.tx_errors += frames.len() as u64;
-                refused.extend(frames.iter().map(|&frame| (frame, DropReason::Refused)));
+                return 0;
             }
         }
         frames.len()

@@ -106,6 +106,10 @@ impl Pool {
     pub fn tails_available(&self) -> usize {
         self.free_tails.len()
     }
+    /// Tails in all.
+    pub fn tails(&self) -> usize {
+        self.tails.len() / TAIL_BYTES
+    }
     /// Frames in all.
     pub fn capacity(&self) -> usize {
         self.frames.len()

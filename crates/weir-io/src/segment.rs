@@ -112,6 +112,30 @@ impl Aggregate {
     }
 }
 
+/// Bytes that a packet of `len` bytes, which begins at `l3` of its frame, costs where the system still cuts
+/// it up into fragments for an interface whose longest frame has `frame_bytes`: each repeats the layer-2
+/// header and the IP header and has `overhead` bytes besides, the first one's not counted. [RFC 791 §3.2,
+/// RFC 8200 §4.5; options and extension headers are taken to stand in each]
+pub fn fragmented_bytes(head: &[u8], l3: usize, len: u32, frame_bytes: u32, overhead: u32) -> u32 {
+    if len <= frame_bytes {
+        return len;
+    }
+    let (header_bytes, fragment_header) = match head.get(l3).map(|byte| byte >> 4) {
+        Some(4) => (u32::from(head[l3] & 15) * 4, 0),
+        Some(6) => (40, 8),
+        _ => return len,
+    };
+    let l2 = l3 as u32;
+    let repeated = l2 + header_bytes + fragment_header;
+    // The payload of each but the last is a multiple of 8.
+    let each_bytes = frame_bytes.saturating_sub(repeated) & !7;
+    if each_bytes == 0 {
+        return len;
+    }
+    let count = len.saturating_sub(l2 + header_bytes).div_ceil(each_bytes);
+    len + fragment_header + count.saturating_sub(1).saturating_mul(repeated + overhead)
+}
+
 /// Takes an aggregate apart: appends its segments to `out`, in order, of which the first one is
 /// `frame` itself. Answers how many of the last segments were lost because the pool had no
 /// buffers for them. The payload is copied once, that of the first segment not at all.

@@ -274,6 +274,37 @@ pub fn lost_packets(number: u16) -> Option<u64> {
     })
 }
 
+/// What is known from outside of how a queue of this network namespace is served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Service {
+    /// Bytes that wait for its process to fetch them, as the system counts them.
+    pub unfetched_bytes: u64,
+    /// Verdicts that were given, modulo 2^32.
+    pub verdicts: u32,
+}
+
+/// How a queue is served; `None` where no process has it. [/proc/net/netlink, nfnetlink_queue]
+pub fn service(number: u16) -> Option<Service> {
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).ok();
+    let (port, verdicts) = read("netfilter/nfnetlink_queue")?.lines().find_map(|line| {
+        let fields: Vec<u32> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
+        // Process, waiting, copy mode, copy range, dropped by the queue, dropped by the process, numbers given.
+        match fields[..] {
+            [queue, port, waiting, _, _, _, _, given, ..] if queue == u32::from(number) => {
+                Some((port, given.wrapping_sub(waiting)))
+            }
+            _ => None,
+        }
+    })?;
+    let unfetched_bytes = read("netlink")?.lines().find_map(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        let ours = fields.next()?.parse() == Ok(NETLINK_NETFILTER) && fields.next()?.parse() == Ok(port);
+        // Groups, bytes received.
+        fields.nth(1).filter(|_| ours)?.parse().ok()
+    })?;
+    Some(Service { unfetched_bytes, verdicts })
+}
+
 /// Appends a message with these attributes.
 fn message(out: &mut Vec<u8>, kind: u16, flags: u16, queue: u16, attributes: &[u8]) {
     let start = out.len();

@@ -214,6 +214,9 @@ enum Command {
         #[command(flatten)]
         asked: Asked,
     },
+    /// Part of `weir up`: sees to rules of the packet filter
+    #[command(name = commands::live::GUARD, hide = true)]
+    Guard,
     /// Part of the lab: holds a namespace, sends or receives
     #[command(name = weir_lab::NODE_COMMAND, hide = true)]
     LabNode {
@@ -295,6 +298,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Down { what } => commands::fail_open::down(registry, &what),
         Command::Bypass { bypass, socket } => commands::fail_open::bypass(&socket, bypass),
         Command::Up(arguments) => commands::live::up(registry, arguments),
+        Command::Guard => commands::live::guard(),
         Command::Apply { conf, confirm, asked } => {
             commands::live::apply(&conf, confirm, &asked.socket, asked.json)
         }

@@ -66,3 +66,38 @@ fn another_device_of_the_name_takes_the_place() {
     assert_eq!(words, ["is back as device 5, and bridged again"]);
     assert!(said(&mut side, &[device(3, "old1"), device(5, "eth0")]).is_empty());
 }
+
+/// An interface is back, and its worker gives no answer: the claim goes with the attempt, so that the next one is
+/// not refused because of it.
+#[test]
+fn an_attempt_that_fails_leaves_no_claim() {
+    if !weir_sys::is_root() {
+        eprintln!("SKIPPED: needs root for a network namespace");
+        return;
+    }
+    let test = || {
+        weir_sys::enter_new_network().unwrap();
+        let device = weir_sys::interface_index("lo").unwrap();
+        let (control, inbox) = Control::new().unwrap();
+        drop(inbox);
+        let attach: Attach = Box::new(move |_, name| {
+            let claim = Some(Claim::on(name, device)?);
+            Ok(Attached { claim, socket: weir_io::PacketSocket::open(name, 0)? })
+        });
+        let mut run = Run {
+            news: LinkWatch::open().unwrap(),
+            devices: BTreeMap::new(),
+            sides: [Side::new("lo".into(), device), Side::new("none".into(), device + 1)],
+            control,
+            claims: [None, None],
+            attach,
+            missing: [Some(Missing { device, said: false }), None],
+            seen: weir_sys::now(),
+            changed: false,
+        };
+        run.attach(0);
+        assert!(run.missing[0].is_some() && run.claims[0].is_none());
+        drop(Claim::on("lo", device).unwrap());
+    };
+    std::thread::spawn(test).join().unwrap();
+}

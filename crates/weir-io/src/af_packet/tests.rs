@@ -114,6 +114,38 @@ fn a_frame_longer_than_the_mtu_is_refused_and_the_next_one_leaves() {
     });
 }
 
+/// Frames that are too long for the buffers that are left do not hide those behind them.
+#[test]
+fn what_is_too_long_for_its_buffer_ends_no_batch() {
+    in_namespace(|| {
+        ip("link set wa mtu 9000");
+        ip("link set wb mtu 9000");
+        let mut pool = Pool::new(PoolSize { frames: 256, tails: 100 });
+        let (mut a, mut b) = (AfPacket::open("wa", 0).unwrap(), AfPacket::open("wb", 0).unwrap());
+        // In the first two batches some are too long, in all later ones none.
+        let lens = (0..100).map(|n| if n % 3 == 0 && n < 64 { 4000 } else { 60 });
+        let frames: Vec<_> = lens.map(|len| fill(&mut pool, &frame(len, 1))).collect();
+        let mut done = 0;
+        while done < frames.len() {
+            done += a.send(&mut pool, &frames[done..], &mut Vec::new());
+        }
+        // In this namespace a frame has arrived when its sender goes on, or soon after.
+        let mut small = Pool::new(PoolSize { frames: 64, tails: 0 });
+        while sys::wait(&[b.descriptor().unwrap()], Some(Duration::from_millis(300))).unwrap() {
+            let mut out = Vec::new();
+            b.receive(&mut small, &mut out);
+            out.iter().for_each(|&frame| small.free(frame));
+            let left = 100 - b.stats().rx_frames - b.stats().rx_nobuf;
+            assert!(out.len() == BATCH || left == 0, "{} frames, {left} are left", out.len());
+            if left == 0 {
+                assert_eq!((b.stats().rx_frames, b.stats().rx_nobuf), (78, 22));
+                return;
+            }
+        }
+        panic!("not all came: {:?}", b.stats());
+    });
+}
+
 /// Frames that end in their head buffer, at its end, and in the tail behind it; with a tag that is
 /// put back in front, too.
 #[test]

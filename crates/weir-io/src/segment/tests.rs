@@ -372,3 +372,28 @@ fn segments_are_those_of_the_kernel() {
         }
     });
 }
+
+/// As the kernel cuts them up at an MTU of 1500, with an Ethernet header each.
+#[test]
+fn a_packet_costs_what_its_fragments_cost() {
+    let cost = |version: u8, packet_bytes: u32| {
+        let mut head = [0; 60];
+        head[14] = if version == 4 { 0x45 } else { 0x60 };
+        fragmented_bytes(&head, 14, 14 + packet_bytes, 1514, 24)
+    };
+    for (packet_bytes, wire_bytes) in [
+        (1500, vec![1500]),
+        // 1480 bytes of payload in the first, the rest behind a header of its own.
+        (1508, vec![1500, 28]),
+        (2980, vec![1500, 1500]),
+        (2981, vec![1500, 1500, 21]),
+    ] {
+        let frames: u32 = wire_bytes.iter().map(|bytes| bytes + 14 + 24).sum();
+        assert_eq!(cost(4, packet_bytes) + 24, frames, "{packet_bytes}");
+    }
+    // Each fragment of IPv6 has 8 bytes more, so that 1448 of payload fit.
+    assert_eq!(cost(6, 1500), 1514);
+    assert_eq!(cost(6, 1508) + 24, (1496 + 38) + (40 + 8 + 20 + 38));
+    assert_eq!(fragmented_bytes(&[0; 60], 14, 2000, 1514, 24), 2000, "no IP");
+    assert_eq!(fragmented_bytes(&[0x45], 14, 2000, 1514, 24), 2000);
+}

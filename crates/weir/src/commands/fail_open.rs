@@ -39,6 +39,9 @@ pub fn down(registry: &Registry, what: &Path) -> Done {
         Ok(_) => Ok(format!("{name}: the rule that hands its packets over is gone")),
         Err(e) => Err(e.to_string()),
     };
+    // A renamed interface keeps its path, which leads to the other one all the same.
+    let strays = pairs.iter().map(fail_open::leading_to).collect::<Result<Vec<_>, _>>();
+    let strays = strays.map_err(Failure::failed)?;
     let path = |name: &String| match fail_open::take_down(name) {
         Ok(true) => Ok(format!("{name}: its path is gone")),
         Ok(false) => Ok(format!("{name}: it had no path")),
@@ -46,7 +49,11 @@ pub fn down(registry: &Registry, what: &Path) -> Done {
     };
     // One that cannot be taken away, of an interface that is gone for instance, keeps none of the others.
     let mut refused = Vec::new();
-    for said in queues.iter().map(|[_, name]| rule(name)).chain(pairs.iter().flatten().map(path)) {
+    for said in queues
+        .iter()
+        .map(|[_, name]| rule(name))
+        .chain(pairs.iter().flatten().chain(strays.iter().flatten()).map(path))
+    {
         match said {
             Ok(done) => eprintln!("weir: {done}"),
             Err(why) => refused.push(why),

@@ -5,10 +5,12 @@ use super::tables::{print_wrapped, table};
 use super::{Done, Failure, cage};
 use crate::operate::ports::bridges;
 use crate::operate::request::{Applied, Report, Request, ask};
+use crate::operate::rules::Rules;
 use crate::operate::state::LastGood;
 use crate::operate::{Configuration, Operator, Workers};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +21,7 @@ use weir_engine::control::{BridgeState, ClassState, Egress, Snapshot};
 use weir_engine::fail_open::FailState;
 use weir_engine::server::Server;
 use weir_engine::status::Finding;
-use weir_engine::up::{NFQUEUE, lay_queue};
+use weir_engine::up::NFQUEUE;
 use weir_report::report::ConditionerReport;
 use weir_sys::Priority;
 
@@ -89,16 +91,14 @@ pub fn up(registry: &Registry, arguments: UpArguments) -> Done {
     }
     state.prepare();
     // Before the cage, in which no other program can be started.
-    for interface in configuration.plan.queues() {
-        lay_queue(interface).map_err(Failure::failed)?;
-    }
+    let rules = Rules::for_(&configuration.plan)?;
     // A panic is survived, also where nobody reads what it says.
     std::panic::set_hook(Box::new(|panic| weir_sys::say(&panic.to_string())));
     if !unconfined {
         cage::enter(&[path], &[&socket, &kept])?;
     }
     let workers = Workers { cpus, priority, force };
-    let mut operator = Operator::start(registry, configuration, workers, state)?;
+    let mut operator = Operator::start(registry, configuration, workers, state, rules)?;
     for BridgeState { interfaces: [left, right], priority, without, .. } in operator.up().snapshot().bridges {
         match left.as_str() {
             NFQUEUE => eprintln!("weir: queueing what leaves by {right}, {priority}; {}", fails(&without)),
@@ -107,7 +107,8 @@ pub fn up(registry: &Registry, arguments: UpArguments) -> Done {
     }
     eprintln!("weir: `weir stats --socket {}` shows counters; end with ^C", socket.display());
     while !stop.load(Ordering::Relaxed) {
-        server.serve(Duration::from_millis(100), &mut |request| operator.answer(request));
+        let ended = || stop.load(Ordering::Relaxed);
+        server.serve(Duration::from_millis(100), &ended, &mut |request| operator.answer(request));
         operator.tick();
         if again.swap(false, Ordering::Relaxed) {
             match read(path).and_then(|new| operator.apply(new, None)) {
@@ -127,6 +128,16 @@ pub fn up(registry: &Registry, arguments: UpArguments) -> Done {
     }
     print_snapshot(&operator.stop());
     Ok(())
+}
+
+/// The hidden command of the process that sees to the rules of the packet filter.
+pub const GUARD: &str = "nfqueue-guard";
+
+/// What it does: its requests come by standard input.
+pub fn guard() -> Done {
+    weir_sys::take_priority(Priority::Fifo);
+    let requests = std::io::stdin().as_fd().try_clone_to_owned().map_err(Failure::failed)?;
+    weir_engine::guard::run(requests.into()).map_err(Failure::failed)
 }
 
 /// Tries the processors that workers are to stay on.
@@ -320,6 +331,9 @@ fn print_egress(egress: &Egress) {
         return;
     };
     out!("seed {}", port.seed);
+    if port.lost_ns > 0 {
+        out!("late by {:.1} ms more than the token bucket holds", port.lost_ns as f64 / 1e6);
+    }
     if let Some(why) = &port.broken {
         out!("BYPASSED: runs as one FIFO: {why}");
     }

@@ -3,24 +3,27 @@
 //!
 //! - [`ports`]: from a plan to ports, and from two plans to what changes.
 //! - [`state`]: the last good configuration on disk.
+//! - [`rules`]: those of the packet filter.
 //! - [`request`]: what can be asked through the socket.
 //!
 //! Everything here runs in the main thread. The workers only ever get what is built already.
 
 pub mod ports;
 pub mod request;
+pub mod rules;
 pub mod state;
 
 use crate::commands::Failure;
 use ports::{Ready, Side, bridges, port};
 use request::{Applied, Report, Request};
+use rules::Rules;
 use state::LastGood;
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 use weir_conf::{Difference, Plan, diff};
 use weir_core::sched::Registry;
 use weir_engine::status::Status;
-use weir_engine::up::{NFQUEUE, Pair, Side as EngineSide, Up, is_up, lay_queue, up};
+use weir_engine::up::{NFQUEUE, Pair, Side as EngineSide, Up, is_up, up};
 use weir_engine::worker::Pace;
 use weir_engine::{Change, Changed, Control, Delay, Snapshot};
 use weir_sys::Priority;
@@ -78,8 +81,7 @@ pub struct Operator<'r> {
     state: LastGood,
     /// The MTUs that ports were built for.
     mtus: BTreeMap<String, u32>,
-    /// Interfaces whose packets a rule has handed over since the start: it stays.
-    laid: Vec<String>,
+    rules: Rules,
     status: Status,
     /// When the counters were last held against intent.
     looked: Option<Instant>,
@@ -97,11 +99,6 @@ fn refused(e: std::io::Error) -> Failure {
     }
 }
 
-/// Why an interface's packets cannot be handed over.
-fn unlaid(e: std::io::Error) -> Failure {
-    Failure::failed(format!("{e}: a confined `weir up` starts no iptables; start it anew with this file"))
-}
-
 /// The sides of a bridge: the direction whose egress it is, and its place in the plan.
 fn sides<'p>(plan: &'p Plan, [left, right]: [&'p str; 2]) -> [(usize, Side<'p>); 2] {
     [(0, Side { plan, name: right, peer: left }), (1, Side { plan, name: left, peer: right })]
@@ -114,6 +111,7 @@ impl<'r> Operator<'r> {
         configuration: Configuration,
         workers: Workers,
         state: LastGood,
+        rules: Rules,
     ) -> Result<Self, Failure> {
         let none = up(Vec::new()).map_err(refused)?;
         let mut operator = Operator {
@@ -126,15 +124,25 @@ impl<'r> Operator<'r> {
             confirm_by: None,
             state,
             mtus: BTreeMap::new(),
-            laid: configuration.plan.queues().map(str::to_string).collect(),
+            rules,
             status: Status::default(),
             looked: None,
         };
-        let pairs = bridges(&configuration.plan)?;
-        let bridges = pairs.iter().map(|pair| operator.pair(&configuration.plan, *pair));
-        operator.up = up(bridges.collect::<Result<_, _>>()?).map_err(refused)?;
+        if let Err(failure) = operator.bring_up(&configuration.plan) {
+            operator.rules.undo();
+            return Err(failure);
+        }
+        operator.rules.keep();
+        operator.look();
         operator.keep();
         Ok(operator)
+    }
+
+    fn bring_up(&mut self, plan: &Plan) -> Result<(), Failure> {
+        let pairs = bridges(plan)?;
+        let bridges = pairs.iter().map(|pair| self.pair(plan, *pair));
+        self.up = up(bridges.collect::<Result<_, _>>()?).map_err(refused)?;
+        Ok(())
     }
 
     /// The bridges.
@@ -182,12 +190,17 @@ impl<'r> Operator<'r> {
         side.ready(self.registry, mtu)
     }
 
-    /// The interfaces that are watched, and their MTUs.
+    /// The interfaces that are served, and their MTUs: those that are watched, and those whose packets the
+    /// packet filter hands over, which are looked at.
     fn links(&self) -> impl Iterator<Item = (String, u32)> {
-        let links =
-            |(names, control): (&[String; 2], Control)| names.clone().into_iter().zip(control.links());
-        let watched = self.up.bridges().flat_map(links);
-        watched.filter(|(_, link)| !link.state.is_empty()).map(|(name, link)| (name, link.mtu))
+        let links = |(names, control): (&[String; 2], Control)| {
+            let looked = |name: &str| Some((name.to_owned(), weir_sys::interface(name).ok()?.mtu));
+            let queue = (names[0] == NFQUEUE).then(|| looked(&names[1])).flatten();
+            let watched = names.clone().into_iter().zip(control.links());
+            let watched = watched.filter(|(_, link)| !link.state.is_empty());
+            watched.map(|(name, link)| (name, link.mtu)).chain(queue)
+        };
+        self.up.bridges().flat_map(links)
     }
 
     /// Gives ports another plan whose interface has another MTU by now. What waits stays.
@@ -227,9 +240,15 @@ impl<'r> Operator<'r> {
     /// With `confirm` the box goes back by itself unless [`Request::Confirm`] comes in that time.
     pub fn apply(&mut self, new: Configuration, confirm: Option<Duration>) -> Result<Applied, Failure> {
         let differences = diff(&self.running.plan, &new.plan);
-        let (in_place, exchanged) = self.change_to(&new.plan)?;
+        let changed = self.change_to(&new.plan);
+        match &changed {
+            Ok(_) => self.rules.keep(),
+            Err(_) => self.rules.undo(),
+        }
+        let (in_place, exchanged) = changed?;
         let old = std::mem::replace(&mut self.running, new);
         self.status.begin_anew();
+        self.look();
         // What nobody has confirmed is nothing to go back to.
         if self.confirm_by.is_none() {
             self.previous = Some(old);
@@ -283,13 +302,13 @@ impl<'r> Operator<'r> {
         }
         self.follow();
         if self.looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
-            self.looked = Some(Instant::now());
             self.look();
         }
     }
 
     /// Holds the counters against intent.
     fn look(&mut self) {
+        self.looked = Some(Instant::now());
         let snapshot = self.up.snapshot();
         let plan = &self.running.plan;
         // What is sent to a class with classes below waits in one of those.
@@ -370,8 +389,8 @@ impl<'r> Operator<'r> {
             }
         }
         for pair in &added {
-            if pair[0] == NFQUEUE && !self.laid.iter().any(|interface| interface == pair[1]) {
-                lay_queue(pair[1]).map_err(unlaid)?;
+            if pair[0] == NFQUEUE {
+                self.rules.lay(pair[1])?;
             }
             for (_, side) in sides(new, *pair) {
                 if side.name == NFQUEUE {
@@ -402,6 +421,9 @@ impl<'r> Operator<'r> {
                 }
                 return Err(failure);
             }
+        }
+        for (names, _) in gone.iter().filter(|(names, _)| names[0] == NFQUEUE) {
+            self.rules.take(&names[1]);
         }
         for (names, _) in kept {
             let pair = [&*names[0], &*names[1]];
@@ -440,13 +462,12 @@ impl<'r> Operator<'r> {
         };
         let changed = control.change(direction, change).map_err(Failure::failed)?;
         // A direction that was forwarded plainly has no port yet, or none any more.
-        match (changed, self.ready(side)?) {
-            (Changed::NoPort, Some(ready)) => {
-                let port = Some(Box::new(port(ready)?));
-                control.change(direction, Change::Port(port)).map_err(Failure::failed)
-            }
-            (changed, _) => Ok(changed),
+        if !matches!(changed, Changed::NoPort) {
+            return Ok(changed);
         }
+        let Some(ready) = self.ready(side)? else { return Ok(changed) };
+        let port = Some(Box::new(port(ready)?));
+        control.change(direction, Change::Port(port)).map_err(Failure::failed)
     }
 
     /// The interfaces whose egress does not run what its plan says: a discipline broke, or the

@@ -254,7 +254,8 @@ fn status_says_how_each_class_is_and_exits_by_it() {
     bed.ask(&["bypass", "off"]).ok();
     wait("weir", || bed.ask(&["status"]).code == 0);
     bed.ask(&["apply", &conf, "--confirm", "5m"]).ok();
-    assert!(bed.ask(&["status"]).out.contains("unless `weir confirm` comes"));
+    let told = bed.ask(&["status"]).out;
+    assert!(told.contains("unless `weir confirm` comes") && told.contains("right0"), "at once: {told}");
     terminate(up).ok();
 }
 
