@@ -3,7 +3,7 @@
 use super::{File, Violation};
 
 /// The walk of a packet: a crate may depend only on crates above it.
-const WALK: [&str; 12] = [
+const WALK: [&str; 13] = [
     "weir-core",
     "weir-edge",
     "weir-text",
@@ -15,6 +15,7 @@ const WALK: [&str; 12] = [
     "weir-io",
     "weir-engine",
     "weir-lab",
+    "weir-broker",
     "weir",
 ];
 /// Beside the walk: nobody depends on them but as dev-dependencies.

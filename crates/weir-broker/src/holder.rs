@@ -1,0 +1,296 @@
+//! The half of an edge, and of a broker towards its neighbour: what may be used now, and what to ask next.
+//!
+//! Pure like the [book](crate::book): times come in, requests go out as values. It keeps the rules that the
+//! book counts on: it shapes down before it asks for less, heeds the answer to its newest version alone, and
+//! counts a grant from when it sent the request *first*.
+
+use crate::book::{Name, Refusal, Request, Verdict};
+use crate::{MILLISECOND, Nanos, Rate, SECOND};
+use weir_core::Random;
+
+/// The shortest time between two requests for one lease, unless set: the allocator's window.
+pub const GAP: Nanos = 800 * MILLISECOND;
+/// After a refusal nothing more is asked for this long, unless set.
+pub const RETRY: Nanos = 10 * SECOND;
+/// The first time after which an unanswered request is sent again. It doubles up to [`SLOWEST`].
+pub const FIRST: Nanos = SECOND / 2;
+/// The longest time after which an unanswered request is sent again.
+pub const SLOWEST: Nanos = 30 * SECOND;
+
+/// What does not change about a lease.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// `OWNER/REST`.
+    pub lease: Name,
+    /// The resources, each `LINK:CLASS`.
+    pub path: Vec<Name>,
+    /// How long a grant is to hold, in milliseconds.
+    pub ttl_ms: u32,
+    /// Counts the lives of the holder: its versions begin at `epoch` 2^32. A broker that takes over asks its
+    /// neighbours in a later epoch, and the one before it falls silent. An edge uses 0.
+    pub epoch: u32,
+    /// The shortest time between two requests.
+    pub gap: Nanos,
+    /// How long nothing more is asked after a refusal.
+    pub retry: Nanos,
+}
+
+/// How a lease stands, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Nothing is wanted or held.
+    Idle,
+    /// A grant is in use, or the first one is asked for.
+    Leased,
+    /// The broker refused to give more. What was granted before is in use.
+    Refused,
+    /// The last grant ended because the broker did not answer.
+    Orphaned,
+    /// Another speaks for this lease, in a later epoch.
+    Replaced,
+}
+
+/// A request on its way.
+#[derive(Clone, Debug)]
+struct Sent {
+    rate: Rate,
+    min: Rate,
+    first: Nanos,
+    again: Nanos,
+    pause: Nanos,
+}
+
+/// One lease, seen by who uses it.
+#[derive(Clone, Debug)]
+pub struct Holder {
+    terms: Terms,
+    version: u64,
+    wish: Rate,
+    min: Rate,
+    domains: Vec<Name>,
+    held: Rate,
+    held_until: Nanos,
+    /// What others use by this lease, who come down later than it does.
+    lent: Rate,
+    /// The most that the broker may count.
+    counted: Rate,
+    renew_at: Nanos,
+    /// No rise is asked for before.
+    rise_at: Nanos,
+    /// No request is sent before.
+    quiet_until: Nanos,
+    sent: Option<Sent>,
+    /// The broker must hear what is in use.
+    tell: bool,
+    state: State,
+    refusal: Option<Refusal>,
+}
+
+impl Holder {
+    /// Nothing wanted, nothing held.
+    pub fn new(terms: Terms) -> Self {
+        Holder {
+            version: u64::from(terms.epoch) << 32,
+            terms,
+            wish: 0,
+            min: 0,
+            domains: Vec::new(),
+            held: 0,
+            held_until: 0,
+            lent: 0,
+            counted: 0,
+            renew_at: Nanos::MAX,
+            rise_at: 0,
+            quiet_until: 0,
+            sent: None,
+            tell: false,
+            state: State::Idle,
+            refusal: None,
+        }
+    }
+
+    /// Wants `rate`, and nothing below `min`. The newest wish replaces those before. Wanting less than
+    /// what is held takes effect at once.
+    pub fn want(&mut self, rate: Rate, min: Rate, domains: &[Name]) {
+        if rate > self.wish && rate > self.held && self.refusal.is_none() {
+            self.rise_at = 0;
+        }
+        (self.wish, self.min) = (rate, min.min(rate));
+        self.domains = domains.to_vec();
+        if self.held > rate {
+            (self.held, self.tell) = (rate, true);
+        }
+    }
+
+    /// A broker has lent so much of it to its edges. No request names less, until they have come down.
+    pub fn lend(&mut self, rate: Rate) {
+        self.lent = rate;
+        if rate <= self.held && self.counted > self.held && self.sent.is_none() {
+            self.tell = true;
+        }
+    }
+
+    /// What is wanted, in bit/s.
+    pub fn wanted(&self) -> Rate {
+        self.wish
+    }
+
+    /// What may be used at `now`, in bit/s.
+    pub fn rate(&self, now: Nanos) -> Rate {
+        if now < self.held_until { self.held } else { 0 }
+    }
+
+    /// When the grant in use ends.
+    pub fn until(&self) -> Nanos {
+        self.held_until
+    }
+
+    /// How the lease stands, and why the last request was refused.
+    pub fn state(&self) -> (State, Option<&Refusal>) {
+        (self.state, self.refusal.as_ref())
+    }
+
+    /// The newest version sent.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Says everything again, because the broker may have lost it: after a new connection.
+    pub fn resync(&mut self) {
+        (self.tell, self.sent) = (self.tell || self.wish > 0 || self.held > 0, None);
+    }
+
+    /// When [`poll`](Self::poll) has something to do, if ever.
+    pub fn poll_at(&self) -> Option<Nanos> {
+        if self.state == State::Replaced {
+            return None;
+        }
+        let end = (self.held > 0).then_some(self.held_until);
+        let next = match &self.sent {
+            Some(sent) if !self.tell => Some(sent.again.min(self.outdated(sent))),
+            Some(_) => Some(0),
+            None if self.tell => Some(0),
+            None if self.wish > self.held => Some(self.rise_at.min(self.renew_at)),
+            None if self.held > 0 => Some(self.renew_at),
+            None => None,
+        };
+        end.into_iter().chain(next.map(|at| at.max(self.quiet_until))).min()
+    }
+
+    /// After this, the answer to a request would be of no use.
+    fn outdated(&self, sent: &Sent) -> Nanos {
+        sent.first + u64::from(self.terms.ttl_ms) * MILLISECOND / 3
+    }
+
+    /// What to send at `now`, if anything.
+    pub fn poll(&mut self, now: Nanos, random: &mut Random) -> Option<Request> {
+        if self.held > 0 && now >= self.held_until {
+            (self.held, self.state) = (0, State::Orphaned);
+        }
+        if now < self.quiet_until || self.state == State::Replaced {
+            return None;
+        }
+        // An older request that is of no use any more is forgotten here.
+        if let Some(mut sent) = self.sent.take()
+            && !self.tell
+            && now < self.outdated(&sent)
+        {
+            let send = now >= sent.again;
+            if send {
+                sent.pause = (2 * sent.pause).min(SLOWEST);
+                sent.again = now + jitter(sent.pause, random);
+                self.quiet_until = now + self.terms.gap.min(FIRST);
+            }
+            let request = send.then(|| self.request(&sent));
+            self.sent = Some(sent);
+            return request;
+        }
+        let rise = self.wish > self.held && now >= self.rise_at;
+        let renew = (self.held > 0 || self.wish > self.held) && now >= self.renew_at;
+        if !rise && !renew && !self.tell {
+            return None;
+        }
+        let rate = if rise { self.wish } else { self.held }.max(self.lent);
+        self.tell = false;
+        self.version += 1;
+        let sent = Sent {
+            rate,
+            min: self.min.min(rate),
+            first: now,
+            again: now + jitter(FIRST, random),
+            pause: FIRST,
+        };
+        self.quiet_until = now + self.terms.gap;
+        let request = self.request(&sent);
+        self.sent = Some(sent);
+        Some(request)
+    }
+
+    fn request(&self, sent: &Sent) -> Request {
+        Request {
+            lease: self.terms.lease.clone(),
+            version: self.version,
+            path: self.terms.path.clone(),
+            rate: sent.rate,
+            min: sent.min,
+            ttl_ms: self.terms.ttl_ms,
+            domains: self.domains.clone(),
+        }
+    }
+
+    /// The broker decided about `version`. Says whether that was heeded: an answer to any version but the
+    /// newest is not.
+    pub fn answer(&mut self, now: Nanos, version: u64, verdict: &Verdict, random: &mut Random) -> bool {
+        if version != self.version {
+            return false;
+        }
+        let Some(sent) = self.sent.take() else { return false };
+        match verdict {
+            Verdict::Granted { rate, ttl_ms } => {
+                let ttl = u64::from(*ttl_ms) * MILLISECOND;
+                self.counted = self.counted.min(sent.rate).max(*rate);
+                (self.held_until, self.renew_at) = (sent.first + ttl, sent.first + jitter(ttl / 3, random));
+                // Called back, or no more wanted in the meantime: come down first, then say so.
+                self.held = (*rate).min(self.wish);
+                self.tell = self.counted > self.held.max(self.lent);
+                self.state = if *rate > 0 { State::Leased } else { State::Idle };
+                self.refusal = None;
+                if *rate < sent.rate {
+                    self.rise_at = now + self.terms.retry;
+                    self.state = State::Refused;
+                }
+                if self.held == 0 {
+                    self.renew_at = Nanos::MAX;
+                }
+            }
+            Verdict::Refused(Refusal::Stale { newest }) if newest >> 32 > u64::from(self.terms.epoch) => {
+                self.state = State::Replaced;
+            }
+            Verdict::Refused(Refusal::Stale { newest }) => {
+                (self.version, self.tell) = (self.version.max(*newest), true);
+            }
+            Verdict::Refused(why) => {
+                self.rise_at = now + self.terms.retry;
+                // What is held goes on to its end, and is asked for again before.
+                let left = self.held_until.saturating_sub(now);
+                self.renew_at = now + jitter(self.terms.retry.min(left / 2), random);
+                (self.state, self.refusal) = (State::Refused, Some(why.clone()));
+            }
+        }
+        true
+    }
+
+    /// The broker wants the lease to come down to `rate`.
+    pub fn called_back(&mut self, now: Nanos, rate: Rate) {
+        if self.rate(now) > rate {
+            (self.held, self.tell) = (rate, true);
+            self.rise_at = now + self.terms.retry;
+            self.state = State::Refused;
+        }
+    }
+}
+
+/// Within a tenth of `span`.
+fn jitter(span: Nanos, random: &mut Random) -> Nanos {
+    span - span / 10 + random.below(span / 5 + 1)
+}

@@ -1,0 +1,167 @@
+//! Brokers that start, stop, take over, write and tell.
+
+use super::{ABROAD, AGREEMENT, Broker, CORE, Clock, EDGES, FULL, GROUP, HOME, Party, Step, User, World};
+use crate::book::{Command, Event, Name};
+use crate::holder::{GAP, Holder, RETRY, Terms};
+use crate::{MILLISECOND, Rate, SECOND};
+
+impl World {
+    pub(super) fn start(&mut self, domain: usize) {
+        let it = &mut self.domains[domain];
+        it.term += 1;
+        let clock = Clock::draw(&mut self.random);
+        let agreement = (domain == 0).then(|| {
+            let (lease, path) = (AGREEMENT.into(), vec![CORE.into()]);
+            let terms =
+                Terms { lease, path, ttl_ms: 10_000, epoch: it.term as u32, gap: GAP / 8, retry: RETRY / 10 };
+            User { holder: Holder::new(terms), clock, polls: 0 }
+        });
+        let mut gathered = vec![Command::Begin];
+        if it.truth.resources().next().is_none() {
+            let resource: Name = if domain == 0 { HOME.into() } else { CORE.into() };
+            gathered.push(Command::Provide { resource, capacity: FULL });
+            if domain == 0 {
+                let (resource, ceiling) = (ABROAD.into(), FULL / 5 * 4);
+                gathered.push(Command::Agree { resource, ceiling, bulk: self.bulk });
+            }
+        }
+        let (number, book) = (it.term, it.truth.clone());
+        it.brokers.push(Broker { number, term: it.term, clock, book, gathered, agreement, wanted: 0 });
+        self.plan(self.now, Step::Commit(domain, number));
+    }
+
+    /// Whether the broker that took over last is there.
+    pub(super) fn served(&self, domain: usize) -> bool {
+        let it = &self.domains[domain];
+        it.brokers.iter().any(|b| b.term == it.term)
+    }
+
+    pub(super) fn crash(&mut self, domain: usize, number: u64) {
+        self.counts.crashes += 1;
+        self.domains[domain].brokers.retain(|b| b.number != number);
+        let back = self.now + self.random.below(5 * SECOND);
+        self.plan(back, Step::Start(domain));
+    }
+
+    pub(super) fn gather(&mut self, domain: usize, number: u64) {
+        let broker = self.domains[domain].brokers.iter().find(|b| b.number == number);
+        if broker.is_some_and(|b| b.gathered.len() == 1) {
+            let at = self.now + self.random.below(GROUP);
+            self.plan(at, Step::Commit(domain, number));
+        }
+    }
+
+    pub(super) fn provide(&mut self, domain: usize, capacity: Rate) {
+        self.domains[domain].capacity = capacity;
+        let Some(broker) = self.domains[domain].brokers.last_mut() else { return };
+        let resource: Name = if domain == 0 { HOME.into() } else { CORE.into() };
+        broker.gathered.push(Command::Provide { resource, capacity });
+        let number = broker.number;
+        self.gather(domain, number);
+    }
+
+    pub(super) fn commit(&mut self, domain: usize, number: u64) -> Result<(), String> {
+        let Some(at) = self.domains[domain].brokers.iter().position(|b| b.number == number) else {
+            return Ok(());
+        };
+        if self.domains[domain].brokers[at].gathered.is_empty() {
+            return Ok(());
+        }
+        let answer_first = self.without.commit_before_answer;
+        if !answer_first && self.chance(60) {
+            self.crash(domain, number);
+            return Ok(());
+        }
+        let now = self.now;
+        let it = &mut self.domains[domain];
+        let deposed = it.brokers[at].term != it.term;
+        if deposed && !self.without.fencing {
+            it.brokers.remove(at);
+            return Ok(());
+        }
+        let broker = &mut it.brokers[at];
+        let commands = std::mem::take(&mut broker.gathered);
+        let (clock, mut events) = (broker.clock.read(now), Vec::new());
+        for command in &commands {
+            broker.book.apply(clock, command, &mut events);
+        }
+        if answer_first && self.chance(60) {
+            // It answered, and stops before it writes.
+            self.tell(domain, number, events)?;
+            self.crash(domain, number);
+            return Ok(());
+        }
+        let it = &mut self.domains[domain];
+        let mut again = Vec::new();
+        for command in &commands {
+            it.truth.apply(clock, command, &mut again);
+        }
+        // Invariants 1 and 5: the account is right, and who reads the log has the account of who wrote it.
+        it.truth.check(clock)?;
+        if !self.without.fencing && again != events {
+            return Err(format!("domain {domain}: the log says something else than the broker"));
+        }
+        if self.chance(60) {
+            self.crash(domain, number);
+        } else {
+            self.tell(domain, number, events)?;
+        }
+        for edge in 0..EDGES {
+            if self.edges[edge].domain == domain {
+                self.usage(Party::Edge(edge))?;
+            }
+        }
+        self.usage_abroad()
+    }
+
+    /// The world hears of what was written.
+    fn tell(&mut self, domain: usize, number: u64, events: Vec<Event>) -> Result<(), String> {
+        for event in events {
+            match event {
+                Event::Answer { lease, version, verdict } => {
+                    for party in self.who(&lease) {
+                        for arrives in self.ways(party) {
+                            self.plan(arrives, Step::Answer(party, version, verdict.clone()));
+                        }
+                    }
+                }
+                Event::CallBack { lease, rate } => {
+                    for party in self.who(&lease) {
+                        for arrives in self.ways(party) {
+                            self.plan(arrives, Step::CallBack(party, rate));
+                        }
+                    }
+                }
+                Event::Want { serial, rate, domains, .. } => {
+                    let broker = self.domains[0].brokers.iter_mut().find(|b| b.number == number);
+                    let Some(broker) = broker.filter(|_| domain == 0) else { continue };
+                    broker.wanted = serial;
+                    if let Some(user) = &mut broker.agreement {
+                        user.holder.want(rate, 0, &domains);
+                    }
+                }
+                Event::Ended { .. } => {}
+            }
+        }
+        let broker = self.domains[domain].brokers.iter_mut().find(|b| b.number == number);
+        let Some(broker) = broker else { return Ok(()) };
+        let due = broker.book.due().map(|due| broker.clock.when(due));
+        if let Some(user) = &mut broker.agreement {
+            let lent = broker.book.resources().find(|r| r.resource == ABROAD).map_or(0, |r| r.taken);
+            user.holder.lend(lent);
+            self.look_again(Party::Broker(number));
+        }
+        if let Some(due) = due {
+            self.plan(due.max(self.now + MILLISECOND), Step::Due(domain, number));
+        }
+        Ok(())
+    }
+
+    /// Who speaks for a lease. Every broker of the first domain hears of its agreement.
+    fn who(&self, lease: &str) -> Vec<Party> {
+        match self.edges.iter().position(|e| *e.lease == *lease) {
+            Some(edge) => vec![Party::Edge(edge)],
+            None => self.domains[0].brokers.iter().map(|b| Party::Broker(b.number)).collect(),
+        }
+    }
+}
