@@ -24,6 +24,9 @@ const GLANCE: Duration = Duration::from_millis(10);
 /// How long a queue may be unserved. To take the rules away takes some 10 to 30 ms more.
 const LIMIT: Duration = Duration::from_millis(50);
 
+/// How long iptables may take: it waits while another process changes rules.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+
 /// The guard, seen from its box. It ends with it.
 pub struct Guard {
     stream: BufReader<UnixStream>,
@@ -37,6 +40,7 @@ impl Guard {
     /// What the system refuses.
     pub fn start(mut command: Command) -> io::Result<Guard> {
         let (ours, theirs) = UnixStream::pair()?;
+        ours.set_read_timeout(Some(PATIENCE))?;
         // A signal of the terminal is for the box, which then ends the guard.
         let child = command.stdin(OwnedFd::from(theirs)).process_group(0).spawn()?;
         Ok(Guard { stream: BufReader::new(ours), child })
@@ -60,8 +64,15 @@ impl Guard {
 
     fn ask(&mut self, line: &str) -> io::Result<String> {
         let mut answer = String::new();
-        self.stream.get_mut().write_all(line.as_bytes())?;
-        self.stream.read_line(&mut answer)?;
+        let mut tell = || {
+            self.stream.get_mut().write_all(line.as_bytes())?;
+            self.stream.read_line(&mut answer)
+        };
+        if let Err(e) = tell() {
+            // What comes later would answer another request.
+            let _ = self.stream.get_mut().shutdown(std::net::Shutdown::Both);
+            return Err(e);
+        }
         match answer.trim_end().split_once(' ').unwrap_or((answer.trim_end(), "")) {
             ("ok", what) => Ok(what.to_owned()),
             ("no", why) => Err(io::Error::other(why.to_owned())),

@@ -141,7 +141,13 @@ fn params(
     if old.discipline != new.discipline || !same_classes {
         return None;
     }
-    note(changed, of, values(&old.params, &new.params)?);
+    let own = values(&old.params, &new.params)?;
+    // A port divides its room among classes by their limits, which follow this one where it is that of several
+    // classes, or one in bytes: only a new tree says how.
+    if own.has("qsize") || (own.has("qlimit") && !new.classes.is_empty()) {
+        return None;
+    }
+    note(changed, of, own);
     let entry = registry.find(&new.discipline)?;
     for (before, after) in old.classes.iter().zip(&new.classes) {
         note(changed, &after.name, values(&before.params, &after.params)?);
@@ -192,4 +198,37 @@ pub fn port(ready: Ready) -> Result<Port, Failure> {
     let seed = weir_sys::random_seed().map_err(|e| Failure::failed(format!("a random seed: {e}")))?;
     let config = PortConfig { seed, ..PortConfig::new(ready.link, WireConfig::Open) };
     Ok(Port::new(config, ready.plan))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A limit of several classes, and one in bytes, change how a port's room is divided, which a change in place
+    /// does not; one of a single class does.
+    #[test]
+    fn a_limit_that_divides_the_room_anew_is_not_changed_in_place() {
+        let registry = Registry::builtin();
+        let plan = |text: &str| weir_conf::read("a.altq", text, &registry).into_result().unwrap();
+        let in_place = |old: &str, new: &str| {
+            let (old, new) = (plan(old), plan(new));
+            let side = |plan| Side { plan, name: "e0", peer: "e1" };
+            side(&new).params_since(&side(&old), &registry).is_some()
+        };
+        let jobs = |qlimit: u32| {
+            format!(
+                "interface e0 bandwidth 10M jobs qlimit {qlimit}\nclass jobs e0 a NULL priority 0 adc 5ms\n\
+                 class jobs e0 b NULL priority 1 default\n"
+            )
+        };
+        assert!(!in_place(&jobs(800), &jobs(900)));
+        let priq = |queue: &str| {
+            format!(
+                "interface e0 bandwidth 10M priq\nclass priq e0 a NULL priority 1 {queue}\n\
+                 class priq e0 b NULL priority 0 default\n"
+            )
+        };
+        assert!(in_place(&priq("qlimit 80"), &priq("qlimit 90")));
+        assert!(!in_place(&priq("wfq qsize 80000"), &priq("wfq qsize 90000")));
+    }
 }

@@ -211,6 +211,27 @@ fn a_queue_that_nobody_serves_is_passed_by() {
         queue["egresses"][0]["port"]["longest_bytes"].as_u64()
     };
     wait("the MTU", || longest_bytes() == Some(1414));
+    // A datagram of 1480 bytes leaves as two fragments, of 1376 and 112 bytes of payload: 1,522 bytes as a
+    // frame, and a header of 34 with 24 of overhead once more.
+    let sent = || {
+        let stats = bed.ask(&["stats", "-j"]).ok().json();
+        let bridges = stats["bridges"].as_array().unwrap().clone();
+        let queue = bridges.iter().find(|b| b["interfaces"][0] == "nfqueue").unwrap();
+        let total = &queue["egresses"][0]["port"]["total"];
+        ["sent_packets", "sent_bytes"].map(|name| total[name].as_u64().unwrap())
+    };
+    let before = sent();
+    let datagrams = move || {
+        weir_sys::enter_network_of(pid).unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:5002").unwrap();
+        for _ in 0..10 {
+            socket.send_to(&[0; 1480], "127.0.0.1:5002").unwrap();
+            assert_eq!(socket.recv(&mut [0; 2000]).unwrap(), 1480);
+        }
+    };
+    std::thread::spawn(datagrams).join().unwrap();
+    let after = sent();
+    assert_eq!([after[0] - before[0], after[1] - before[1]], [10, 10 * (1522 + 58)]);
     bed.ask(&["apply", &one]).ok();
     assert_eq!(rules(), 0);
     bed.ask(&["apply", &both]).ok();

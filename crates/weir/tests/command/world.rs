@@ -27,6 +27,18 @@ fn load(bed: &Bed) -> Held {
     Held(load)
 }
 
+/// A box that is up, with its load, which passes; unless `what` is not possible here.
+fn under_load(what: &str) -> Option<(Bed, Held, Held)> {
+    if !possible(what) {
+        return None;
+    }
+    let bed = Bed::new(1);
+    let up = bed.up(&[&bed.folder.write("a.altq", CONF)]);
+    let load = load(&bed);
+    until_traffic(&bed);
+    Some((bed, up, load))
+}
+
 /// The egress of that name, as `weir stats -j` shows it.
 fn egress(bed: &Bed, name: &str) -> Value {
     let stats = bed.ask(&["stats", "-j"]).ok().json();
@@ -62,15 +74,9 @@ fn balanced(egress: &Value) {
 /// Deleted and made again: silence for ever, and its packets counted as sent, is what it was.
 #[test]
 fn an_interface_that_goes_away_is_bridged_again_when_it_is_back() {
-    if !possible("the test of an interface that is deleted") {
-        return;
-    }
-    let bed = Bed::new(1);
-    let up = bed.up(&[&bed.folder.write("a.altq", CONF)]);
-    let _load = load(&bed);
+    let Some((bed, up, _load)) = under_load("the test of an interface that is deleted") else { return };
     let Bed { boxed, hosts, .. } = &bed;
     let right = &hosts[0].right;
-    until_traffic(&bed);
     let before = egress(&bed, "left0")["port"]["total"]["offered_packets"].as_u64().unwrap();
 
     // First deleted, then moved to another namespace, which is the same for who stays behind.
@@ -107,14 +113,8 @@ fn an_interface_that_goes_away_is_bridged_again_when_it_is_back() {
 
 #[test]
 fn a_link_that_goes_down_changes_or_is_renamed_stays_bridged() {
-    if !possible("the test of a link that changes") {
-        return;
-    }
-    let bed = Bed::new(1);
-    let up = bed.up(&[&bed.folder.write("a.altq", CONF)]);
-    let _load = load(&bed);
+    let Some((bed, up, _load)) = under_load("the test of a link that changes") else { return };
     let Bed { boxed, hosts, .. } = &bed;
-    until_traffic(&bed);
     let again = |what: &str| {
         let pause = until_traffic(&bed);
         assert!(pause < Duration::from_secs(1), "{what}: {pause:?}");
@@ -184,14 +184,8 @@ const EVENTS: [(&str, &str); 7] = [
 /// `WEIR_EFFORT=30` has 300 events.
 #[test]
 fn a_box_survives_whatever_happens_to_its_interfaces() {
-    if !possible("the test of random events") {
-        return;
-    }
-    let bed = Bed::new(1);
-    let up = bed.up(&[&bed.folder.write("a.altq", CONF)]);
-    let _load = load(&bed);
+    let Some((bed, up, _load)) = under_load("the test of random events") else { return };
     let Bed { boxed, hosts, .. } = &bed;
-    until_traffic(&bed);
     let mut longest = Duration::ZERO;
     for seed in weir_seed::seeds(10) {
         let (event, side) = ((seed >> 8) as usize % EVENTS.len(), (seed >> 16) as usize % 2);
