@@ -41,11 +41,19 @@ impl fmt::Display for Difference {
 /// What would change if `new` took the place of `old`, interface by interface.
 pub fn diff(old: &Plan, new: &Plan) -> Vec<Difference> {
     let mut found = Vec::new();
-    let defaults = |plan: &Plan| print::print(&Plan { interfaces: Vec::new(), ..plan.clone() });
+    let defaults =
+        |plan: &Plan| print::print(&Plan { interfaces: Vec::new(), brokers: Vec::new(), ..plan.clone() });
     let say = |text: String| Some(text.trim().to_string()).filter(|text| !text.is_empty());
     let (before, after) = (say(defaults(old)), say(defaults(new)));
     if before != after {
         found.push(Difference { what: "defaults of red and rio".into(), old: before, new: after });
+    }
+    for (before, after) in by_name(&old.brokers, &new.brokers, |b| &b.name) {
+        let Some(one) = after.or(before) else { continue };
+        let (old, new) = (before.map(crate::edge::print_broker), after.map(crate::edge::print_broker));
+        if old != new {
+            found.push(Difference { what: format!("broker {}", one.name), old, new });
+        }
     }
     let whole = |i: &Interface| {
         print::print(&Plan { interfaces: vec![i.clone()], ..Plan::default() }).trim_end().to_string()
@@ -85,6 +93,12 @@ fn interface(found: &mut Vec<Difference>, old: &Interface, new: &Interface) {
     let name = &new.name;
     let line = |i: &Interface| Some(print_line(i, &Line::Interface));
     note(format!("interface {name}"), line(old), line(new));
+    // The lines of the edge, each by itself: a contract more is one line more.
+    let (before, after) = (crate::edge::print(old), crate::edge::print(new));
+    let gone = before.iter().filter(|line| !after.contains(line));
+    let come = after.iter().filter(|line| !before.contains(line));
+    gone.for_each(|line| note(format!("edge of {name}"), Some(line.clone()), None));
+    come.for_each(|line| note(format!("edge of {name}"), None, Some(line.clone())));
     for (before, after) in by_name(&old.conditioners, &new.conditioners, |c| &c.name) {
         let Some(one) = after.or(before) else { continue };
         let line = |c| print_line(new, &Line::Conditioner(c));

@@ -38,6 +38,7 @@ pub fn judge(plan: &Plan, registry: &Registry) -> Vec<Diagnostic> {
         empty(&mut report, interface);
         bucket(&mut report, interface);
         bridge(&mut report, &by_name, interface);
+        crate::edge::judge(&mut report, plan, interface, false);
     }
     failing(&mut report, plan, &by_name);
     report.said.extend(plan.bridges().err().unwrap_or_default());
@@ -165,7 +166,11 @@ fn ecn(report: &mut Report<'_>, interface: &Interface) {
 }
 
 fn empty(report: &mut Report<'_>, interface: &Interface) {
-    if interface.discipline.is_none() && interface.conditioners.is_empty() && interface.bandwidth.is_none() {
+    if interface.discipline.is_none()
+        && interface.conditioners.is_empty()
+        && interface.bandwidth.is_none()
+        && !crate::edge::has_edge(interface)
+    {
         let message = format!("interface `{}` has neither discipline nor conditioner", interface.name);
         report.warn(interface.place, message, "its packets pass as they come");
     }

@@ -25,6 +25,7 @@ mod build;
 mod class;
 mod conditioner;
 mod diff;
+mod edge;
 mod filter;
 mod hooks;
 mod index;
@@ -47,6 +48,7 @@ mod words;
 
 pub use build::{Built, BuiltFilter, Checked, Regulator};
 pub use diff::{Difference, diff};
+pub use edge::{EdgeClass, EdgePlan};
 pub use judge::judge;
 pub use limits::MAX_BYTES;
 pub use plan::Plan;

@@ -36,6 +36,28 @@ impl Reader<'_> {
         Ok(true)
     }
 
+    /// The value of an option whose word was taken at `place`, and which stands there with its value.
+    pub fn declared(
+        &mut self,
+        words: &mut Words<'_>,
+        spec: &'static ParamSpec,
+        place: Place,
+        options: &mut Options,
+    ) -> Done {
+        let last = words.peek().map_or(place, |word| word.place);
+        let (value, place) = match spec.kind {
+            Kind::Flag => (Some(Value::Flag), place),
+            Kind::Percent if words.peek().is_some_and(|w| w.text.ends_with('%')) => {
+                let word = words.need(spec.name, "")?;
+                let read = number::percent(word.text.trim_end_matches('%')).map_err(|bad| at(word, bad))?;
+                (Some(Value::Fraction(read.value)), crate::edge::span(place, last))
+            }
+            _ => (self.value(words, spec)?, crate::edge::span(place, last)),
+        };
+        self.put(options, spec, value, place);
+        Ok(())
+    }
+
     /// Sets an option; the last one counts, as in the original.
     fn put(&mut self, options: &mut Options, spec: &'static ParamSpec, value: Option<Value>, place: Place) {
         let earlier = match value {

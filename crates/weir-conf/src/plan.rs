@@ -23,6 +23,8 @@ pub struct Plan {
     pub red: Option<RedDefaults>,
     /// The command `rio`: the same for each drop precedence, low first.
     pub rio: Option<[RedDefaults; 3]>,
+    /// Brokers, in the order of the file.
+    pub brokers: Vec<Broker>,
     /// The text it was read from, for messages.
     pub source: Arc<Source>,
 }
@@ -70,6 +72,62 @@ pub struct Interface {
     pub filters: Vec<Filter>,
     /// Conditioners of its input side, in the order of the file.
     pub conditioners: Vec<Conditioner>,
+    /// How real-time flows are found that enter by it.
+    pub recognise: Option<Recognise>,
+    /// Contracts of the sources that enter by it.
+    pub slas: Vec<Sla>,
+    /// Classes whose rate is asked for.
+    pub allocations: Vec<Allocate>,
+    /// Where its name stands.
+    pub place: Place,
+}
+
+/// `recognise`: how real-time flows are found.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Recognise {
+    /// By [`weir_edge::params::RECOGNISE`].
+    pub options: Options,
+    /// Where its first option stands.
+    pub place: Place,
+}
+
+/// `sla`: a contract.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Sla {
+    /// Its number.
+    pub id: u32,
+    /// Its sources.
+    pub prefixes: Vec<weir_edge::sla::Prefix>,
+    /// The code point of its packets in profile.
+    pub dscp: weir_core::packet::Dscp,
+    /// Its class of the interface by which the packets leave; the first that is allocated if not said.
+    pub class: Option<String>,
+    /// By [`weir_edge::params::SLA`].
+    pub options: Options,
+    /// Where its number stands.
+    pub place: Place,
+}
+
+/// `allocate`: a class whose rate follows its traffic.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Allocate {
+    /// The class.
+    pub class: String,
+    /// Whom it asks; its own edge if not said.
+    pub broker: Option<String>,
+    /// By [`weir_edge::params::ALLOCATE`].
+    pub options: Options,
+    /// Where the class's name stands.
+    pub place: Place,
+}
+
+/// `broker NAME local CAPACITY`: a broker in the same process.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Broker {
+    /// Its name.
+    pub name: String,
+    /// What it gives away.
+    pub capacity: Rate,
     /// Where its name stands.
     pub place: Place,
 }

@@ -21,6 +21,9 @@ pub fn print(plan: &Plan) -> String {
             all.iter().map(|d| format!("{} {} {}", d.thmin, d.thmax, d.invpmax)).collect();
         line(&mut text, format!("rio {}", words.join("  ")));
     }
+    for broker in &plan.brokers {
+        line(&mut text, crate::edge::print_broker(broker));
+    }
     for interface in &plan.interfaces {
         if !text.is_empty() {
             text.push('\n');
@@ -96,6 +99,7 @@ fn print_interface(text: &mut String, interface: &Interface) {
     for filter in filters {
         print_filter(text, interface, filter);
     }
+    crate::edge::print(interface).into_iter().for_each(|edge| line(text, edge));
 }
 
 fn print_conditioner(text: &mut String, interface: &Interface, conditioner: &Conditioner) {

@@ -4,7 +4,7 @@ use crate::index::Index;
 use crate::limits;
 use crate::plan::{Interface, Plan, RedDefaults};
 use crate::words::{self, Word, Words};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use weir_core::sched::Registry;
 use weir_text::number::{self, Bad};
@@ -44,6 +44,8 @@ pub fn read(name: &str, text: &str, registry: &Registry) -> Outcome {
         last_interface: None,
         refused_interfaces: HashSet::new(),
         refused: HashSet::new(),
+        contract_ids: HashSet::new(),
+        contract_prefixes: HashMap::new(),
     };
     let mut said = Vec::new();
     let commands = words::commands(&source, &mut |severity, trouble| said.push((severity, trouble)));
@@ -77,7 +79,7 @@ pub fn read(name: &str, text: &str, registry: &Registry) -> Outcome {
 }
 
 /// The commands, in the order in which ALTQ looks for the first that a word abbreviates.
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 17] = [
     "?",
     "help",
     "quit",
@@ -91,6 +93,10 @@ const COMMANDS: [&str; 13] = [
     "rio",
     "conditioner",
     "debug",
+    "recognise",
+    "sla",
+    "allocate",
+    "broker",
 ];
 
 pub(crate) struct Reader<'r> {
@@ -107,6 +113,10 @@ pub(crate) struct Reader<'r> {
     pub refused_interfaces: HashSet<String>,
     /// Classes and conditioners whose line was refused, with their interface.
     pub refused: HashSet<(String, String)>,
+    /// Numbers of contracts, with their interface.
+    pub contract_ids: HashSet<(usize, u32)>,
+    /// Whose each prefix is, with its interface.
+    pub contract_prefixes: HashMap<(usize, weir_edge::sla::Prefix), u32>,
 }
 
 /// What reading a command comes to: done, refused with a reason, or left out because it hangs
@@ -136,7 +146,7 @@ impl Reader<'_> {
         let known = COMMANDS.iter().find(|c| c.starts_with(word.text));
         let Some(command) = known else {
             let help = suggest(word.text, COMMANDS).unwrap_or_else(|| {
-                "a line begins with interface, class, filter, filter6, conditioner, red or rio".into()
+                "a line begins with interface, class, filter, filter6, conditioner, red, rio, recognise, sla, allocate or broker".into()
             });
             self.error(Trouble::new(word.place, format!("unknown command `{}`", word.text), help));
             return;
@@ -153,6 +163,10 @@ impl Reader<'_> {
             "conditioner" => self.conditioner(&mut words),
             "red" => self.red(&mut words),
             "rio" => self.rio(&mut words, word.place),
+            "recognise" => self.recognise(&mut words),
+            "sla" => self.sla(&mut words),
+            "allocate" => self.allocate(&mut words),
+            "broker" => self.broker(&mut words),
             "altq" => self.altq(&mut words, word.place),
             "delete" => Err(Stop::Trouble(Trouble::new(
                 word.place,

@@ -20,6 +20,9 @@ impl<'s> Report<'s> {
     pub fn new(source: &'s Source) -> Self {
         Report { source, said: Vec::new() }
     }
+    pub fn say(&mut self, severity: Severity, trouble: Trouble) {
+        self.said.push(self.source.diagnostic(severity, trouble));
+    }
     pub fn error(&mut self, place: Place, message: impl Into<String>, help: impl Into<String>) {
         self.said.push(self.source.diagnostic(Severity::Error, Trouble::new(place, message, help)));
     }
@@ -39,6 +42,7 @@ pub(crate) fn errors(plan: &Plan, registry: &Registry, skip: &dyn Fn(&Interface)
         }
         filters(&mut report, &shape);
         crate::precedence::errors(&mut report, &shape);
+        crate::edge::judge(&mut report, plan, interface, true);
     }
     report.said
 }

@@ -5,7 +5,7 @@ use crate::allocate::{Allocation, Amount, LN_BITS, Law, Log, Threshold, ln_ratio
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use weir_core::units::{Duration, Fixed, Fraction, Rate};
+use weir_core::units::{Duration, Fraction, Rate};
 
 /// How bad it is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -46,9 +46,21 @@ pub fn is_stable(law: &Threshold) -> bool {
 
 /// A share in percent, with two decimals at most.
 fn percent(raw: u128) -> String {
-    let hundredths = (raw * 10_000) >> 32;
-    let (whole, part) = (hundredths / 100, hundredths % 100);
-    if part == 0 { whole.to_string() } else { format!("{whole}.{part:02}").trim_end_matches('0').to_string() }
+    decimals(raw * 100, 2)
+}
+
+/// A number in units of 2^-32, with so many decimals at most.
+fn decimals(raw: u128, places: u32) -> String {
+    let scale = 10u128.pow(places);
+    let scaled = (raw * scale + (1 << 31)) >> 32;
+    let (whole, part) = (scaled / scale, scaled % scale);
+    match part {
+        0 => whole.to_string(),
+        _ => {
+            let text = format!("{whole}.{part:0width$}", width = places as usize);
+            text.trim_end_matches('0').to_string()
+        }
+    }
 }
 
 fn rate(bps: u64) -> String {
@@ -113,11 +125,16 @@ fn threshold(law: &Threshold, say: &mut impl FnMut(Weight, &'static str, String,
     let one = 1u128 << 32;
     let (up, down) = (u128::from(law.up.raw().unsigned_abs()), u128::from(law.down_raw()));
     if up <= one {
-        say(Weight::Error, "up", format!("a rise by the factor {} is none", law.up), "up 1.2".to_string());
+        say(
+            Weight::Error,
+            "up",
+            format!("a rise by the factor {} is none", decimals(up, 4)),
+            "up 1.2".to_string(),
+        );
         return;
     }
     if down >= one || down == 0 {
-        let what = format!("a fall by the factor {} is none", Fixed::from_raw(down as i64));
+        let what = format!("a fall by the factor {} is none", decimals(down, 4));
         say(Weight::Error, "down", what, "down 0.8333".to_string());
         return;
     }
@@ -129,7 +146,7 @@ fn threshold(law: &Threshold, say: &mut impl FnMut(Weight, &'static str, String,
         let what = format!(
             "a constant load can go up and down for ever: {} % is not above {} times {} %",
             percent(high),
-            Fixed::from_raw(k.min(i64::MAX as u128) as i64 / 4_294_968 * 4_294_968),
+            decimals(k, 4),
             percent(low)
         );
         // A whole percent below the limit.

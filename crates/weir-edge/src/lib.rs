@@ -27,4 +27,5 @@ pub mod allocate;
 pub mod check;
 pub mod edge;
 pub mod flow;
+pub mod params;
 pub mod sla;

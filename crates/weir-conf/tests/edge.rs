@@ -1,0 +1,79 @@
+//! The commands of the edge: what is read is printed so that it reads the same, and comes to an edge.
+
+#![allow(clippy::unwrap_used)]
+
+use weir_conf::{diff, print, read};
+use weir_core::queue::{Link, Value};
+use weir_core::sched::Registry;
+use weir_core::units::{Duration, Fraction, Rate};
+use weir_edge::allocate::{Amount, Law};
+
+const TEXT: &str = "\
+broker core local 8M
+interface lan0
+interface wan0 bandwidth 10M attach bridge lan0 hfsc
+class hfsc wan0 rt root [ls 0 0 8M] [ul 0 0 1M]
+class hfsc wan0 be root [ls 0 0 2M] default
+filter wan0 rt 0 0 0 0 0 dscp EF
+recognise lan0 trust dscp untrusted keep idle 20s flows 1024
+sla lan0 17 198.51.100.17,2001:db8:17::/56 bw 512K shared 20 policy be-flow timeout 3s flows 7
+sla lan0 18 10.0.8.0/24 bw 4M shared 100% policy drop class rt accept 85 dscp VA
+allocate wan0 rt law log gain 100% step 10% window 400ms 5 congestion 200ms from 64K to 8M broker core
+";
+
+#[test]
+fn what_is_read_is_printed_and_read_again() {
+    let registry = Registry::builtin();
+    let plan = read("altq.conf", TEXT, &registry).into_result().unwrap();
+    let again = read("again", &print(&plan), &registry).into_result().unwrap();
+    assert_eq!(plan, again, "{}", print(&plan));
+    let other = read("altq.conf", &TEXT.replace("bw 512K", "bw 600K"), &registry).into_result().unwrap();
+    assert_ne!(plan, other);
+    let found = diff(&plan, &other);
+    assert!(found.len() == 2 && found[1].to_string().contains("bw 600K"), "{found:?}");
+    let broker = read("altq.conf", &TEXT.replace("local 8M", "local 9M"), &registry).into_result().unwrap();
+    assert_eq!(diff(&plan, &broker)[0].what, "broker core");
+}
+
+#[test]
+fn the_lines_come_to_an_edge() {
+    let registry = Registry::builtin();
+    let plan = read("altq.conf", TEXT, &registry).into_result().unwrap();
+    let view = plan.interface("wan0").unwrap();
+    let built = view.build(&registry, Link::new(Rate::from_mbps(10), 0, 1_514)).unwrap();
+    let edge = view.edge(&registry, &built.tree.leaves, 1).unwrap().unwrap();
+    assert_eq!((edge.classes.len(), edge.config.contracts.len(), edge.config.prefixes.len()), (1, 2, 3));
+    assert_eq!(edge.classes[0].broker, Some(("core".into(), Rate::from_mbps(8))));
+    let allocation = edge.config.classes[0].allocation.unwrap();
+    let Law::Log(law) = allocation.law else { panic!("{allocation:?}") };
+    assert_eq!((law.gain, law.step), (Amount::Share(Fraction::ONE), law.step));
+    assert!(matches!(law.step, Amount::Share(step) if step.of(1_000_000) == 100_000));
+    assert_eq!((allocation.from, allocation.to, allocation.windows.hold), (64_000, 8_000_000, 5));
+    assert_eq!(allocation.guard, Duration::from_millis(800), "two windows");
+    let recognition = edge.config.recognition.clone().unwrap();
+    assert!(recognition.trust_dscp && edge.config.keep_untrusted && recognition.flows == 1024);
+    assert_eq!((edge.config.contracts[0].flows, edge.config.contracts[1].dscp.value()), (7, 44));
+    // The rate of the class is its upper limit, and never nothing.
+    let Some(Value::Curve(curve)) = edge.classes[0].shape(300_000).get("ul").cloned() else { panic!() };
+    assert_eq!(curve.m2, Rate::from_bps(300_000));
+    assert!(edge.classes[0].shape(0).get("ul").is_some_and(|ul| *ul != Value::Curve(Default::default())));
+    // Without `allocate` there is no edge.
+    assert!(plan.interface("lan0").unwrap().edge(&registry, &[], 1).unwrap().is_none());
+}
+
+/// What only shows when the edge is built: its words.
+#[test]
+fn what_cannot_be_built_is_said() {
+    let registry = Registry::builtin();
+    let said = |text: &str| {
+        let plan = read("altq.conf", text, &registry).into_result().unwrap();
+        let view = plan.interface("wan0").unwrap();
+        let built = view.build(&registry, Link::new(Rate::from_mbps(10), 0, 1_514)).unwrap();
+        view.edge(&registry, &built.tree.leaves, 1).unwrap_err().message
+    };
+    assert_eq!(said(&TEXT.replace(" [ul 0 0 1M]", "")), "class `rt` has no rate that can be set");
+    assert_eq!(
+        said(&TEXT.replace("class rt accept", "class be accept")),
+        "class `be` of contract 18 has no allocation"
+    );
+}
