@@ -1,7 +1,7 @@
 //! The command `interface`.
 
 use crate::limits;
-use crate::plan::{Attach, Fail, Interface, Queue, Tunnels};
+use crate::plan::{Attach, Fail, Interface, Queue, Tunnels, Xdp};
 use crate::read::{Done, Reader, Stop, at};
 use crate::words::{Word, Words};
 use weir_core::port::Segment;
@@ -19,8 +19,8 @@ const BEFORE: &str = "qlimit";
 
 impl Reader<'_> {
     /// `interface IF [bandwidth BPS] [tbrsize BYTES] [capacity PACKETS] [overhead BYTES]
-    /// [tunnels inner|outer] [protect RATE|off] [segment TIME|always|never] [attach ...]
-    /// [fail open|closed] [DISC [options]]`.
+    /// [tunnels inner|outer] [protect RATE|off] [segment TIME|always|never]
+    /// [attach bridge PEER [xdp [busy-poll]] | attach nfqueue] [fail open|closed] [DISC [options]]`.
     /// What every interface has may also stand among the options of the discipline.
     pub fn interface(&mut self, words: &mut Words<'_>) -> Done {
         let name = words.need("the interface", "write its name, as in `interface em0 bandwidth 10M cbq`")?;
@@ -232,6 +232,12 @@ impl Reader<'_> {
                             Trouble::new(how.place, format!("cannot attach to `{other}`"), HELP).into()
                         );
                     }
+                };
+                let bridged = matches!(attach, Attach::Bridge(_));
+                interface.xdp = match bridged.then(|| words.accept("xdp")).flatten() {
+                    None => None,
+                    Some(_) if words.accept("busy-poll").is_some() => Some(Xdp::BusyPoll),
+                    Some(_) => Some(Xdp::Wait),
                 };
                 std::mem::replace(&mut interface.attach, attach) != Attach::Unsaid
             }

@@ -217,4 +217,12 @@ fn bridge(report: &mut Report<'_>, by_name: &HashMap<&str, &Interface>, interfac
         let message = format!("`{}` is bridged to `{peer}`, which is attached to nfqueue", interface.name);
         report.error(interface.place, message, "attach both in the same way");
     }
+    if let Attach::Bridge(peer) = &interface.attach
+        && let Some(other) = by_name.get(peer.as_str())
+        && interface.place.line < other.place.line
+        && other.xdp.zip(interface.xdp).is_some_and(|(theirs, own)| theirs != own)
+    {
+        let message = format!("`{}` and `{peer}` say different things of `xdp`", interface.name);
+        report.error(interface.place, message, "say the same of both ports of a bridge, or say it of one");
+    }
 }

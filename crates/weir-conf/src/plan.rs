@@ -62,6 +62,8 @@ pub struct Interface {
     pub segment: Option<Segment>,
     /// How the packets come to Weir.
     pub attach: Attach,
+    /// How the packets of its bridge come, if not as copies of the kernel's.
+    pub xdp: Option<Xdp>,
     /// What becomes of the traffic of its bridge without Weir; the kernel carries it if not said.
     pub fail: Option<Fail>,
     /// The discipline; `None` on an interface for conditioners only.
@@ -176,6 +178,15 @@ pub enum Fail {
     Open,
     /// None passes.
     Closed,
+}
+
+/// How packets of a bridge come from the driver itself (AF_XDP).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Xdp {
+    /// The worker sleeps until some have come.
+    Wait,
+    /// It has the driver look for them all the time.
+    BusyPoll,
 }
 
 /// How packets come to Weir and go from it.

@@ -2,7 +2,7 @@
 
 use crate::names;
 use crate::plan::{
-    Action, Attach, Class, Conditioner, Fail, Filter, Interface, Meter, Options, Plan, Queue, Tunnels,
+    Action, Attach, Class, Conditioner, Fail, Filter, Interface, Meter, Options, Plan, Queue, Tunnels, Xdp,
 };
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -148,6 +148,11 @@ fn interface_line(text: &mut String, interface: &Interface) {
         Attach::Bridge(peer) => {
             put!(text, " attach bridge {peer}");
         }
+    }
+    match interface.xdp {
+        None => {}
+        Some(Xdp::Wait) => text.push_str(" xdp"),
+        Some(Xdp::BusyPoll) => text.push_str(" xdp busy-poll"),
     }
     match interface.fail {
         None => {}

@@ -1,6 +1,6 @@
 //! The interfaces of a plan one by one, each with what the rest of the file means for it.
 
-use crate::plan::{Attach, Fail, Interface, Plan};
+use crate::plan::{Attach, Fail, Interface, Plan, Xdp};
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -112,6 +112,12 @@ impl Plan {
     pub fn fails_closed(&self, pair: &[&str; 2]) -> bool {
         let mut of_pair = self.interfaces.iter().filter(|i| pair.contains(&i.name.as_str()));
         of_pair.any(|i| i.fail == Some(Fail::Closed))
+    }
+
+    /// How the packets of the bridge between these two come from the driver itself, if they do.
+    pub fn xdp(&self, pair: &[&str; 2]) -> Option<Xdp> {
+        let mut of_pair = self.interfaces.iter().filter(|i| pair.contains(&i.name.as_str()));
+        of_pair.find_map(|i| i.xdp)
     }
 
     /// The interfaces whose egress the kernel's packet filter is to hand over (`attach nfqueue`).

@@ -127,7 +127,7 @@ fn damaged_configurations_get_an_answer() {
         loaded += 1;
         let errors: Vec<_> = judge(&plan, &registry).into_iter().filter(|d| d.is_error()).collect();
         // Read, and yet not usable: only a file without an interface, what is not built, an
-        // interface in two bridges, and ports of a bridge that say different things of `fail`.
+        // interface in two bridges, and ports of a bridge that say different things of `fail` or `xdp`.
         let pairs: Vec<[&String; 2]> = plan
             .interfaces
             .iter()
@@ -139,7 +139,9 @@ fn damaged_configurations_get_an_answer() {
         let twice = |a: &[&String; 2]| pairs.iter().any(|b| a != b && a.iter().any(|name| b.contains(name)));
         let at_odds = |i: &Interface| match &i.attach {
             Attach::Bridge(peer) => plan.interfaces.iter().any(|other| {
-                other.name == *peer && other.fail.zip(i.fail).is_some_and(|(theirs, own)| theirs != own)
+                other.name == *peer
+                    && (other.fail.zip(i.fail).is_some_and(|(theirs, own)| theirs != own)
+                        || other.xdp.zip(i.xdp).is_some_and(|(theirs, own)| theirs != own))
             }),
             _ => false,
         };

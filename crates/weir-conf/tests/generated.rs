@@ -4,7 +4,7 @@
 
 use weir_conf::plan::{
     Action, Attach, Class, Conditioner, Fail, Filter, Given, Interface, Meter, Options, Plan, Queue,
-    RedDefaults, Tunnels,
+    RedDefaults, Tunnels, Xdp,
 };
 use weir_conf::{Place, print, read};
 use weir_core::Random;
@@ -237,6 +237,9 @@ impl Generator {
             1 => Attach::Nfqueue,
             _ => Attach::Bridge("peer0".to_string()),
         };
+        if matches!(interface.attach, Attach::Bridge(_)) {
+            interface.xdp = self.chance(50).then(|| [Xdp::Wait, Xdp::BusyPoll][self.below(2) as usize]);
+        }
         if entry.classes == Classes::None {
             return interface;
         }

@@ -5,7 +5,7 @@ use crate::fail_open::{FailOpen, FailState, Failing, state};
 use std::io;
 use std::os::fd::BorrowedFd;
 use weir_core::units::Instant;
-use weir_io::{Io, IoStats, PacketSocket};
+use weir_io::{Io, IoStats, Socket};
 use weir_sys::rights::Capability;
 
 /// A transparent bridge. Direction 0 goes from the left interface to the right one.
@@ -121,7 +121,7 @@ impl<L: Io, R: Io> Bridge<L, R> {
     }
 
     /// Goes on over `socket` on the left (0) or on the right.
-    pub fn exchange(&mut self, side: usize, socket: PacketSocket) {
+    pub fn exchange(&mut self, side: usize, socket: Socket) {
         match side {
             0 => self.left.exchange(socket),
             _ => self.right.exchange(socket),
@@ -131,6 +131,15 @@ impl<L: Io, R: Io> Bridge<L, R> {
     /// The rights that its thread needs.
     pub(crate) fn rights(&self) -> Vec<Capability> {
         [self.left.rights(), self.right.rights()].concat()
+    }
+    /// True if nobody may sleep until frames have come ([`Io::is_polled`]).
+    pub(crate) fn is_polled(&self) -> bool {
+        self.left.is_polled() || self.right.is_polled()
+    }
+    /// The way by which frames come and go ([`Io::way`]): of both sides, if they differ.
+    pub(crate) fn way(&self) -> String {
+        let (left, right) = (self.left.way(), self.right.way());
+        if left == right { left } else { format!("{left}; {right}") }
     }
     /// What to wait on.
     pub fn descriptors(&self) -> [Option<BorrowedFd<'_>>; 2] {

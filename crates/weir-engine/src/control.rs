@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use weir_core::port::{Account, Port, PortPlan};
 use weir_core::queue::DropReason;
 use weir_core::units::{Duration, Instant};
-use weir_io::{Io, PacketSocket};
+use weir_io::{Io, Socket};
 
 pub use crate::gather::egresses;
 
@@ -51,6 +51,10 @@ pub struct BridgeState {
     /// brackets what the system refused.
     #[serde(default)]
     pub priority: String,
+    /// By which way frames come and go: `AF_PACKET`, `NFQUEUE`, or `AF_XDP` with what the drivers
+    /// offered.
+    #[serde(default)]
+    pub way: String,
     /// What becomes of the traffic without the worker.
     #[serde(default)]
     pub without: FailState,
@@ -279,7 +283,7 @@ pub(crate) enum Request {
     State(Sender<Part>),
     Bypass { on: bool, done: Sender<bool> },
     Change { direction: usize, change: Change, done: Sender<Changed> },
-    Exchange { side: usize, socket: PacketSocket, done: Sender<()> },
+    Exchange { side: usize, socket: Socket, done: Sender<()> },
     Fail { failing: Failing, done: Sender<io::Result<()>> },
     Stop,
 }
@@ -395,7 +399,7 @@ impl Control {
 
     /// Goes on over `socket` on a side (0: left), because its device was made anew. Counters and
     /// what waits in the ports stay.
-    pub(crate) fn exchange(&self, side: usize, socket: PacketSocket) -> io::Result<()> {
+    pub(crate) fn exchange(&self, side: usize, socket: Socket) -> io::Result<()> {
         let (done, answer) = channel();
         self.ask(Request::Exchange { side, socket, done })?;
         Self::await_answer(&answer)

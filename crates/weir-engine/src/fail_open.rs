@@ -14,6 +14,7 @@
 //!
 //! The worker's step stores the time of the heartbeat, one write to shared memory. After `kill -9`
 //! the program above goes with the process. A worker that hangs is hidden no more once the limit has passed.
+//! Where frames come by AF_XDP, the program that hands them over is above the path by itself.
 //! A kernel without TCX (before 6.6) has one program for both, and then a death costs the limit, too.
 
 use crate::owner::Claim;
@@ -182,6 +183,15 @@ impl Kernel {
     /// True if no earlier run had left the path.
     pub fn is_new(&self) -> bool {
         self.new
+    }
+
+    /// What a program that hides the path reads.
+    pub fn heartbeat(&self) -> &Heartbeat {
+        &self.heartbeat
+    }
+    /// Notes that the sockets' own programs ([`weir_sys::xdp`]) take the frames before the path does.
+    pub fn is_hidden_by_sockets(&self) {
+        let _ = self.means.set("XDP programs above it");
     }
 
     /// The filter that each socket gets before it is bound.

@@ -9,12 +9,11 @@ use crate::rule;
 use crate::watch::Watch;
 use crate::worker::{Pace, Worker};
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_core::port::Port;
-use weir_io::af_packet::AfPacket;
 use weir_io::pool::HEAD_ROOM;
-use weir_io::{PacketSocket, PoolSize, nfqueue};
+use weir_io::{PacketSocket, PoolSize, Socket, XdpSocket, nfqueue};
+use weir_sys::xdp::Options;
 
 /// One side of a bridge: an interface, and what manages what leaves by it.
 pub struct Side {
@@ -30,12 +29,27 @@ pub struct Side {
 /// over by the kernel's packet filter, and the kernel goes on routing.
 pub const NFQUEUE: &str = "nfqueue";
 
+/// How the frames of a bridge come and go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Way {
+    /// By sockets that see a copy of each packet (AF_PACKET): on any interface.
+    #[default]
+    Packet,
+    /// From the driver, before the kernel has made packets of them (AF_XDP).
+    Xdp {
+        /// The worker has the drivers look for frames all the time, and sleeps never.
+        busy_poll: bool,
+    },
+}
+
 /// One bridge of a box, or an interface whose egress the packet filter hands over.
 pub struct Pair {
     /// The left side, or [`NFQUEUE`].
     pub left: Side,
     /// The right side.
     pub right: Side,
+    /// How the frames of a bridge come and go.
+    pub way: Way,
     /// Frame buffers of each direction.
     pub pool: PoolSize,
     /// How the worker paces itself.
@@ -51,8 +65,8 @@ pub struct Pair {
 impl Pair {
     /// Two sides, with the usual buffers and pace, and nobody who hears.
     pub fn new(left: Side, right: Side) -> Self {
-        let (pool, pace) = Default::default();
-        Pair { left, right, pool, pace, fails_closed: false, observers: [None, None], force: false }
+        let (way, pool, pace) = Default::default();
+        Pair { left, right, way, pool, pace, fails_closed: false, observers: [None, None], force: false }
     }
 }
 
@@ -91,7 +105,7 @@ impl Running {
 /// An interface, claimed and opened for raw frames.
 pub(crate) struct Attached {
     pub(crate) claim: Option<Claim>,
-    pub(crate) socket: PacketSocket,
+    pub(crate) socket: Socket,
 }
 
 /// Succeeds if there is an interface of that name, and it is up.
@@ -115,11 +129,23 @@ fn claim(name: &str, force: bool) -> io::Result<Option<Claim>> {
     }
 }
 
-/// Opens an interface for the raw frames that pass `filter`.
-fn open(name: &str, filter: Option<BorrowedFd<'_>>) -> io::Result<PacketSocket> {
-    PacketSocket::open_filtered(name, 0, filter).map_err(|e| {
-        let hint = match e.kind() {
-            io::ErrorKind::PermissionDenied => "; raw sockets need CAP_NET_RAW",
+/// Opens an interface for its raw frames: those that come while the heart beats, if it has one.
+fn open(name: &str, way: Way, kernel: Option<&Kernel>) -> io::Result<Socket> {
+    let opened = match way {
+        Way::Packet => PacketSocket::open_filtered(name, 0, kernel.map(Kernel::filter)).map(Socket::Packet),
+        Way::Xdp { busy_poll } => {
+            let heartbeat = kernel.map(Kernel::heartbeat);
+            XdpSocket::open(name, Options { heartbeat, busy_poll }).map(|s| Socket::Xdp(Box::new(s)))
+        }
+    };
+    opened.map_err(|e| {
+        let hint = match (e.raw_os_error(), way) {
+            (Some(_), Way::Packet) if e.kind() == io::ErrorKind::PermissionDenied => {
+                "; raw sockets need CAP_NET_RAW"
+            }
+            (Some(_), Way::Xdp { .. }) if e.kind() == io::ErrorKind::PermissionDenied => {
+                "; AF_XDP needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF"
+            }
             _ => "",
         };
         io::Error::new(e.kind(), format!("interface {name}: {e}{hint}"))
@@ -145,7 +171,7 @@ fn pool_for(port: Option<&Port>, least: PoolSize) -> PoolSize {
 
 /// Starts the worker of one bridge.
 fn start(pair: Pair) -> io::Result<Running> {
-    let Pair { left, right, pool, pace, fails_closed, observers, force } = pair;
+    let Pair { left, right, way, pool, pace, fails_closed, observers, force } = pair;
     let interfaces = [left.interface, right.interface];
     interfaces.iter().try_for_each(|name| is_up(name))?;
     let claims = [claim(&interfaces[0], force)?, claim(&interfaces[1], force)?];
@@ -162,12 +188,14 @@ fn start(pair: Pair) -> io::Result<Running> {
     let failing = fail_open::begin(&interfaces, fails_closed)?;
     let laid = failing.as_ref().is_ok_and(|open| open.kernel().is_new());
     let kernel: SharedKernel = Arc::new(Mutex::new(failing.as_ref().ok().map(FailOpen::kernel)));
-    let (worker, watch) = start_worker(&interfaces, directions, (failing, &kernel), pace, (claims, force))
-        .inspect_err(|_| {
-            if laid {
-                take_away(&interfaces);
-            }
-        })?;
+    let (worker, watch) =
+        start_worker(&interfaces, directions, (failing, &kernel), (way, pace), (claims, force)).inspect_err(
+            |_| {
+                if laid {
+                    take_away(&interfaces);
+                }
+            },
+        )?;
     Ok(Running { interfaces, worker, watch: Some(watch), kernel, laid })
 }
 
@@ -177,17 +205,20 @@ fn start_worker(
     interfaces: &[String; 2],
     directions: [Direction; 2],
     (failing, kernel): (Failing, &SharedKernel),
-    pace: Pace,
+    (way, pace): (Way, Pace),
     (claims, force): ([Option<Claim>; 2], bool),
 ) -> io::Result<(Worker, Watch)> {
     let of_now = lock(kernel).clone();
-    let filter = of_now.as_deref().map(Kernel::filter);
-    let (left, right) = (open(&interfaces[0], filter)?, open(&interfaces[1], filter)?);
+    let open = move |name: &str, kernel: Option<&Kernel>| open(name, way, kernel);
+    let [left, right] = [&interfaces[0], &interfaces[1]].map(|name| open(name, of_now.as_deref()));
+    let (left, right) = (left?, right?);
     let devices = [left.index(), right.index()];
-    if let Some(kernel) = &of_now {
-        kernel.attach()?;
+    match &of_now {
+        Some(kernel) if way == Way::Packet => kernel.attach()?,
+        Some(kernel) => kernel.is_hidden_by_sockets(),
+        None => {}
     }
-    let mut bridge = Bridge::new(AfPacket::over(left), AfPacket::over(right), directions);
+    let mut bridge = Bridge::new(left.io(), right.io(), directions);
     bridge.fail(failing);
     let worker = Worker::start(bridge, interfaces.clone(), pace)?;
     let kernel = kernel.clone();
@@ -197,7 +228,7 @@ fn start_worker(
         if let Some(kernel) = &kernel {
             kernel.attach_again(side)?;
         }
-        let socket = open(name, kernel.as_deref().map(Kernel::filter))?;
+        let socket = open(name, kernel.as_deref())?;
         Ok(Attached { claim, socket })
     };
     match Watch::start(interfaces.clone(), devices, claims, worker.control(), Box::new(back)) {

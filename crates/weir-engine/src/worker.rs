@@ -263,6 +263,7 @@ impl<L: Io, R: Io> Run<L, R> {
             spun_ns: self.spun.as_nanos(),
             steps: self.steps,
             priority: self.priority.to_string(),
+            way: self.bridge.way(),
             without: self.bridge.fail_state(),
             failed: self.failed.clone(),
             egresses: Vec::new(),
@@ -309,11 +310,11 @@ impl<L: Io, R: Io> Run<L, R> {
     }
 
     /// Sleeps until a frame comes, somebody rings, or it is nearly `next`; false if it is nearly
-    /// `next` already.
+    /// `next` already, or if frames do not come unless they are asked for.
     fn pause(&mut self, next: Instant) -> bool {
         let gap = next.since(weir_sys::now()).saturating_sub(self.pace.spin);
-        if gap.is_zero() {
-            // Due within the spinning time: the next step looks at the interfaces anyway.
+        if gap.is_zero() || self.bridge.is_polled() {
+            // The next step looks at the interfaces anyway.
             return false;
         }
         let bell = self.inbox.bell.as_fd();

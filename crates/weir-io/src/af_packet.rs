@@ -12,13 +12,13 @@
 //! - Batches of [`BATCH`] with `recvmmsg` and `sendmmsg`, through the interface's own queueing
 //!   discipline. Past it (`PACKET_QDISC_BYPASS`) the kernel drops what it would have to segment.
 
+use crate::device::Device;
 use crate::pool::OFFLOAD_BYTES;
 use crate::segment::Aggregate;
-use crate::{BATCH, FrameRef, Io, IoStats, Pool, Refusal};
+use crate::{BATCH, FrameRef, Io, IoStats, Pool, Refusal, Socket};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use weir_core::queue::DropReason;
-use weir_core::units::{Duration, Instant};
 use weir_sys::packet::{BUFFER_BYTES, PacketSocket, SendError};
 
 /// An interface, opened for raw frames.
@@ -26,11 +26,7 @@ pub struct AfPacket {
     socket: PacketSocket,
     /// Frames waiting to be filled, so that a receive that finds nothing costs no allocation.
     slots: Vec<FrameRef>,
-    /// Why the interface could not send when it was last asked, and when to ask it again.
-    trouble: Option<DropReason>,
-    ask_at: Instant,
-    /// Its longest packet then, without layer-2 header.
-    mtu: u32,
+    device: Device,
     /// Bytes up to which the device's queue may grow, as the system counts them.
     short_bytes: Option<u64>,
     stats: IoStats,
@@ -49,42 +45,14 @@ impl AfPacket {
     /// The interface of `socket`.
     pub fn over(socket: PacketSocket) -> Self {
         let slots = Vec::with_capacity(BATCH);
-        AfPacket {
-            socket,
-            slots,
-            trouble: None,
-            ask_at: Instant::ZERO,
-            mtu: 0,
-            short_bytes: None,
-            stats: IoStats::default(),
-        }
+        AfPacket { socket, slots, device: Device::default(), short_bytes: None, stats: IoStats::default() }
     }
 }
 
 /// What may stand in a device that nothing manages.
 const LONG_QUEUE_BYTES: u64 = 8 << 20;
 
-/// How long it is believed that an interface can send.
-const BELIEVED: Duration = Duration::from_millis(1);
-
 impl AfPacket {
-    /// Why the interface cannot send: it is gone, down or without a carrier. Without a carrier the
-    /// kernel takes each frame, drops it, and answers that all is well.
-    fn trouble(&mut self) -> Option<DropReason> {
-        let now = weir_sys::now();
-        if self.trouble.is_some() || now >= self.ask_at {
-            self.ask_at = now + BELIEVED;
-            self.trouble = match self.socket.interface() {
-                Ok(interface) if interface.running => {
-                    self.mtu = interface.mtu;
-                    None
-                }
-                Ok(_) => Some(DropReason::Portdown),
-                Err(_) => Some(DropReason::Gone),
-            };
-        }
-        self.trouble
-    }
     /// Tells the socket how much may stand in the device. Without the privilege, as much as it allows.
     fn limit_queue(&self) {
         let _ = self.socket.keep_queue_short(self.short_bytes.unwrap_or(LONG_QUEUE_BYTES));
@@ -92,7 +60,7 @@ impl AfPacket {
     /// True for an aggregate whose segments are longer than the MTU. The kernel looks at the length
     /// of single packets only.
     fn segments_too_long(&self, pool: &Pool, frame: FrameRef) -> bool {
-        Aggregate::of(pool, frame).is_some_and(|aggregate| aggregate.longest_packet_bytes() > self.mtu)
+        Aggregate::of(pool, frame).is_some_and(|aggregate| aggregate.longest_packet_bytes() > self.device.mtu)
     }
 }
 
@@ -156,7 +124,7 @@ impl Io for AfPacket {
 
     fn send(&mut self, pool: &mut Pool, frames: &[FrameRef], refused: &mut Vec<Refusal>) -> usize {
         let frames = &frames[..frames.len().min(BATCH)];
-        if let Some(reason) = self.trouble() {
+        if let Some(reason) = self.device.trouble(|| self.socket.interface()) {
             self.stats.tx_errors += frames.len() as u64;
             refused.extend(frames.iter().map(|&frame| (frame, reason)));
             return frames.len();
@@ -221,9 +189,14 @@ impl Io for AfPacket {
         self.socket.set_filter(filter)
     }
 
-    fn exchange(&mut self, socket: PacketSocket) {
+    fn way(&self) -> String {
+        "AF_PACKET".into()
+    }
+
+    fn exchange(&mut self, socket: Socket) {
+        let Socket::Packet(socket) = socket else { return };
         self.stats();
-        (self.socket, self.trouble, self.ask_at) = (socket, None, Instant::ZERO);
+        (self.socket, self.device) = (socket, Device::default());
         // A socket comes with as much room as its opener had the right to; a worker has none.
         if self.short_bytes.is_some() {
             self.limit_queue();

@@ -1,7 +1,7 @@
 //! A wrapper that does to frames what bad networks do: drops, repeats, damages and withholds
 //! them, and returns short batches. Seeded: the same seed and calls, the same faults.
 
-use crate::{BATCH, FrameRef, Io, IoStats, PacketSocket, Pool, Refusal};
+use crate::{BATCH, FrameRef, Io, IoStats, Pool, Refusal, Socket};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
@@ -168,7 +168,15 @@ impl<I: Io> Io for Faulty<I> {
         self.inner.keep_queue_short(bytes, frame_bytes);
     }
 
-    fn exchange(&mut self, socket: PacketSocket) {
+    fn is_polled(&self) -> bool {
+        self.inner.is_polled()
+    }
+
+    fn way(&self) -> String {
+        self.inner.way()
+    }
+
+    fn exchange(&mut self, socket: Socket) {
         self.inner.exchange(socket);
     }
 }

@@ -1,4 +1,4 @@
-//! Live ports: AF_PACKET, recorded packets, and a fault-injecting wrapper. System calls stand in
+//! Live ports: AF_PACKET, AF_XDP, NFQUEUE, recorded packets, and a fault-injecting wrapper. System calls stand in
 //! `weir-sys`, below.
 //!
 //! A packet's way through this crate: [`Io::receive`] takes frames of the [`pool`] and fills them,
@@ -7,6 +7,7 @@
 //!
 //! - [`pool`]: the fixed store of frame buffers, bounded when it is made.
 //! - [`af_packet`]: a raw socket on an interface, with checksum and segmentation offload headers.
+//! - [`af_xdp`]: frames from the driver, before the kernel has made packets of them.
 //! - [`nfqueue`]: what leaves by an interface, held by the kernel until a verdict.
 //! - [`segment`]: packets of up to 64 KB taken apart.
 //! - [`memory`]: the same interface over queues in memory, for tests and programs.
@@ -15,6 +16,9 @@
 #![forbid(unsafe_code)]
 
 pub mod af_packet;
+pub mod af_xdp;
+mod checksum;
+mod device;
 pub mod fault;
 pub mod memory;
 pub mod nfqueue;
@@ -30,6 +34,7 @@ use weir_core::queue::DropReason;
 
 pub use pool::{FrameRef, Pool, PoolSize};
 pub use weir_sys::packet::{BATCH, PacketSocket};
+pub use weir_sys::xdp::XdpSocket;
 
 /// What an interface has moved and lost since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -59,6 +64,31 @@ pub struct IoStats {
 
 /// A frame that could not be sent, and why: `Toolong`, `Devicefull`, `Portdown`, `Gone` or `Refused`.
 pub type Refusal = (FrameRef, DropReason);
+
+/// An interface, opened for its raw frames.
+pub enum Socket {
+    /// By AF_PACKET.
+    Packet(PacketSocket),
+    /// By AF_XDP.
+    Xdp(Box<XdpSocket>),
+}
+
+impl Socket {
+    /// The number that the interface had when it was opened.
+    pub fn index(&self) -> u32 {
+        match self {
+            Socket::Packet(socket) => socket.index(),
+            Socket::Xdp(socket) => socket.index(),
+        }
+    }
+    /// The interface behind it.
+    pub fn io(self) -> Box<dyn Io + Send> {
+        match self {
+            Socket::Packet(socket) => Box::new(af_packet::AfPacket::over(socket)),
+            Socket::Xdp(socket) => Box::new(af_xdp::AfXdp::over(*socket)),
+        }
+    }
+}
 
 /// One side of the engine: somewhere frames come from and go to.
 ///
@@ -103,9 +133,20 @@ pub trait Io {
     /// Counters since the interface was opened.
     fn stats(&mut self) -> IoStats;
 
+    /// True if frames come in only when they are asked for, so that nobody may sleep until some have
+    /// come.
+    fn is_polled(&self) -> bool {
+        false
+    }
+
+    /// The way by which frames come and go, in words.
+    fn way(&self) -> String {
+        String::new()
+    }
+
     /// Goes on over `socket`, because the device was deleted and made again. Counters go on, too.
-    /// What has no socket ignores it.
-    fn exchange(&mut self, _socket: PacketSocket) {}
+    /// What has no such socket ignores it.
+    fn exchange(&mut self, _socket: Socket) {}
 }
 
 impl<I: Io + ?Sized> Io for Box<I> {
@@ -133,7 +174,13 @@ impl<I: Io + ?Sized> Io for Box<I> {
     fn filter(&mut self, filter: Option<BorrowedFd<'_>>) -> io::Result<()> {
         (**self).filter(filter)
     }
-    fn exchange(&mut self, socket: PacketSocket) {
+    fn is_polled(&self) -> bool {
+        (**self).is_polled()
+    }
+    fn way(&self) -> String {
+        (**self).way()
+    }
+    fn exchange(&mut self, socket: Socket) {
         (**self).exchange(socket);
     }
 }

@@ -119,6 +119,10 @@ impl Io for Intake {
         frames.len()
     }
 
+    fn way(&self) -> String {
+        "NFQUEUE".into()
+    }
+
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.descriptor.as_fd())
     }
@@ -177,6 +181,10 @@ impl Io for Outlet {
     /// The system asks for it with each verdict.
     fn rights(&self) -> &'static [Capability] {
         &[Capability::NetAdmin]
+    }
+
+    fn way(&self) -> String {
+        "NFQUEUE".into()
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -23,7 +23,7 @@ use crate::FrameRef;
 use crate::pool::Pool;
 use weir_core::packet::dissect::MAX_TAGS;
 
-const NEEDS_CHECKSUM: u8 = 1;
+pub(crate) const NEEDS_CHECKSUM: u8 = 1;
 const GSO_TCP_V4: u8 = 1;
 const GSO_TCP_V6: u8 = 4;
 const GSO_UDP: u8 = 5;
@@ -33,8 +33,8 @@ const GSO_ECN: u8 = 0x80;
 const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const CWR: u8 = 0x80;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
+pub(crate) const TCP: u8 = 6;
+pub(crate) const UDP: u8 = 17;
 
 /// What a frame is made of that is to leave as several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -198,7 +198,7 @@ fn finish(pool: &mut Pool, segment: FrameRef, aggregate: &Aggregate, index: u32)
 }
 
 /// Where the IP header begins behind the Ethernet header and its tags, and the type field in force.
-fn l3_of(head: &[u8]) -> Option<(usize, u16)> {
+pub(crate) fn l3_of(head: &[u8]) -> Option<(usize, u16)> {
     let mut at = 12;
     for _ in 0..=MAX_TAGS {
         let ether_type = head.get(at..at + 2).map(|pair| get_u16(pair, 0))?;
@@ -211,7 +211,7 @@ fn l3_of(head: &[u8]) -> Option<(usize, u16)> {
 }
 
 /// The upper protocol of a whole IPv4 packet, and where its header begins.
-fn upper_of_v4(head: &[u8], l3: usize) -> Option<(u8, usize)> {
+pub(crate) fn upper_of_v4(head: &[u8], l3: usize) -> Option<(u8, usize)> {
     let header = head.get(l3..l3 + 20)?;
     let header_bytes = usize::from(header[0] & 15) * 4;
     let fragment = get_u16(header, 6) & 0x3fff != 0;
@@ -219,7 +219,7 @@ fn upper_of_v4(head: &[u8], l3: usize) -> Option<(u8, usize)> {
 }
 
 /// The upper protocol of a whole IPv6 packet, and where its header begins.
-fn upper_of_v6(head: &[u8], l3: usize) -> Option<(u8, usize)> {
+pub(crate) fn upper_of_v6(head: &[u8], l3: usize) -> Option<(u8, usize)> {
     let header = head.get(l3..l3 + 40)?;
     // A payload length of 0 is a jumbogram.
     if header[0] >> 4 != 6 || get_u16(header, 4) == 0 {
@@ -233,14 +233,14 @@ fn upper_of_v6(head: &[u8], l3: usize) -> Option<(u8, usize)> {
     Some((next, at))
 }
 
-fn get_u16(bytes: &[u8], at: usize) -> u16 {
+pub(crate) fn get_u16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
-fn put_u16(bytes: &mut [u8], at: usize, value: u16) {
+pub(crate) fn put_u16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 /// The one's complement sum of the halves of `sum`.
-fn fold(sum: u32) -> u16 {
+pub(crate) fn fold(sum: u32) -> u16 {
     let once = (sum & 0xffff) + (sum >> 16);
     ((once & 0xffff) + (once >> 16)) as u16
 }

@@ -13,7 +13,7 @@ use weir_core::queue::Link;
 use weir_core::sched::Registry;
 use weir_core::units::{Duration, Instant};
 use weir_engine::control::{BridgeState, ClassState};
-use weir_engine::up::{Pair, Side, Up, up};
+use weir_engine::up::{Pair, Side, Up, Way, up};
 use weir_engine::{Delay, Observe, Pace};
 use weir_io::PoolSize;
 use weir_report::report::ConditionerReport;
@@ -140,6 +140,7 @@ pub(crate) fn start(with: Value, registry: &Registry) -> Result<Running, String>
         Some(Box::new(EgressObserver { known: known.clone(), recording: recording.clone() }))
     };
     let pair = Pair {
+        way: Way::Packet,
         fails_closed: false,
         pool: PoolSize { frames: CAPACITY * 2, tails: 256 },
         pace: Pace { cpu: start.cpu, ..Pace::default() },

@@ -13,14 +13,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weir_core::units::{Duration, Instant};
 
 const MAP_CREATE: libc::c_int = 0;
+const MAP_UPDATE: libc::c_int = 2;
 const PROG_LOAD: libc::c_int = 5;
 const LINK_CREATE: libc::c_int = 28;
 const MAP_TYPE_ARRAY: u32 = 2;
+const MAP_TYPE_SOCKETS: u32 = 17;
 const F_MMAPABLE: u32 = 1 << 10;
+const XDP: u32 = 37;
 const TCX_INGRESS: u32 = 46;
+/// Says that a 64-bit constant is a map.
+const PSEUDO_MAP: u8 = 1;
 /// Says that a 64-bit constant is the address of a map's value.
 const PSEUDO_MAP_VALUE: u8 = 2;
-/// Descriptors of attachments are at least this high: see [`attach_to_ingress`].
+/// Descriptors of attachments are at least this high: see [`attach`].
 const HIGH_DESCRIPTOR: RawFd = 512;
 
 /// Helper: nanoseconds of CLOCK_MONOTONIC, the clock of [`crate::now`].
@@ -37,6 +42,13 @@ pub const TO_THIS_HOST: i32 = 0;
 pub const TO_ANOTHER_HOST: i32 = 3;
 /// Helper: sends the frame out of the interface whose index is in register 1; flags in register 2.
 pub const REDIRECT: i32 = 23;
+/// Helper: hands the frame to the socket that stands in the map in register 1 at the place in register 2.
+/// Where none stands, it answers what is in register 3.
+pub const REDIRECT_TO_SOCKET: i32 = 51;
+/// Where the context of a [`Kind::Xdp`] says by which of the device's queues the frame came: 32 bits.
+pub const RECEIVE_QUEUE: i16 = 16;
+/// What a [`Kind::Xdp`] answers: the kernel takes the frame.
+pub const XDP_PASS: i32 = 2;
 
 /// What a program is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +57,8 @@ pub enum Kind {
     SocketFilter = 1,
     /// Decides what becomes of a frame where it enters an interface (TCX, `cls_bpf`).
     Classifier = 3,
+    /// Decides what becomes of a frame before the kernel has done anything with it.
+    Xdp = 6,
 }
 
 /// Calls bpf(2) with an attribute of plain numbers.
@@ -71,6 +85,69 @@ fn object_name(name: &str) -> [u8; 16] {
         *to = from;
     }
     bytes
+}
+
+/// A new map of `places` values of `value_bytes` bytes each.
+fn new_map(kind: u32, value_bytes: usize, places: u32, flags: u32, name: &str) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Attribute {
+        map_type: u32,
+        key_size: u32,
+        value_size: u32,
+        max_entries: u32,
+        flags: u32,
+        inner_map: u32,
+        numa_node: u32,
+        name: [u8; 16],
+    }
+    let attribute = Attribute {
+        map_type: kind,
+        key_size: 4,
+        value_size: value_bytes as u32,
+        max_entries: places,
+        flags,
+        inner_map: 0,
+        numa_node: 0,
+        name: object_name(name),
+    };
+    bpf_open(MAP_CREATE, &attribute)
+}
+
+/// The sockets (AF_XDP) that a program may hand frames to, by number.
+pub struct Sockets(OwnedFd);
+
+impl Sockets {
+    /// Room for `places` sockets.
+    ///
+    /// # Errors
+    /// No privilege, or a kernel without AF_XDP.
+    pub fn new(places: u32) -> io::Result<Self> {
+        new_map(MAP_TYPE_SOCKETS, 4, places, 0, "weir_sockets").map(Sockets)
+    }
+
+    /// Puts a socket, which is bound, at a place.
+    ///
+    /// # Errors
+    /// There is no such place, or it is no such socket.
+    pub fn put(&self, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        #[repr(C)]
+        struct Attribute {
+            map: u32,
+            padding: u32,
+            key: u64,
+            value: u64,
+            flags: u64,
+        }
+        let value = socket.as_raw_fd() as u32;
+        let attribute = Attribute {
+            map: self.0.as_raw_fd() as u32,
+            padding: 0,
+            key: (&raw const place).expose_provenance() as u64,
+            value: (&raw const value).expose_provenance() as u64,
+            flags: 0,
+        };
+        bpf(MAP_UPDATE, &attribute).map(|_| ())
+    }
 }
 
 /// What the programs read, in the order of the words that they read it from.
@@ -102,30 +179,7 @@ impl Heartbeat {
     /// # Errors
     /// No privilege, or a kernel without mappable maps (before 5.5).
     pub fn new() -> io::Result<Self> {
-        #[repr(C)]
-        struct Attribute {
-            map_type: u32,
-            key_size: u32,
-            value_size: u32,
-            max_entries: u32,
-            flags: u32,
-            inner_map: u32,
-            numa_node: u32,
-            name: [u8; 16],
-        }
-        let map = bpf_open(
-            MAP_CREATE,
-            &Attribute {
-                map_type: MAP_TYPE_ARRAY,
-                key_size: 4,
-                value_size: size_of::<Words>() as u32,
-                max_entries: 1,
-                flags: F_MMAPABLE,
-                inner_map: 0,
-                numa_node: 0,
-                name: object_name("weir_heartbeat"),
-            },
-        )?;
+        let map = new_map(MAP_TYPE_ARRAY, size_of::<Words>(), 1, F_MMAPABLE, "weir_heartbeat")?;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address that the system chooses touches no memory of ours.
         let mapped =
@@ -219,6 +273,11 @@ impl Assembler {
     pub fn exit(self) -> Self {
         self.put(0x95, 0, 0, 0, 0)
     }
+    /// `to` = the map of `sockets`.
+    pub fn set_to_sockets(self, to: u8, sockets: &Sockets) -> Self {
+        let map = sockets.0.as_raw_fd();
+        self.put(0x18, to, PSEUDO_MAP, 0, map).put(0, 0, 0, 0, 0)
+    }
     /// Passes over the next `count` instructions unless `heartbeat` counts as alive. Uses registers
     /// 0 to 5. A beat that is later than now counts as alive.
     pub fn skip_if_dead(self, heartbeat: &Heartbeat, count: i16) -> Self {
@@ -292,12 +351,27 @@ impl AsFd for Program {
 /// namespace, behind the programs that are attached there (TCX). It lasts as long as what is
 /// answered: also `kill -9` takes it away, at once.
 ///
-/// A process that ends closes its highest descriptors first. This one is above those of sockets,
-/// each of which takes the kernel milliseconds to close.
-///
 /// # Errors
 /// No such interface, or a kernel without TCX (before 6.6).
 pub fn attach_to_ingress(program: &Program, index: u32) -> io::Result<OwnedFd> {
+    attach(program, index, TCX_INGRESS, 0)
+}
+
+/// Attaches a [`Kind::Xdp`] to an interface, for as long as what is answered lasts: in the driver, or
+/// else (not `native`) in the kernel behind any driver.
+///
+/// # Errors
+/// `ResourceBusy` if a program is attached there; what the driver refuses, for instance a program
+/// beside so large an MTU (`ERANGE`); no such interface.
+pub fn attach_to_device(program: &Program, index: u32, native: bool) -> io::Result<OwnedFd> {
+    const IN_THE_KERNEL: u32 = 1 << 1;
+    const IN_THE_DRIVER: u32 = 1 << 2;
+    attach(program, index, XDP, if native { IN_THE_DRIVER } else { IN_THE_KERNEL })
+}
+
+/// A process that ends closes its highest descriptors first. An attachment's is above those of
+/// sockets, each of which takes the kernel milliseconds to close.
+fn attach(program: &Program, index: u32, place: u32, flags: u32) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attribute {
         program: u32,
@@ -308,15 +382,9 @@ pub fn attach_to_ingress(program: &Program, index: u32) -> io::Result<OwnedFd> {
         padding: u32,
         revision: u64,
     }
-    let attribute = Attribute {
-        program: program.0.as_raw_fd() as u32,
-        interface: index,
-        place: TCX_INGRESS,
-        flags: 0,
-        relative: 0,
-        padding: 0,
-        revision: 0,
-    };
+    let program = program.0.as_raw_fd() as u32;
+    let attribute =
+        Attribute { program, interface: index, place, flags, relative: 0, padding: 0, revision: 0 };
     let link = bpf_open(LINK_CREATE, &attribute)?;
     // SAFETY: fcntl takes numbers and touches no memory.
     let high = unsafe { libc::fcntl(link.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR) };

@@ -29,7 +29,7 @@ pub fn set_offload(interface: &str, offload: Offload, on: bool) -> io::Result<()
         Offload::Gso => 0x24,
         Offload::Gro => 0x2c,
     };
-    ethtool(interface, command, u32::from(on))
+    ethtool(interface, [command, u32::from(on)]).map(drop)
 }
 
 /// Segmentation and aggregation offloads of an interface, off or on: with them a "packet" is up to
@@ -40,23 +40,41 @@ pub fn set_offloads(interface: &str, on: bool) -> io::Result<()> {
         .try_for_each(|offload| set_offload(interface, offload, on))
 }
 
-fn ethtool(interface: &str, command: u32, data: u32) -> io::Result<()> {
-    const SIOCETHTOOL: libc::c_ulong = 0x8946;
-    #[repr(C)]
-    struct Value {
-        command: u32,
-        data: u32,
+/// Has VLAN tags stay in the frames that arrive: the device takes none out.
+///
+/// # Errors
+/// The device takes them out and cannot be told not to; no such interface.
+pub fn keep_vlan_tags(interface: &str) -> io::Result<()> {
+    const GET_FLAGS: u32 = 0x25;
+    const SET_FLAGS: u32 = 0x26;
+    const RECEIVE_TAGS: u32 = 1 << 8;
+    let flags = ethtool(interface, [GET_FLAGS, 0])?[1];
+    match flags & RECEIVE_TAGS {
+        0 => Ok(()),
+        _ => ethtool(interface, [SET_FLAGS, flags & !RECEIVE_TAGS]).map(drop),
     }
-    let mut value = Value { command, data };
+}
+
+/// How many queues the device receives into. A device that does not tell has one.
+pub fn receive_queues(interface: &str) -> u32 {
+    const GET_CHANNELS: u32 = 0x3c;
+    // After four limits: for receiving, for sending, for other things, and for both.
+    let channels = ethtool(interface, [GET_CHANNELS, 0, 0, 0, 0, 0, 0, 0, 0]);
+    channels.map_or(1, |n| n[5].saturating_add(n[8])).max(1)
+}
+
+/// Asks the driver: a command, and what belongs to it.
+fn ethtool<const N: usize>(interface: &str, mut value: [u32; N]) -> io::Result<[u32; N]> {
+    const SIOCETHTOOL: libc::c_ulong = 0x8946;
     let socket =
         std::net::UdpSocket::bind(("127.0.0.1", 0)).or_else(|_| std::net::UdpSocket::bind("0.0.0.0:0"))?;
     // SAFETY: an ifreq is plain bytes and a union, for which all zeroes is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     copy_name(interface, &mut request.ifr_name)?;
     request.ifr_ifru.ifru_data = (&raw mut value).cast();
-    // SAFETY: SIOCETHTOOL reads and writes an ifreq whose data points to an ethtool_value, here
-    // `value`; both live until after the call.
-    check(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) }).map(|_| ())
+    // SAFETY: SIOCETHTOOL reads and writes an ifreq whose data points to a structure of words as
+    // long as its command, the first of them, says: `value`. Both live until after the call.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) }).map(|_| value)
 }
 
 /// What the system says of an interface.
@@ -146,5 +164,7 @@ mod tests {
         assert!(interface_index("lo").unwrap() > 0);
         assert!(set_offloads("a-name-longer-than-16-bytes", false).is_err());
         assert!(set_offloads("no-such-if0", false).is_err());
+        assert!(keep_vlan_tags("no-such-if0").is_err());
+        assert_eq!((receive_queues("no-such-if0"), receive_queues("lo")), (1, 1));
     }
 }

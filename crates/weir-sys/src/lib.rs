@@ -4,9 +4,10 @@
 //! - This process and others: [`pin_to`], [`enter_new_network`], [`take_priority`], [`kill`], [`random_seed`].
 //! - [`rights`]: capabilities; [`confine`]: files and system calls that stay open.
 //! - Lines for an operator that block nobody: [`say`].
-//! - Interfaces: [`interface`], [`interface_index`], [`set_offload`], [`set_offloads`].
+//! - Interfaces: [`interface`], [`interface_index`], [`receive_queues`], [`set_offload`], [`set_offloads`].
 //! - [`netlink`]: all interfaces with their addresses, and news of them.
 //! - [`packet`]: raw frames of an interface, in batches (AF_PACKET).
+//! - [`xdp`]: the same before the kernel has made packets of them (AF_XDP).
 //! - [`nfqueue`]: packets that the kernel's packet filter hands over for a verdict.
 //! - [`bpf`]: small programs for the kernel, and a heartbeat that they read; [`tc`]: filters of an interface.
 //! - [`socket`]: TCP and UDP with the options that test traffic needs.
@@ -31,14 +32,19 @@ mod process;
 pub mod rights;
 pub mod socket;
 pub mod tc;
+pub mod xdp;
 
 use std::io;
 
 pub use clock::{now, sleep_precisely, sleep_until, thread_cpu, wait};
-pub use interface::{Interface, Offload, interface, interface_index, set_offload, set_offloads};
+pub use interface::{
+    Interface, Offload, interface, interface_index, keep_vlan_tags, receive_queues, set_offload, set_offloads,
+};
 pub use log::say;
 pub use priority::{Granted, Priority, be_idle, take_priority};
-pub use process::{die_with_parent, enter_network_of, enter_new_network, is_root, kill, pin_to, random_seed};
+pub use process::{
+    die_with_parent, enter_network_of, enter_new_network, is_root, kill, lock_any_amount, pin_to, random_seed,
+};
 
 /// Turns a system call's answer into a result.
 fn check(answer: libc::c_int) -> io::Result<libc::c_int> {

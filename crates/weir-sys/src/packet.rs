@@ -118,13 +118,7 @@ impl PacketSocket {
         {
             option(libc::SOL_SOCKET, force, room).or_else(|_| option(libc::SOL_SOCKET, plain, room))?;
         }
-        let member = libc::packet_mreq {
-            mr_ifindex: index as libc::c_int,
-            mr_type: libc::PACKET_MR_PROMISC as libc::c_ushort,
-            mr_alen: 0,
-            mr_address: [0; 8],
-        };
-        set_option(socket.as_fd(), SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &member)?;
+        be_promiscuous(socket.as_fd(), index)?;
         if let Some(filter) = filter {
             option(libc::SOL_SOCKET, libc::SO_ATTACH_BPF, filter.as_raw_fd())?;
         }
@@ -301,6 +295,26 @@ impl PacketSocket {
     }
 }
 
+/// A socket that receives nothing, and keeps the interface of that number promiscuous.
+pub(crate) fn join_promiscuously(index: u32) -> io::Result<OwnedFd> {
+    // SAFETY: socket takes numbers and touches no memory.
+    let raw = check(unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) })?;
+    // SAFETY: `raw` was just opened and belongs to nobody else.
+    let socket = unsafe { OwnedFd::from_raw_fd(raw) };
+    be_promiscuous(socket.as_fd(), index)?;
+    Ok(socket)
+}
+
+fn be_promiscuous(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
+    let member = libc::packet_mreq {
+        mr_ifindex: index as libc::c_int,
+        mr_type: libc::PACKET_MR_PROMISC as libc::c_ushort,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    set_option(socket, SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &member)
+}
+
 impl AsFd for PacketSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
@@ -313,7 +327,12 @@ fn parts_of(second_bytes: usize) -> usize {
 }
 
 /// Sets a socket option to the bytes of `value`, a plain number or structure of the system.
-fn set_option<T>(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
+pub(crate) fn set_option<T>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
     // SAFETY: `value` is readable over its size and lives until after the call.
     check(unsafe {
         libc::setsockopt(

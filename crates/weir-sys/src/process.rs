@@ -16,6 +16,16 @@ pub fn die_with_parent(parent: u32) -> io::Result<()> {
     Ok(())
 }
 
+/// Lifts the limit on memory that this process may lock. Needs CAP_SYS_RESOURCE, unless the hard limit is high.
+///
+/// # Errors
+/// No privilege.
+pub fn lock_any_amount() -> io::Result<()> {
+    let limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the call reads `limit`, which outlives it.
+    check(unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) }).map(|_| ())
+}
+
 /// Moves the calling thread, and those that it starts from now on, into a new network namespace.
 pub fn enter_new_network() -> io::Result<()> {
     // SAFETY: unshare takes flags and touches no memory.
@@ -75,6 +85,18 @@ pub fn kill(pid: u32, at_once: bool) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn locked_memory_has_no_limit_where_that_may_be() {
+        match lock_any_amount() {
+            Err(e) => assert_eq!(e.kind(), io::ErrorKind::PermissionDenied),
+            Ok(()) => {
+                let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+                let line = limits.lines().find(|line| line.starts_with("Max locked memory")).unwrap();
+                assert_eq!(line.matches("unlimited").count(), 2, "{line}");
+            }
+        }
+    }
 
     #[test]
     fn seeds_differ() {

@@ -13,6 +13,8 @@ pub enum Capability {
     NetAdmin = 12,
     /// Raw sockets.
     NetRaw = 13,
+    /// Locked memory beyond the limit.
+    LockMemory = 14,
     /// Priority over other threads.
     SysNice = 23,
     /// Programs for the kernel.
@@ -24,6 +26,7 @@ impl fmt::Display for Capability {
         f.write_str(match self {
             Capability::NetAdmin => "CAP_NET_ADMIN",
             Capability::NetRaw => "CAP_NET_RAW",
+            Capability::LockMemory => "CAP_IPC_LOCK",
             Capability::SysNice => "CAP_SYS_NICE",
             Capability::Bpf => "CAP_BPF",
         })

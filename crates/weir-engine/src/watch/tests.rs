@@ -82,7 +82,7 @@ fn an_attempt_that_fails_leaves_no_claim() {
         drop(inbox);
         let attach: Attach = Box::new(move |_, name| {
             let claim = Some(Claim::on(name, device)?);
-            Ok(Attached { claim, socket: weir_io::PacketSocket::open(name, 0)? })
+            Ok(Attached { claim, socket: weir_io::Socket::Packet(weir_io::PacketSocket::open(name, 0)?) })
         });
         let mut run = Run {
             news: LinkWatch::open().unwrap(),

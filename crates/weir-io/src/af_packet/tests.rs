@@ -43,7 +43,7 @@ pub(crate) fn ip(arguments: &str) {
     assert!(done.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-pub(crate) fn collect(io: &mut AfPacket, pool: &mut Pool, count: usize) -> Vec<Vec<u8>> {
+pub(crate) fn collect(io: &mut impl Io, pool: &mut Pool, count: usize) -> Vec<Vec<u8>> {
     let (mut frames, mut out) = (Vec::new(), Vec::new());
     let mut silences = 0;
     while silences < 6 {
@@ -63,13 +63,13 @@ pub(crate) fn collect(io: &mut AfPacket, pool: &mut Pool, count: usize) -> Vec<V
     out
 }
 
-fn frame(len: usize, mark: u8) -> Vec<u8> {
+pub(crate) fn frame(len: usize, mark: u8) -> Vec<u8> {
     let mut bytes = vec![mark; len];
     bytes[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]);
     bytes
 }
 
-fn fill(pool: &mut Pool, bytes: &[u8]) -> FrameRef {
+pub(crate) fn fill(pool: &mut Pool, bytes: &[u8]) -> FrameRef {
     let frame = pool.alloc().unwrap();
     assert!(pool.fill(frame, bytes));
     frame
@@ -300,8 +300,8 @@ fn a_link_that_goes_down_is_noticed_and_comes_back() {
         for _ in 0..2 {
             assert_eq!((a.send(&mut pool, &[one], &mut refused), refused[0].1), (1, DropReason::Gone));
         }
-        a.exchange(PacketSocket::open("wa", 0).unwrap());
-        b.exchange(PacketSocket::open("wb", 0).unwrap());
+        a.exchange(Socket::Packet(PacketSocket::open("wa", 0).unwrap()));
+        b.exchange(Socket::Packet(PacketSocket::open("wb", 0).unwrap()));
         assert_eq!(a.send(&mut pool, &[one], &mut refused), 1);
         assert_eq!(collect(&mut b, &mut pool, 1), [frame(60, 1)]);
         assert_eq!((a.stats().tx_frames, a.stats().tx_errors, b.stats().rx_frames), (3, 4, 3));
@@ -319,11 +319,11 @@ fn the_device_queue_stays_short_over_an_exchange() {
         let mut a = AfPacket::open("wa", 0).unwrap();
         let one = fill(&mut pool, &frame(1514, 1));
         let mut taken = |a: &mut AfPacket| a.send(&mut pool, &[one; 20], &mut Vec::new());
-        a.exchange(PacketSocket::open("wa", 0).unwrap());
+        a.exchange(Socket::Packet(PacketSocket::open("wa", 0).unwrap()));
         assert_eq!(taken(&mut a), 20);
         a.keep_queue_short(Some(5 * 1514), 1514);
         for _ in 0..2 {
-            a.exchange(PacketSocket::open("wa", 0).unwrap());
+            a.exchange(Socket::Packet(PacketSocket::open("wa", 0).unwrap()));
             assert!((3..=7).contains(&taken(&mut a)));
             let stats = a.stats();
             assert!(stats.tx_queue_bytes >= 3 * 1514 && stats.tx_queue_most_bytes < 8 * 2538, "{stats:?}");

@@ -33,8 +33,9 @@ pub fn permitted() -> Done {
 }
 
 /// Gives up what `weir up` does not need, for ever: all other rights, files outside of the folders
-/// of `reads` and `writes`, system calls. It is to come before the first thread.
-pub fn enter(reads: &[&Path], writes: &[&Path]) -> Done {
+/// of `reads` and `writes`, system calls. It is to come before the first thread. With `locks` it needs
+/// locked memory, as AF_XDP does: the right to it stays where its limit cannot be lifted.
+pub fn enter(reads: &[&Path], writes: &[&Path], locks: bool) -> Done {
     // A file is replaced by another one of its name, so that its folder counts; and a link to it
     // leads elsewhere.
     let folders = |files: &[&Path]| -> Vec<PathBuf> {
@@ -55,9 +56,12 @@ pub fn enter(reads: &[&Path], writes: &[&Path]) -> Done {
     let said = |e: std::io::Error| {
         Failure::failed(format!("this process could not be confined: {e}; `--unconfined` leaves that out"))
     };
-    keep(&KEPT).map_err(said)?;
+    let lifted = weir_sys::lock_any_amount().is_ok();
+    let lock = [Capability::LockMemory];
+    let kept = [&KEPT[..], if locks && !lifted { &lock } else { &[] }].concat();
+    keep(&kept).map_err(said)?;
     let walls = confine(&open).map_err(said)?;
-    let kept: Vec<Capability> = KEPT.into_iter().filter(|&right| has(right)).collect();
+    let kept: Vec<Capability> = kept.into_iter().filter(|&right| has(right)).collect();
     eprintln!("weir: keeps {}; confined by {}", listed(&kept, ", "), walls.join(", "));
     Ok(())
 }

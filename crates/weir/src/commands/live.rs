@@ -95,14 +95,17 @@ pub fn up(registry: &Registry, arguments: UpArguments) -> Done {
     // A panic is survived, also where nobody reads what it says.
     std::panic::set_hook(Box::new(|panic| weir_sys::say(&panic.to_string())));
     if !unconfined {
-        cage::enter(&[path], &[&socket, &kept])?;
+        let locks = configuration.plan.interfaces.iter().any(|interface| interface.xdp.is_some());
+        cage::enter(&[path], &[&socket, &kept], locks)?;
     }
     let workers = Workers { cpus, priority, force };
     let mut operator = Operator::start(registry, configuration, workers, state, rules)?;
-    for BridgeState { interfaces: [left, right], priority, without, .. } in operator.up().snapshot().bridges {
+    for BridgeState { interfaces: [left, right], priority, way, without, .. } in
+        operator.up().snapshot().bridges
+    {
         match left.as_str() {
             NFQUEUE => eprintln!("weir: queueing what leaves by {right}, {priority}; {}", fails(&without)),
-            _ => eprintln!("weir: bridging {left} and {right}, {priority}; {}", fails(&without)),
+            _ => eprintln!("weir: bridging {left} and {right} by {way}, {priority}; {}", fails(&without)),
         }
     }
     eprintln!("weir: `weir stats --socket {}` shows counters; end with ^C", socket.display());
@@ -287,6 +290,9 @@ fn print_bridge(bridge: &BridgeState) {
         "bridge {left} {right}: up {seconds:.1} s, worker at {cpu:.0} % of a processor, {}",
         bridge.priority
     );
+    if !bridge.way.is_empty() {
+        out!("by {}", bridge.way);
+    }
     print_wrapped(&fails(&bridge.without));
     if bridge.without.bypassed {
         out!("BYPASSED: the kernel carries the traffic, without any discipline");

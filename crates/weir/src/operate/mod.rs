@@ -20,10 +20,11 @@ use rules::Rules;
 use state::LastGood;
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
+use weir_conf::plan::Xdp;
 use weir_conf::{Difference, Plan, diff};
 use weir_core::sched::Registry;
 use weir_engine::status::Status;
-use weir_engine::up::{NFQUEUE, Pair, Side as EngineSide, Up, is_up, up};
+use weir_engine::up::{NFQUEUE, Pair, Side as EngineSide, Up, Way, is_up, up};
 use weir_engine::worker::Pace;
 use weir_engine::{Change, Changed, Control, Delay, Snapshot};
 use weir_sys::Priority;
@@ -90,7 +91,7 @@ pub struct Operator<'r> {
 /// Why a bridge cannot be brought up.
 fn refused(e: std::io::Error) -> Failure {
     match e.kind() {
-        std::io::ErrorKind::PermissionDenied => Failure::impossible(e),
+        std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::Unsupported => Failure::impossible(e),
         std::io::ErrorKind::ResourceBusy => {
             Failure::impossible(format!("{e}\n`weir up --force` goes on all the same"))
         }
@@ -172,7 +173,11 @@ impl<'r> Operator<'r> {
         self.started += 1;
         let Workers { priority, force, .. } = self.workers;
         let pace = Pace { cpu, priority, ..Pace::default() };
-        Ok(Pair { pace, force, fails_closed: plan.fails_closed(&pair), ..Pair::new(left?, right?) })
+        let way = match plan.xdp(&pair) {
+            None => Way::Packet,
+            Some(how) => Way::Xdp { busy_poll: how == Xdp::BusyPoll },
+        };
+        Ok(Pair { way, pace, force, fails_closed: plan.fails_closed(&pair), ..Pair::new(left?, right?) })
     }
 
     /// What is to stand at an egress, for the interfaces' MTUs of now.
@@ -368,8 +373,13 @@ impl<'r> Operator<'r> {
     fn change_to(&mut self, new: &Plan) -> Result<(usize, usize), Failure> {
         let old = self.running.plan.clone();
         let wanted = bridges(new)?;
-        let is =
-            |a: &[String; 2], b: &[&str; 2]| (a[0] == b[0] && a[1] == b[1]) || (a[0] == b[1] && a[1] == b[0]);
+        let closed = |pair: &[&str; 2]| [old.fails_closed(pair), new.fails_closed(pair)];
+        let is = |a: &[String; 2], b: &[&str; 2]| {
+            let names = (a[0] == b[0] && a[1] == b[1]) || (a[0] == b[1] && a[1] == b[0]);
+            // A bridge whose packets are to come in another way is another bridge. So is one by AF_XDP
+            // that is to fail in another way: its program is another one.
+            names && old.xdp(b) == new.xdp(b) && (new.xdp(b).is_none() || closed(b)[0] == closed(b)[1])
+        };
         let running: Vec<([String; 2], Control)> =
             self.up.bridges().map(|(interfaces, control)| (interfaces.clone(), control)).collect();
         let (kept, gone): (Vec<_>, Vec<_>) =

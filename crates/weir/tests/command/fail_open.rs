@@ -19,7 +19,10 @@ const RATE: u32 = 2_000;
 const PERIOD: Duration = Duration::from_nanos(1_000_000_000 / RATE as u64);
 
 /// Runs `act` on a thread in a network namespace.
-fn within<T: Send + 'static>(namespace: &Held, act: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+pub fn within<T: Send + 'static>(
+    namespace: &Held,
+    act: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
     let pid = namespace.0.id();
     std::thread::spawn(move || {
         weir_sys::enter_network_of(pid).unwrap();
@@ -29,7 +32,7 @@ fn within<T: Send + 'static>(namespace: &Held, act: impl FnOnce() -> T + Send + 
 }
 
 /// Numbered probes from the left host to the right one, until they are counted.
-struct Probes {
+pub struct Probes {
     stop: Arc<AtomicBool>,
     sender: JoinHandle<u32>,
     receiver: JoinHandle<Vec<(u32, Instant)>>,
@@ -37,16 +40,16 @@ struct Probes {
 
 /// What became of the probes.
 #[derive(Debug)]
-struct Seen {
-    sent: u32,
-    lost: u32,
-    twice: u32,
+pub struct Seen {
+    pub sent: u32,
+    pub lost: u32,
+    pub twice: u32,
     /// The longest time in which each probe that was sent was lost.
-    outage: Duration,
+    pub outage: Duration,
 }
 
 impl Probes {
-    fn start(bed: &Bed) -> Probes {
+    pub fn start(bed: &Bed) -> Probes {
         let hosts = &bed.hosts[0];
         let stop = Arc::new(AtomicBool::new(false));
         let (told, ready) = std::sync::mpsc::channel();
@@ -93,7 +96,7 @@ impl Probes {
     }
 
     /// Ends them: none comes for a second.
-    fn end(self) -> Seen {
+    pub fn end(self) -> Seen {
         self.stop.store(true, Ordering::Relaxed);
         let sent = self.sender.join().unwrap();
         let came = self.receiver.join().unwrap();
@@ -114,23 +117,23 @@ impl Probes {
     }
 }
 
-fn signal(process: &Held, name: &str) {
+pub fn signal(process: &Held, name: &str) {
     assert!(Command::new("kill").args([name, &process.pid()]).status().unwrap().success());
 }
 
-fn pause(milliseconds: u64) {
+pub fn pause(milliseconds: u64) {
     std::thread::sleep(Duration::from_millis(milliseconds));
 }
 
 /// Packets that the worker has sent to the right host, and what is said of the time without it.
-fn sent(bed: &Bed) -> (u64, serde_json::Value) {
+pub fn sent(bed: &Bed) -> (u64, serde_json::Value) {
     let bridge = bed.ask(&["stats", "-j"]).ok().json()["bridges"][0].clone();
     let right = bridge["egresses"].as_array().unwrap().iter().find(|e| e["interface"] == "right0").unwrap();
     (right["sent_packets"].as_u64().unwrap(), bridge["without"].clone())
 }
 
 /// Filters on what enters by the box's interfaces, as `tc` shows them.
-fn filters(bed: &Bed) -> String {
+pub fn filters(bed: &Bed) -> String {
     let show = "tc qdisc show; for side in left0 right0; do tc filter show dev $side ingress; done";
     let run: Run = Command::new("nsenter")
         .args(["-t", &bed.boxed.pid(), "-n", "bash", "-c", show])
@@ -141,7 +144,7 @@ fn filters(bed: &Bed) -> String {
 }
 
 /// A box that is up on `conf` with probes through it, unless this machine cannot.
-fn under_load(what: &str, conf: &str) -> Option<(Bed, String, Held, Probes)> {
+pub fn under_load(what: &str, conf: &str) -> Option<(Bed, String, Held, Probes)> {
     if !possible(what) {
         return None;
     }

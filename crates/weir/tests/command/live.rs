@@ -369,7 +369,7 @@ filter right1 voice 10.1.0.2 5001 0 0 17
     assert_eq!(pinned, [true, true]);
     let ended = terminate(up).ok();
     let priority = bridges[0]["priority"].as_str().unwrap();
-    let said =
-        ["right0 and left0", "left1 and right1"].map(|pair| format!("bridging {pair}, {priority}; fails "));
+    let said = ["right0 and left0", "left1 and right1"]
+        .map(|pair| format!("bridging {pair} by AF_PACKET, {priority}; fails "));
     assert!(said.iter().all(|words| ended.err.contains(words.as_str())), "{ended:?}");
 }

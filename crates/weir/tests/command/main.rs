@@ -19,3 +19,4 @@ mod shown;
 mod streams;
 mod support;
 mod world;
+mod xdp;
