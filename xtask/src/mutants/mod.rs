@@ -23,24 +23,27 @@ const USUAL: usize = 300;
 const KNOWN: &str = "crates/weir-core/mutants.txt";
 
 const USAGE: &str =
-    "usage: cargo xtask mutants [--sample N | --all] [--seed N] [--only PATH-PART] [--jobs N]";
+    "usage: cargo xtask mutants [--sample N | --all | --again LOG] [--seed N] [--only PATH-PART] [--jobs N]";
 
 struct Order {
     sample: usize,
     seed: u64,
     only: String,
+    /// The output of an earlier run, whose survivors are tried once more.
+    again: Option<String>,
     jobs: usize,
 }
 
 fn order(mut args: impl Iterator<Item = String>) -> Option<Order> {
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut order = Order { sample: USUAL, seed: 1, only: String::new(), jobs };
+    let mut order = Order { sample: USUAL, seed: 1, only: String::new(), again: None, jobs };
     while let Some(word) = args.next() {
         match word.as_str() {
             "--all" => order.sample = usize::MAX,
             "--sample" => order.sample = args.next()?.parse().ok()?,
             "--seed" => order.seed = args.next()?.parse().ok()?,
             "--only" => order.only = args.next()?,
+            "--again" => order.again = Some(args.next()?),
             "--jobs" => order.jobs = args.next()?.parse().ok().filter(|&n| n > 0)?,
             _ => return None,
         }
@@ -74,7 +77,10 @@ fn mutants(root: &Path, order: &Order) -> Result<bool, String> {
     let (equivalent, tried): (Vec<Site>, Vec<Site>) =
         all.into_iter().partition(|s| known.contains(&s.name()));
     let places = tried.len();
-    let chosen = choose(tried, order.sample, order.seed);
+    let chosen = match &order.again {
+        Some(log) => again(tried, &fs::read_to_string(log).map_err(|e| format!("{log}: {e}"))?),
+        None => choose(tried, order.sample, order.seed),
+    };
     println!(
         "mutants: {} of {places} places, seed {}; {} that change nothing are left out",
         chosen.len(),
@@ -106,6 +112,23 @@ fn known(root: &Path) -> Result<HashSet<String>, String> {
     Ok(names)
 }
 
+/// The places that survived in the run with that output, none inside another. Those that are no places
+/// any more, or stand on the list by now, are said and left out.
+fn again(mut places: Vec<Site>, log: &str) -> Vec<Site> {
+    let mut chosen: Vec<Site> = Vec::new();
+    let survived = log.split(['\r', '\n']).filter_map(|line| line.split_once("survived: "));
+    for (_, line) in survived {
+        let name = line.splitn(3, ':').nth(2).unwrap_or_default().trim();
+        let found =
+            places.iter().position(|place| place.name() == name && !chosen.iter().any(|c| c.overlaps(place)));
+        match found {
+            Some(at) => chosen.push(places.swap_remove(at)),
+            None => println!("no place to try, or one on the list: {name}"),
+        }
+    }
+    chosen
+}
+
 /// At most `sample` of the places, none inside another.
 fn choose(mut places: Vec<Site>, sample: usize, seed: u64) -> Vec<Site> {
     let mut random = Random::new(seed);
@@ -127,6 +150,22 @@ fn choose(mut places: Vec<Site>, sample: usize, seed: u64) -> Vec<Site> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn survivors_of_a_run_are_tried_again() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let sites = sites::find(&root.join(run::CORE), "random.rs").expect("weir-core is Rust");
+        let (one, other) = (&sites[0], sites.last().expect("it has places"));
+        let line = |site: &Site| format!("survived: {}:{}: {}", site.file, site.line + 7, site.name());
+        // Progress stands before a line that was printed meanwhile.
+        let log = format!(
+            "mutants: 3 tried\rmutants: 4 tried {}\n{}\nsurvived: x.rs:1: x.rs f: `1` -> `2`\n",
+            line(other),
+            line(one)
+        );
+        let names: Vec<String> = again(sites.clone(), &log).iter().map(Site::name).collect();
+        assert_eq!(names, [other.name(), one.name()]);
+    }
 
     /// A mistake on the list is left out by its name, so the name must be one.
     #[test]

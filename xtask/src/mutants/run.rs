@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use weir_core::sched::Registry;
@@ -51,9 +52,11 @@ fn unusual(number: u32) -> bool {
         ACTIVE.store(read.unwrap_or(if record { RECORD } else { NONE }), Relaxed);
         return on(number);
     }
-    if let (false, Some(file)) =
-        (SEEN[number as usize].swap(true, Relaxed), std::env::var_os("WEIR_MUTANT_REACHED"))
-    {
+    let seen = &SEEN[number as usize];
+    if seen.load(Relaxed) || seen.swap(true, Relaxed) {
+        return false;
+    }
+    if let Some(file) = std::env::var_os("WEIR_MUTANT_REACHED") {
         let file = std::fs::OpenOptions::new().create(true).append(true).open(file);
         let _ = file.and_then(|mut file| file.write_all(std::format!("{number}\n").as_bytes()));
     }
@@ -104,7 +107,7 @@ pub fn run(root: &Path, tree: &Path, chosen: Vec<Site>, jobs: usize) -> Result<O
             }
         }
     };
-    let tests = baseline(root, &binaries)?;
+    let tests = baseline(root, &binaries, jobs)?;
     let numbers: Vec<usize> = (0..live.len()).filter(|&n| live[n].is_some()).collect();
     let (next, killed, survived) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -207,6 +210,8 @@ fn build(root: &Path, tree: &Path) -> Result<Result<Vec<Binary>, Vec<usize>>, St
     // Dead branches and doubled parentheses are what a mutant looks like.
     cargo
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        // Each test runs many times, so that optimising pays. The assertions stay.
+        .env("CARGO_PROFILE_DEV_OPT_LEVEL", "3")
         .env("RUSTFLAGS", "-Awarnings")
         .env("CARGO_TARGET_DIR", root.join("target/mutants/build"));
     let output = cargo.current_dir(tree).stderr(Stdio::inherit()).output();
@@ -263,40 +268,43 @@ fn culprits(tree: &Path, error: &Value) -> Vec<usize> {
 }
 
 /// Every test with its time and the places that it comes to, the quick ones first. All must pass.
-fn baseline<'b>(root: &Path, binaries: &'b [Binary]) -> Result<Vec<Test<'b>>, String> {
-    let reached = root.join("target/mutants/reached");
+fn baseline<'b>(root: &Path, binaries: &'b [Binary], jobs: usize) -> Result<Vec<Test<'b>>, String> {
     let mut tests = Vec::new();
     for binary in binaries {
         let listed = Command::new(&binary.path).args(["--list", "--format", "terse"]).output();
         let listed = listed.map_err(|e| format!("{}: {e}", binary.path.display()))?;
-        for line in String::from_utf8_lossy(&listed.stdout).lines() {
-            let Some(name) = line.strip_suffix(": test") else { continue };
+        for name in String::from_utf8_lossy(&listed.stdout).lines().filter_map(|l| l.strip_suffix(": test")) {
             let takes = Duration::from_secs(100);
-            let mut test = Test { binary, name: name.into(), takes, reaches: None };
-            let _ = fs::remove_file(&reached);
-            let (start, before) = (Instant::now(), spent());
-            if test.passes([(REACHED, &*reached.to_string_lossy())]) {
-                let numbers = fs::read_to_string(&reached).unwrap_or_default();
-                test.reaches = Some(numbers.lines().filter_map(|n| n.parse().ok()).collect());
-            } else if !test.passes([(SWITCH, "")]) {
-                // One that counts allocations passes only when nothing is recorded, and is always asked.
-                return Err(format!("{} {name} fails without a mutant", binary.path.display()));
-            }
-            let spent = spent().zip(before).map(|(now, before)| now.saturating_sub(before));
-            test.takes = spent.unwrap_or_else(|| start.elapsed());
-            tests.push(test);
+            tests.push(Test { binary, name: name.into(), takes, reaches: None });
         }
     }
+    let next = Mutex::new(tests.iter_mut());
+    std::thread::scope(|scope| {
+        let next = &next;
+        let worker = move |job: usize| -> Result<(), String> {
+            let reached = root.join(format!("target/mutants/reached.{job}"));
+            loop {
+                // The lock ends with this statement.
+                let test = next.lock().map_err(|_| "a worker panicked".to_owned())?.next();
+                let Some(test) = test else { return Ok(()) };
+                test.observe(&reached)?;
+            }
+        };
+        let workers: Vec<_> = (0..jobs).map(|job| scope.spawn(move || worker(job))).collect();
+        workers.into_iter().try_for_each(|w| w.join().unwrap_or_else(|_| Err("a worker panicked".into())))
+    })?;
     tests.sort_by_key(|test| test.takes);
+    let whole: Duration = tests.iter().map(|test| test.takes).sum();
+    println!("mutants: {} tests take {} s of processor time", tests.len(), whole.as_secs());
     Ok(tests)
 }
 
-/// Processor time of the programs that were run and have ended, in steps of 10 ms. A test's time by the
-/// clock says more about what else the machine does.
-fn spent() -> Option<Duration> {
-    let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // `cutime` and `cstime`, the fields 16 and 17; the name of the program may have spaces.
-    let ticks = stat.rsplit_once(')')?.1.split_whitespace().skip(13).take(2);
+/// Processor time of a program that was started and not yet waited for, in steps of 10 ms. A test's time
+/// by the clock says more about what else the machine does.
+fn spent(process: u32) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // `utime` and `stime`, the fields 14 and 15; the name of the program may have spaces.
+    let ticks = stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(2);
     let ticks: Option<u64> = ticks.map(|n| n.parse::<u64>().ok()).sum();
     ticks.map(|ticks| Duration::from_millis(10 * ticks))
 }
@@ -306,26 +314,52 @@ impl Test<'_> {
         self.reaches.as_ref().is_none_or(|places| places.contains(&mutant))
     }
 
-    /// Runs it until its end or its limit. The limit is processor time, so that a busy machine kills
-    /// nothing; the one of wall time is there because a deadlock uses none.
+    /// Runs it without a mutant, and keeps what it takes and what it comes to.
+    fn observe(&mut self, reached: &Path) -> Result<(), String> {
+        let _ = fs::remove_file(reached);
+        let (passed, takes) = self.run([(REACHED, &*reached.to_string_lossy())]);
+        if passed {
+            let numbers = fs::read_to_string(reached).unwrap_or_default();
+            self.reaches = Some(numbers.lines().filter_map(|n| n.parse().ok()).collect());
+            self.takes = takes;
+            return Ok(());
+        }
+        // One that counts allocations passes only when nothing is recorded, and is always asked.
+        let (passed, takes) = self.run([(SWITCH, "")]);
+        if !passed {
+            return Err(format!("{} {} fails without a mutant", self.binary.path.display(), self.name));
+        }
+        self.takes = takes;
+        Ok(())
+    }
+
     fn passes<'v>(&self, variables: impl IntoIterator<Item = (&'v str, &'v str)>) -> bool {
+        self.run(variables).0
+    }
+
+    /// Runs it until its end or its limit: whether it passed, and its processor time as last seen. The
+    /// limit is processor time, so that a busy machine kills nothing; the one of wall time is there
+    /// because a deadlock uses none.
+    fn run<'v>(&self, variables: impl IntoIterator<Item = (&'v str, &'v str)>) -> (bool, Duration) {
         let seconds = 2 + 3 * self.takes.as_secs_f64().ceil() as u64;
         let mut command = Command::new("sh");
         command.args(["-c", &format!("ulimit -c 0 -t {seconds}; exec \"$0\" \"$@\"")]).arg(&self.binary.path);
         command.args(["--exact", &self.name, "--test-threads", "1"]).current_dir(&self.binary.folder);
         command.env("RUST_BACKTRACE", "0").envs(variables);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let Ok(mut child) = command.spawn() else { return false };
+        let Ok(mut child) = command.spawn() else { return (false, Duration::ZERO) };
         let limit = Instant::now() + Duration::from_secs(60 * seconds);
         let mut pause = Duration::from_millis(1);
+        let mut takes = Duration::ZERO;
         loop {
+            takes = spent(child.id()).unwrap_or(takes);
             match child.try_wait() {
-                Ok(Some(status)) => return status.success(),
+                Ok(Some(status)) => return (status.success(), takes),
                 Ok(None) if Instant::now() < limit => std::thread::sleep(pause),
                 _ => {
                     let _ = child.kill();
                     let _ = child.wait();
-                    return false;
+                    return (false, takes);
                 }
             }
             pause = (pause * 2).min(Duration::from_millis(20));
@@ -352,12 +386,18 @@ mod tests {
 
     #[test]
     fn the_time_of_a_program_is_what_it_spent() {
-        let before = spent().expect("/proc");
-        let sum = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
-        Command::new("sh").args(["-c", sum]).status().expect("sh");
-        Command::new("sleep").arg("0.2").status().expect("sleep");
-        let spent = spent().expect("/proc") - before;
-        // Other tests may run programs at the same time.
-        assert!(spent >= Duration::from_millis(20), "{spent:?}");
+        let sum = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; read end";
+        let busy = Command::new("sh").args(["-c", sum]).stdin(Stdio::piped()).spawn();
+        let asleep = Command::new("sleep").arg("60").spawn();
+        let (mut busy, mut asleep) = (busy.expect("sh"), asleep.expect("sleep"));
+        let spends = |process, least| spent(process).expect("/proc") >= least;
+        // It ends only when its time has been read, however slow the machine is.
+        while !spends(busy.id(), Duration::from_millis(20)) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!spends(asleep.id(), Duration::from_millis(50)), "sleeping takes no processor time");
+        for program in [&mut busy, &mut asleep] {
+            program.kill().and_then(|()| program.wait()).expect("it runs");
+        }
     }
 }
