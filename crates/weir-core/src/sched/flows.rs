@@ -4,6 +4,7 @@
 //! share the queues that are there. A flow stays in the ring, possibly without packets, until
 //! its scheduler retires it.
 
+use super::keyed_hash::KeyedHash;
 use super::longest::Longest;
 use crate::packet::{List, NIL, PacketId};
 use crate::queue::params::{default_of, default_word};
@@ -47,6 +48,8 @@ pub(super) struct Flows {
     limit_bytes: u64,
     longest: Longest,
     key: Key,
+    /// For source ports: the port has hashed addresses and 5-tuples with its seed already.
+    ports: KeyedHash,
 }
 
 /// What makes a flow.
@@ -89,7 +92,12 @@ pub(super) const fn params(nqueues: &'static str, qsize: &'static str, hash: &'s
             qsize,
             "Bytes that all queues hold together.",
         ),
-        ParamSpec::discipline("hash", Kind::Word(Key::WORDS), hash, "What makes a flow."),
+        ParamSpec::discipline(
+            "hash",
+            Kind::Word(Key::WORDS),
+            hash,
+            "What makes a flow. The hash is keyed by the port's seed.",
+        ),
     ]
 }
 
@@ -117,6 +125,7 @@ impl Flows {
             limit_bytes: params.bytes("qsize").unwrap_or(default_of(specs, "qsize")),
             longest: Longest::new(count as usize),
             key: Key::of(params.word("hash").unwrap_or(default_word(specs, "hash"))),
+            ports: KeyedHash::UNDRAWN,
         }
     }
     /// Changes `qsize`; the number of queues and the hash are fixed, for a flow that moved to
@@ -136,13 +145,16 @@ impl Flows {
         }
         Ok(())
     }
-    /// The queue of a packet: hash mod number of queues.
-    pub fn queue_of(&self, cx: &Cx, id: &PacketId) -> usize {
+    /// The queue of a packet: hash mod number of queues, or the keyed hash of the source port.
+    pub fn queue_of(&mut self, cx: &mut Cx, id: &PacketId) -> usize {
         let row = cx.packets.get(id);
         let hash = match self.key {
             Key::DstAddr => row.dst_hash,
             Key::Full => row.flow,
-            Key::SrcPort => u32::from(row.src_port),
+            Key::SrcPort => {
+                let port = u32::from(row.src_port);
+                return self.ports.queue_of(cx, port, self.flows.len());
+            }
             Key::SrcAddr => row.src_hash,
         };
         let fraction = self.reciprocal.wrapping_mul(u64::from(hash));

@@ -20,6 +20,7 @@
 //! 5), `interval` (ms, 100), `qlimit` (packets, 10240: all queues together), `noecn`. At run time
 //! all but `flows`.
 
+use super::keyed_hash::KeyedHash;
 use super::longest::Longest;
 use super::registry::{Builder, Entry, Node};
 use crate::aqm::codel::{Constants, Fate, Law};
@@ -114,8 +115,7 @@ struct FqCodel {
     quantum: i32,
     constants: Constants,
     longest: Longest,
-    /// Multiplier and summand of the hash, from the port's random stream at the first packet.
-    key: Option<(u64, u64)>,
+    hash: KeyedHash,
     marked: u64,
     dropped: u64,
     pushed_out: u64,
@@ -139,7 +139,7 @@ fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, 
         quantum: builder.link.mtu.clamp(QUANTUM_MIN as u32, QUANTUM_MAX as u32) as i32,
         constants,
         longest: Longest::new(count as usize),
-        key: None,
+        hash: KeyedHash::UNDRAWN,
         marked: 0,
         dropped: 0,
         pushed_out: 0,
@@ -158,12 +158,6 @@ impl FqCodel {
         let quantum = params.bytes("quantum").map_or(self.quantum, |bytes| bytes as i32);
         (self.limit, self.constants, self.quantum) = (limit, constants, quantum);
         Ok(())
-    }
-    /// Multiply-shift hashing, universal for random odd keys (Dietzfelbinger et al. 1997).
-    fn queue_of(&mut self, cx: &mut Cx, flow: u32) -> usize {
-        let (a, b) = *self.key.get_or_insert_with(|| (cx.random.next_u64() | 1, cx.random.next_u64()));
-        let mixed = a.wrapping_mul(u64::from(flow)).wrapping_add(b) >> 32;
-        ((mixed * self.flows.len() as u64) >> 32) as usize
     }
     /// Drops the oldest packets of the longest queue until the limit holds; false if the packet of
     /// that row was among them.
@@ -218,7 +212,7 @@ impl FqCodel {
 impl Discipline for FqCodel {
     fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
         let (hash, len) = (cx.packets.get(&id).flow, cx.packets.get(&id).len);
-        let (index, row) = (self.queue_of(cx, hash), id.index());
+        let (index, row) = (self.hash.queue_of(cx, hash, self.flows.len()), id.index());
         let flow = &mut self.flows[index];
         flow.list.push_back(&mut cx.packets, id);
         self.packets += 1;

@@ -27,6 +27,7 @@ disciplines! {
 
 mod flows;
 mod hooks;
+mod keyed_hash;
 mod longest;
 mod registry;
 pub mod testing;

@@ -7,7 +7,8 @@
 //! Paper: ALTQ (Cho, USENIX 1998, section 3.1) ships this as WFQ; it is McKenney, "Stochastic
 //! Fairness Queueing", INFOCOM 1990, with byte fairness (as surplus round robin: Adiseshu,
 //! Parulkar and Varghese, SIGCOMM 1996) and the buffer policy "drop from the longest queue".
-//! Where we differ, and why: a debt is not forgiven to a queue that ran empty. Otherwise a flow that
+//! Where we differ, and why: every hash is keyed by the port's seed, so that no stranger can aim at
+//! another's queue (`nobody_can_aim_at_a_queue`). A debt is not forgiven to a queue that ran empty. Otherwise a flow that
 //! sends one large packet at a time gets more than its share. Weights below one packet a turn
 //! cost no turns (`skip_rounds`); a weight of 0 is refused, where ALTQ divided by it.
 //! Cost: a few ns per packet; the logarithm of the busy queues when the buffer overflows; 80 bytes
@@ -240,14 +241,14 @@ mod tests {
         let (mut random, mut collided) = (Random::new(seed), 0);
         let params =
             Params::new().with("nqueues", Value::Count(queues.into())).with("hash", Value::Word("full"));
-        let flows = Flows::new(&params, &FLOWS, 1);
+        let mut flows = Flows::new(&params, &FLOWS, 1);
         let mut cx = Cx::new(1, bench.cx.link, 1);
         for _ in 0..trials {
             let mut queue = || {
                 let mut meta = crate::packet::Meta::new(64, cx.now, crate::packet::FrameRef(0));
                 meta.flow = random.next_u32();
                 let id = cx.packets.insert(meta).unwrap();
-                let queue = flows.queue_of(&cx, &id);
+                let queue = flows.queue_of(&mut cx, &id);
                 cx.packets.remove(id);
                 queue
             };
@@ -262,6 +263,31 @@ mod tests {
         // Reversed: one flow more in the formula is far off.
         let wrong = 1.0 - (1.0 - 1.0 / f64::from(queues / 2)).powi(n - 1);
         assert!((f64::from(collided) - f64::from(trials) * wrong).abs() > 6.0 * sigma);
+    }
+
+    /// Two source ports share a queue under one seed, and under most others they do not. The other
+    /// three hashes come salted from the port.
+    #[test]
+    fn nobody_can_aim_at_a_queue() {
+        let params = [("hash", Value::Word("srcport")), ("nqueues", Value::Count(256))];
+        for discipline in ["wfq", "drr", "qfq"] {
+            let queues_of = |seed: u64, ports: [u16; 2]| {
+                let mut bench = Bench::new(&node(discipline, &params), seed);
+                for port in ports {
+                    bench.offer(64, |m| m.src_port = port);
+                }
+                crate::sched::testing::stat(&*bench.tree.discipline, "queues_busy")
+            };
+            // As the ports themselves would have fallen: 1000 and 1256 are equal mod 256.
+            let together = |ports| (1..101).filter(|&seed| queues_of(seed, ports) == 1).count();
+            for ports in [[1_000, 1_256], [1_000, 1_001], [0, 32_768]] {
+                assert!(together(ports) <= 5, "{discipline}: {ports:?} share a queue too often");
+            }
+            // One flow stays in one queue, and a seed repeats.
+            assert_eq!(together([1_000, 1_000]), 100, "{discipline}");
+            let once = |seed| queues_of(seed, [1_000, 1_256]);
+            assert!((1..101).all(|seed| once(seed) == once(seed)), "{discipline}");
+        }
     }
 
     #[test]
@@ -292,5 +318,11 @@ mod tests {
         }
         let params = Params::new().with("nqueues", Value::Count(8));
         assert!(bench.tree.discipline.reconfigure(&mut bench.cx, "", &params).is_err());
+        // A flow must not change queues: what makes one stays as it was.
+        for (word, taken) in [("full", true), ("dstaddr", false), ("srcport", false)] {
+            let params = Params::new().with("hash", Value::Word(word));
+            let answer = bench.tree.discipline.reconfigure(&mut bench.cx, "", &params);
+            assert_eq!(answer.is_ok(), taken, "{word}: {answer:?}");
+        }
     }
 }
