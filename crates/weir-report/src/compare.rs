@@ -1,9 +1,9 @@
 //! Runs side by side, class by class and flow by flow: simulated beside live, before beside after.
 
-use crate::measure::{Unit, show};
 use crate::report::{ClassReport, FlowReport, Meta, PortReport, Report};
 use serde::Serialize;
 use std::fmt;
+use weir_text::{Unit, show};
 
 /// Most runs that are set side by side: as many as a plot has kinds of lines.
 pub const MOST: usize = 4;

@@ -2,8 +2,9 @@
 
 use crate::expect::{Expect, Windows};
 use crate::histogram::Histogram;
-use crate::measure::{Measure, Statistic, Unit};
+use crate::measure::{Measure, Statistic};
 use crate::report::{Check, ClassReport, FlowReport, PortReport, Report};
+use weir_text::Unit;
 
 /// Checks every expectation that speaks of this kind of run, and every asserted class of a flow.
 pub fn evaluate(expects: &[Expect], report: &Report) -> Vec<Check> {

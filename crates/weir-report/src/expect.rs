@@ -1,9 +1,10 @@
 //! What must come out of a run: one struct for each `[[expect]]`, its words and its bounds.
 
-use crate::measure::{Measure, Statistic, Unit, digits, show};
+use crate::measure::{Measure, Statistic};
 use crate::report::RunKind;
 use serde::{Deserialize, Serialize};
 use weir_text::{Amount, Time};
+use weir_text::{Unit, digits, show};
 
 /// `[[expect]]`: a measured value and what it must be.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -24,6 +24,6 @@ pub use expect::{Expect, Windows};
 pub use files::FILES;
 pub use histogram::Histogram;
 pub use mean::mean;
-pub use measure::{Measure, Statistic, Unit};
+pub use measure::{Measure, Statistic};
 pub use recorder::{Keep, Recorder};
 pub use report::{FlowKind, Report, RunKind};

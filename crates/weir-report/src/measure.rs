@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
+use weir_text::Unit;
 
 /// What is measured, over an interval, for a set of classes of one port or a set of flows.
 ///
@@ -67,68 +68,6 @@ pub enum Statistic {
     Max,
     /// `pN`: the value that N per cent do not exceed; 0 < N < 100, decimals allowed.
     Percentile(f64),
-}
-
-/// The unit of a measured value.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unit {
-    /// Bits per second.
-    Rate,
-    /// Nanoseconds.
-    Time,
-    /// Parts of one.
-    Share,
-    /// A plain number.
-    #[default]
-    Number,
-}
-
-impl Unit {
-    /// As it stands behind a number in a report.
-    pub const fn suffix(self) -> &'static str {
-        match self {
-            Unit::Rate => ", bit/s",
-            Unit::Time => ", ns",
-            Unit::Share | Unit::Number => "",
-        }
-    }
-}
-
-/// A value for people: `9.98 Mbit/s`, `7.2 ms`, `58.1 %`, `43`.
-pub fn show(value: f64, unit: Unit) -> String {
-    show_digits(value, unit, 4)
-}
-
-/// The same with so many significant digits.
-pub(crate) fn show_digits(value: f64, unit: Unit, significant: i32) -> String {
-    let digits = |value| digits_of(value, significant);
-    let scaled = |steps: &[(f64, &str)], smallest: &str| {
-        let step = steps.iter().find(|(scale, _)| value.abs() >= *scale);
-        step.map_or_else(
-            || format!("{} {smallest}", digits(value)),
-            |(scale, name)| format!("{} {name}", digits(value / scale)),
-        )
-    };
-    match unit {
-        Unit::Rate => scaled(&[(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")], "bit/s"),
-        Unit::Time => scaled(&[(1e9, "s"), (1e6, "ms"), (1e3, "µs")], "ns"),
-        Unit::Share => format!("{} %", digits(value * 100.0)),
-        Unit::Number => digits(value),
-    }
-}
-
-/// Four significant digits, without trailing zeros.
-pub(crate) fn digits(value: f64) -> String {
-    digits_of(value, 4)
-}
-
-fn digits_of(value: f64, significant: i32) -> String {
-    if value == 0.0 || !value.is_finite() {
-        return format!("{value:.0}");
-    }
-    let places = (significant - 1 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
-    let text = format!("{value:.places$}");
-    if places == 0 { text } else { text.trim_end_matches('0').trim_end_matches('.').to_string() }
 }
 
 const PLAIN: [(&str, Measure); 13] = [

@@ -340,12 +340,7 @@ fn legend(column: &Area<'_>, curves: &[Curve], words: &Words<'_>, link_bps: Opti
     }
     if let Some(bps) = link_bps {
         sample(y, INK.stroke_width(2))?;
-        text(
-            column,
-            &format!("link {}", crate::measure::show(bps as f64, crate::measure::Unit::Rate)),
-            (100, y),
-            30,
-        )?;
+        text(column, &format!("link {}", weir_text::show(bps as f64, weir_text::Unit::Rate)), (100, y), 30)?;
         y += 52;
     }
     if words.left_out > 0 {

@@ -5,9 +5,9 @@
 //! a reader ignores those that it does not know.
 
 use crate::histogram::Histogram;
-use crate::measure::{Unit, show_digits};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use weir_text::{Unit, show_digits};
 
 /// The schema's version; it grows when a field changes meaning.
 pub const VERSION: u32 = 1;

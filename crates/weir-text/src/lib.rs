@@ -4,9 +4,10 @@
 //! something wrong says a `Trouble`: what, where, and how to mend it; with its source that becomes a
 //! `Diagnostic`, which displays as the line with a caret. `nearest` finds the word that was meant.
 //! `number` reads quantities with units, exactly or not at all; `quantity` holds them as values of a
-//! TOML file.
+//! TOML file; `measured` shows measured values, rounded.
 
 pub mod diagnostic;
+pub mod measured;
 pub mod nearest;
 pub mod number;
 pub mod place;
@@ -15,6 +16,7 @@ pub mod source;
 mod visible;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Trouble};
+pub use measured::{Unit, digits, show, show_digits};
 pub use nearest::{nearest, suggest};
 pub use place::Place;
 pub use quantity::{Amount, BitRate, Dscp, Size, Time};

@@ -1,8 +1,8 @@
 use super::*;
 use crate::fixture;
-use crate::measure::{Unit, show};
 use crate::report::RunKind;
 use crate::{Keep, Recorder};
+use weir_text::{Unit, show};
 
 /// The demo's expectations hold for a run that shares formally, and fail when the shares of
 /// siblings are swapped; agency sums, which the swap leaves alone, hold in both.

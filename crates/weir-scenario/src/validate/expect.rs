@@ -2,7 +2,8 @@
 
 use super::{Judge, typed};
 use crate::scenario::Flow;
-use weir_report::{Expect, FlowKind, Measure, Unit, Windows};
+use weir_report::{Expect, FlowKind, Measure, Windows};
+use weir_text::Unit;
 use weir_text::{Amount, Time};
 
 impl Judge<'_> {

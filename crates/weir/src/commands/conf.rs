@@ -16,8 +16,8 @@ use weir_core::sched::Registry;
 use weir_core::units::Rate;
 use weir_io::trace::{self, Trace, TraceError};
 use weir_report::disk::{self, Output};
-use weir_report::measure::{Unit, show};
 use weir_sim::replay::{Content, Record, Recording, ReplayError};
+use weir_text::{Unit, show};
 
 /// Below this a byte lasts more than a second, and soon longer than a `PerByte` can say.
 const LEAST_WIRE: Rate = Rate::from_bps(8);

@@ -2,9 +2,9 @@
 
 use super::tables::{print_checks, print_notes, print_wrapped, table};
 use weir_report::Report;
-use weir_report::measure::{Unit, show};
 use weir_report::report::{Check, ClassReport, ConditionerReport, FlowReport, PortReport};
 use weir_text::Time;
+use weir_text::{Unit, show};
 
 /// Prints a report; with `all` every class and every copy of a flow.
 pub fn print(report: &Report, all: bool) {

@@ -5,8 +5,8 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use weir_report::Expect;
 use weir_report::disk::read_text;
-use weir_report::measure::{Unit, show};
 use weir_report::report::Check;
+use weir_text::{Unit, show};
 
 /// An experiment's file is at most this long.
 const MAX_BYTES: usize = 1 << 20;

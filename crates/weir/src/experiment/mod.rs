@@ -13,10 +13,10 @@ pub use memory::Memory;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use weir_report::measure::Unit;
 use weir_report::report::Check;
 use weir_report::{Report, evaluate, mean};
 use weir_scenario::Scenario;
+use weir_text::Unit;
 
 /// The outcome of an experiment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
