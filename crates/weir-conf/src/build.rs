@@ -253,10 +253,7 @@ impl View<'_> {
             regulator: self.regulator(&link),
             ecn: !self.interface.ecn_is_off(),
             tunnels: self.interface.looks_inside(),
-            protect: match self.interface.protect {
-                None => Some(Protect::of(&link)),
-                Some(rate) => (!rate.is_zero()).then(|| Protect::at(rate, &link)),
-            },
+            protect: self.protect(&link),
             segment: self.interface.segment.unwrap_or(Segment::USUAL),
             warnings: self.warnings(link, room),
             room,
@@ -264,6 +261,14 @@ impl View<'_> {
             filters: compiled.filters,
             tree,
         })
+    }
+
+    /// What control packets may take of `link` before all classes; `None` if the line says `protect off`.
+    pub fn protect(&self, link: &Link) -> Option<Protect> {
+        match self.interface.protect {
+            None => Some(Protect::of(link)),
+            Some(rate) => (!rate.is_zero()).then(|| Protect::at(rate, link)),
+        }
     }
 
     /// What `build` would refuse or warn of, and the leaves that it would make, without the memory for

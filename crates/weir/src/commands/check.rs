@@ -5,9 +5,11 @@ use super::{Done, Failure, print_json};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use weir_conf::Plan;
+use weir_core::port::Protect;
 use weir_core::sched::Registry;
 use weir_report::RunKind;
 use weir_scenario::Scenario;
+use weir_text::{Unit, show};
 
 /// The longest frame that a link is checked for.
 const MTU: u32 = 1514;
@@ -86,6 +88,8 @@ fn judge(name: &str, text: &str, registry: &Registry) -> Judged {
                 Ok(checked) => {
                     all.extend(view.short_of_room(checked.room));
                     facts.push(format!("{name}: interface {}: {}", view.name, checked.room));
+                    let control = control(view.protect(&view.link(MTU)));
+                    facts.push(format!("{name}: interface {}: {control}", view.name));
                 }
                 Err(refused) => all.push(refused),
             }
@@ -95,6 +99,17 @@ fn judge(name: &str, text: &str, registry: &Registry) -> Judged {
     }
     all.dedup();
     Judged { findings: all.iter().map(located).collect(), facts, plan: outcome.plan }
+}
+
+/// What the packets that keep a link and its routes alive get.
+fn control(protect: Option<Protect>) -> String {
+    match protect {
+        None => "control packets (ARP, routing protocols) go where filters say: `protect off`".into(),
+        Some(Protect { rate, .. }) => format!(
+            "control packets (ARP, routing protocols) go before all classes up to {}, beyond that where filters say",
+            show(rate.as_bps() as f64, Unit::Rate)
+        ),
+    }
 }
 
 fn scenario(path: &Path, registry: &Registry) -> (Vec<Finding>, Vec<String>) {

@@ -225,9 +225,10 @@ fn hostile_traces_are_answered_in_bounds() {
     }
 }
 
-/// `weir check` says how many packets an interface has room for, and refuses a room that is too small.
+/// `weir check` says how many packets an interface has room for, and refuses a room that is too small. It
+/// says what control packets get.
 #[test]
-fn check_tells_the_room() {
+fn check_tells_the_room_and_what_control_packets_get() {
     let folder = Folder::new();
     let text = |words: &str| format!("interface em0 bandwidth 10M {words} fqcodel\n");
     let told = weir(&["check", &folder.write("a.conf", text(""))]).ok();
@@ -236,6 +237,17 @@ fn check_tells_the_room() {
         flat.contains("interface em0: room for 10306 packets: 660 kB, and up to 21107 kB of frames"),
         "{flat}"
     );
+    assert!(
+        flat.contains("control packets (ARP, routing protocols) go before all classes up to 500 kbit/s"),
+        "{flat}"
+    );
+    for (words, said) in
+        [("protect 64K", "up to 64 kbit/s"), ("protect off", "go where filters say: `protect off`")]
+    {
+        let told = weir(&["check", &folder.write("p.conf", text(words))]).ok();
+        let flat = told.out.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flat.contains(said), "{words}: {flat}");
+    }
     let refused = weir(&["check", &folder.write("b.conf", text("capacity 5000"))]);
     assert_eq!(refused.code, 2, "{refused:?}");
     assert!(refused.out.contains("write `capacity 10306`"), "{refused:?}");
