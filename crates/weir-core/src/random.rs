@@ -53,6 +53,7 @@ mod tests {
             draws,
             [5_761_717_516_557_699_368, 11_186_363_674_881_124_876, 10_465_252_381_260_793_169]
         );
+        assert_eq!(Random::new(1).next_u32(), (draws[0] >> 32) as u32);
         assert_ne!(Random::new(1).next_u64(), Random::new(2).next_u64());
     }
 

@@ -564,4 +564,15 @@ mod tests {
         }
         assert_eq!(stat(&*bench.tree.discipline, "target"), 5_000_000);
     }
+    /// [RFC 8289 section 5] `now >= first_above_time_`: a whole interval is enough.
+    #[test]
+    fn a_wait_stands_when_an_interval_is_over() {
+        let constants = Constants::new(&TUNING, 1514);
+        let (mut law, start) = (Law::default(), Instant::from_millis(7));
+        let mut stands =
+            |after: Duration| law.standing(&constants, start + after, constants.target, 10 * 1514);
+        assert!(!stands(Duration::ZERO));
+        assert!(!stands(constants.interval.saturating_sub(Duration::from_nanos(1))));
+        assert!(stands(constants.interval));
+    }
 }

@@ -467,4 +467,27 @@ mod tests {
         assert_eq!(stat(&*bench.tree.discipline, "probability"), 0);
         assert_eq!(stat(&*bench.tree.discipline, "burst_allowance"), 150_000_000);
     }
+    /// [RFC 8033 section 4.2] Each limit of the table belongs to the larger step.
+    #[test]
+    fn steps_are_smaller_below_each_limit_and_not_at_it() {
+        // 100 ms above the target, as before: a tenth of alpha, before it is scaled.
+        let (delay, whole) = (constants().target + Duration::from_millis(100), ALPHA / 10);
+        let step = |probability: i64| {
+            let mut controller = Controller { probability, old_delay: delay, burst: Duration::ZERO };
+            controller.adjust(&constants(), delay);
+            controller.probability - probability
+        };
+        let scales = [
+            (1_000_000, 2048, 512),
+            (100_000, 512, 128),
+            (10_000, 128, 32),
+            (1_000, 32, 8),
+            (100, 8, 2),
+            (10, 2, 1),
+        ];
+        for (part, below, at) in scales {
+            let limit = ONE / part;
+            assert_eq!((step(limit - 1), step(limit)), (whole / below, whole / at), "1/{part}");
+        }
+    }
 }

@@ -331,3 +331,27 @@ fn the_registry_builds_it_and_adoption_loses_nothing() {
     .collect();
     assert!(order.iter().copied().eq(0..100));
 }
+
+#[test]
+fn what_was_adopted_counts_in_the_average() {
+    let mut cx = Cx::new(300, link(), 1);
+    let mut leaf = red_leaf(&params().with("qlimit", Value::Count(300)));
+    cx.adopting = true;
+    for n in 0..250 {
+        assert_eq!(offer(&mut cx, &mut leaf, 0), Verdict::Queued, "packet {n}");
+    }
+    cx.adopting = false;
+    // The average of 250 arrivals is beyond the upper threshold.
+    assert_eq!(offer(&mut cx, &mut leaf, 0), Verdict::Dropped);
+}
+
+/// However much a flow takes of an idle link: whoever loses nothing is not in the penalty box.
+#[test]
+fn a_flow_that_loses_nothing_is_no_suspect() {
+    let mut cx = Cx::new(200, link(), 1);
+    let mut leaf = red_leaf(&params().with("flowvalve", Value::Flag));
+    for n in 0..20_000 {
+        assert_eq!(offer(&mut cx, &mut leaf, 0), Verdict::Queued, "packet {n}");
+        hold(&mut cx, &mut leaf, 0);
+    }
+}

@@ -123,3 +123,28 @@ impl Prune {
 fn count_key(dimension: usize, table: usize, row: usize) -> u32 {
     ((table as u32) << 15) | ((dimension as u32) << 11) | row as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table is a candidate while one of its filters could match, and no longer.
+    #[test]
+    fn a_table_whose_filters_are_gone_is_no_candidate() {
+        let mut prune = Prune::new([Dimension { word: 0, mask: 0xffff }; DIMENSIONS]);
+        let (packet, whole, none) = ([5], [0xffff], [0]);
+        for (mask, what) in [(whole, "asks for the whole dimension"), (none, "does not ask")] {
+            for table in [0, PLANE - 1, PLANE] {
+                let (plane, bit) = (table / PLANE, 1 << (table % PLANE));
+                let candidate = |prune: &Prune| prune.candidates(plane, &packet) & bit != 0;
+                assert!(!candidate(&prune), "table {table} is empty: {what}");
+                prune.add(table, &packet, &mask);
+                prune.add(table, &packet, &mask);
+                prune.remove(table, &packet, &mask);
+                assert!(candidate(&prune), "table {table} has a filter: {what}");
+                prune.remove(table, &packet, &mask);
+                assert!(!candidate(&prune), "table {table} has none left: {what}");
+            }
+        }
+    }
+}

@@ -547,4 +547,15 @@ mod tests {
         };
         assert_eq!((check("x", 9), check("x", 10), check("y", 10)), (true, false, true));
     }
+    #[test]
+    fn bytes_are_shown_as_they_are_typed() {
+        for (min, max, shown) in [
+            (64, 65_536, "`1500` or `64K`"),
+            (64, 65_535, "`1500` or `8K`"),
+            (2_000, 8_192, "`8K`"),
+            (2_000, 8_191, "`8191`"),
+        ] {
+            assert_eq!(bytes_as_typed(min, max), shown, "{min} to {max}");
+        }
+    }
 }

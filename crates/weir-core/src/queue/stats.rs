@@ -48,3 +48,28 @@ impl Visit for Deeper<'_> {
         self.0.listens()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::String;
+    use std::vec::Vec;
+
+    /// Each `Deeper` puts classes one level below.
+    #[test]
+    fn what_stands_in_a_class_stands_below_it() {
+        struct Seen(Vec<(String, u32)>);
+        impl Visit for Seen {
+            fn class(&mut self, class: &str, depth: u32) {
+                self.0.push((class.into(), depth));
+            }
+            fn value(&mut self, _: &'static str, _: &'static str, _: i64) {}
+        }
+        let mut seen = Seen(Vec::new());
+        seen.class("outer", 1);
+        let mut below = Deeper(&mut seen);
+        below.class("inner", 1);
+        Deeper(&mut below).class("innermost", 1);
+        assert_eq!(seen.0, [("outer".into(), 1), ("inner".into(), 2), ("innermost".into(), 3)]);
+    }
+}

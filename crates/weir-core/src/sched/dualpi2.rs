@@ -608,4 +608,23 @@ mod tests {
         assert_eq!(bench.tree.discipline.reconfigure(&mut bench.cx, "", &params).unwrap_err().field, "rtt");
         assert_eq!(stat(&*bench.tree.discipline, "target"), 15_000_000);
     }
+    #[test]
+    fn what_is_written_is_taken() {
+        let (one, two, part) = (Duration::from_millis(1), Duration::from_millis(2), Fraction::ratio(1, 4));
+        let params = [
+            ("target", Value::Time(one)),
+            ("tupdate", Value::Time(two)),
+            ("rtt", Value::Time(one)),
+            ("ramp-min", Value::Time(two)),
+            ("ramp-range", Value::Time(one)),
+            ("coupling", Value::Count(5)),
+            ("classic-share", Value::Fraction(part)),
+            ("qlimit", Value::Count(77)),
+        ];
+        let params = params.into_iter().fold(Params::new(), |all, (name, value)| all.with(name, value));
+        let taken = Constants::DEFAULT.with(&params).expect("all are in range");
+        assert_eq!((taken.target, taken.update, taken.rtt), (one, two, one));
+        assert_eq!((taken.ramp_min, taken.ramp_range), (two, one));
+        assert_eq!((taken.coupling, taken.classic_share, taken.limit), (5, (part.raw() >> 16) as i64, 77));
+    }
 }

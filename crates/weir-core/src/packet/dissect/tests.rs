@@ -243,6 +243,11 @@ fn ipv6_extension_headers_are_walked() {
         long.extend([60, 0, 0, 0, 0, 0, 0, 0]);
     }
     assert_eq!(dissect_ip(&build::v6(&key, 60, &long)).key.protocol, 60);
+    // Just as many: what is behind them is read.
+    long.truncate(8 * MAX_EXTENSIONS);
+    long[8 * (MAX_EXTENSIONS - 1)] = protocol::UDP;
+    long.extend(upper(&key));
+    assert_eq!(dissect_ip(&build::v6(&key, 60, &long)).key, key);
 
     // No next header, ICMPv6, ESP.
     assert_eq!(dissect_ip(&build::v6(&key, 59, &[])).key.protocol, 59);
@@ -273,6 +278,18 @@ fn authentication_header_is_skipped_in_ipv4_too() {
     payload.extend(upper(&key));
     let p = build::v4(&Key { protocol: protocol::AH, ..key }, 1, 0, &[], &payload);
     assert_eq!(dissect_ip(&p).key, key.with_spi(9));
+    // As many of them as are read, and one more.
+    for (headers, read) in [(MAX_EXTENSIONS, true), (MAX_EXTENSIONS + 1, false)] {
+        let mut payload = Vec::new();
+        for left in (0..headers).rev() {
+            let next = if left == 0 { protocol::TCP } else { protocol::AH };
+            payload.extend([next, 4, 0, 0, 0, 0, 0, 9]);
+            payload.extend([0; 16]);
+        }
+        payload.extend(upper(&key));
+        let p = build::v4(&Key { protocol: protocol::AH, ..key }, 1, 0, &[], &payload);
+        assert_eq!(dissect_ip(&p).key == key.with_spi(9), read, "{headers} headers");
+    }
 }
 
 #[test]

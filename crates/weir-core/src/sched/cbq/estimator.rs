@@ -309,4 +309,33 @@ mod tests {
             }
         }
     }
+    /// A class that had its next packet before the last one had left the link, to the nanosecond, was
+    /// never without packets: its next one begins in its own time. Otherwise it begins when it came.
+    #[test]
+    fn a_class_is_not_without_packets_while_its_last_one_is_on_the_link() {
+        let link = Link::new(Rate::from_mbps(10), 0, 1_500);
+        let shape = Shape {
+            rate: Rate::from_mbps(1),
+            gain_log2: 5,
+            maxburst: 16,
+            minburst: 2,
+            packet_bytes: 1_500,
+            largest_bytes: 1_500,
+            minidle: true,
+            waits: true,
+            leaf: true,
+        };
+        let mut estimator = Estimator::new(&shape, &link);
+        let us = |n: i128| n * 1_000 * NANOSECOND;
+        (estimator.next, estimator.until) = (us(50), us(100));
+        for (since, begins) in [
+            (us(40), us(50)),
+            (us(100), us(50)),
+            (us(100) + NANOSECOND, us(50)),
+            (us(100) + NANOSECOND + 1, us(100) + NANOSECOND + 1),
+            (us(120), us(120)),
+        ] {
+            assert_eq!(estimator.begin(us(200), since), begins, "since {since}");
+        }
+    }
 }

@@ -186,3 +186,25 @@ fn doubtful(node: &Node, setting: &Setting, found: &mut Vec<Finding>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sched::testing::{class, node};
+    use crate::units::Fraction;
+
+    /// ALTQ makes a control class beside the default class of an interface. The queue of a class has none.
+    #[test]
+    fn only_an_interface_gets_a_control_class() {
+        for outermost in [true, false] {
+            let mut link = node("cbq", &[]);
+            let half = Value::Fraction(Fraction::ratio(1, 2));
+            link.classes.push(class("root", &[("pbandwidth", Value::Fraction(Fraction::ratio(1, 1)))]));
+            link.classes.push(class("rest", &[("pbandwidth", half), ("default", Value::Flag)]));
+            link.classes[1].parent = Some(0);
+            let brought = lower(&mut link, &Setting { rate: Rate::from_mbps(10), outermost });
+            let made = link.classes.iter().filter(|class| is_control(class)).count();
+            assert_eq!((made, brought.len()), if outermost { (1, 6) } else { (0, 0) });
+        }
+    }
+}

@@ -329,6 +329,42 @@ fn j22_an_overdue_class_is_looked_at_by_its_newest_packet() {
 }
 
 #[test]
+fn j22_with_a_nanosecond_left_drops_still_help() {
+    // An old packet and a new one. While the old one has time, it must be sent within it: it is not,
+    // whatever is dropped behind it. Once it is overdue, the newest packet counts, which is in time.
+    for (left_ns, stay) in [(1, 0), (0, 2)] {
+        let node = jobs(&[("relax", Value::Word("delay-first"))], &[&[("adc", ms(20))], &[]]);
+        let mut bench = Bench::over(&node, Rate::from_mbps(8), 1);
+        bench.offer(1000, |m| m.leaf = 0);
+        bench.cx.now = Instant::from_nanos(20_000_000 - left_ns);
+        bench.offer(1000, |m| m.leaf = 0);
+        assert_eq!(bench.tree.discipline.backlog().packets, stay, "{left_ns} ns left");
+        bench.check();
+    }
+}
+
+/// Rates of a class that lost a packet go to those who need them at once, not at the next arrival.
+#[test]
+fn what_a_drop_frees_is_given_away_at_once() {
+    // Both ask for more than the link. The first may drop; the second may not, and is always short.
+    let node = jobs(&[], &[&[("adc", ms(20))], &[("adc", ms(20)), ("alc", fraction(0.0))]]);
+    let mut bench = Bench::over(&node, Rate::from_mbps(8), 1);
+    for (leaf, packets) in [(0, 15), (1, 10)] {
+        for _ in 0..packets {
+            bench.offer(1000, |m| m.leaf = leaf);
+        }
+    }
+    let dropped = bench.dropped.len();
+    bench.cx.now = Instant::from_millis(1);
+    bench.offer(1000, |m| m.leaf = 1);
+    assert!(bench.dropped.len() > dropped && bench.dropped.iter().all(|(m, _)| m.leaf == 0));
+    // 19 ms are left for what the first class still has, at 1 ms a packet; and no more is kept for it.
+    let left = 15 - bench.dropped.len() as i64;
+    assert!((stat(&*bench.tree.discipline, "share") - left * 1_000_000 / 19).abs() <= 1);
+    bench.check();
+}
+
+#[test]
 fn j22_when_all_are_late_the_link_is_shared_equally() {
     let late = [("adc", Value::Time(Duration::from_micros(100))), ("alc", fraction(0.0))];
     let node =
@@ -752,6 +788,28 @@ fn a_discipline_as_a_class_loses_the_packet_that_arrives() {
         [(2, DropReason::Deadline)]
     );
     bench.check();
+}
+
+/// The oldest packet of a discipline that is a class counts, not the newest: with 1 ms left of its 20
+/// both packets of the class go before the other class.
+#[test]
+fn a_discipline_as_a_class_is_as_old_as_its_oldest_packet() {
+    let order = |second_ms: u64| {
+        let mut node = jobs(&[], &[&[("adc", ms(20))], &[]]);
+        node.classes[0].queue = Some(node_of("fifoq"));
+        let mut bench = Bench::over(&node, Rate::from_mbps(8), 1);
+        bench.cx.now = Instant::from_millis(100);
+        bench.offer(500, |m| m.leaf = 0);
+        bench.cx.now = Instant::from_millis(100 + second_ms);
+        for leaf in [0, 1, 1, 1] {
+            bench.offer(500, |m| m.leaf = leaf);
+        }
+        let sent: Vec<u32> = core::iter::from_fn(|| bench.serve().map(|m| m.leaf)).collect();
+        bench.check();
+        sent
+    };
+    assert_eq!(order(19), [0, 0, 1, 1, 1]);
+    assert_ne!(order(0)[..2], [0, 0], "reversed: with all the time there is, they take turns");
 }
 
 fn node_of(discipline: &str) -> Node {
