@@ -131,7 +131,8 @@ pub fn scenario(bytes: &[u8]) {
 
 pub fn experiment(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
-    if let Err(said) = Manifest::parse(text) {
+    if let Err(said) = Manifest::parse("x.toml", text) {
+        let said = said.to_string();
         assert!(!said.is_empty(), "refused without a word");
         harmless(&said);
     }

@@ -1,8 +1,8 @@
 //! What a run measured: one schema of report, written by the simulator and the lab alike.
 //!
-//! A `Recorder` counts events into a `Report`. Behind the report come `evaluate` (expectations),
-//! `compare` (simulated beside live), `mean` (of several seeds), `files` (report.json, samples.csv)
-//! and `plot` (SVG). Nothing here knows a scenario: whoever runs one says what flows and links there are.
+//! A [`Recorder`] counts events into a [`Report`]. Behind the report come [`evaluate()`] (expectations),
+//! [`compare()`] (simulated beside live), [`mean()`] (of several seeds), its files (report.json,
+//! samples.csv: [`FILES`]) and [`plot`] (SVG). Nothing here knows a scenario: whoever runs one says what flows and links there are.
 
 pub mod compare;
 pub mod disk;

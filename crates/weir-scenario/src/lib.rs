@@ -1,17 +1,17 @@
 //! The TOML scenario: topology, managed ports, traffic, what to sample and what to expect.
 //!
-//! A scenario is read once and run anywhere: `Scenario::read` → the simulator or the lab → a
-//! `weir_report::Report`. In between stand `Topology` (who forwards where), `lab_layout` (can the lab
-//! run it, and how) and `Scenario::recorder` (who counts events into a report).
+//! A scenario is read once and run anywhere: [`Scenario::read`] → the simulator or the lab → a
+//! [`weir_report::Report`]. In between stand [`Topology`] (who forwards where), [`lab_layout()`] (can the
+//! lab run it, and how) and [`Scenario::recorder`] (who counts events into a report).
 //!
-//! The keys of a scenario are the fields of `scenario`'s structs: each documents its unit, default
+//! The keys of a scenario are the fields of the structs in [`scenario`]: each documents its unit, default
 //! and range. Unknown keys are errors, and every error names its place and its remedy.
 
 mod congestion;
 mod derived;
 mod fits;
 pub mod lab;
-mod read;
+pub mod read;
 mod recording;
 pub mod scenario;
 pub mod topology;

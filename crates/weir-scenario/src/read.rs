@@ -1,7 +1,9 @@
-//! From a file to a scenario, and back to text.
+//! From a file to a scenario, and back to text. Manifests of experiments are TOML as well: `located` and
+//! `placed` say their mistakes in the same form.
 
 use crate::scenario::Scenario;
-use crate::validate::{self, Problem};
+use crate::validate;
+pub use crate::validate::Problem;
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::Path;
@@ -54,8 +56,8 @@ impl Scenario {
 }
 
 /// Problems with the places of what they are about: only now that something is wrong is the text read
-/// again.
-fn placed(file: &str, source: &str, problems: Vec<Problem>) -> Diagnostics {
+/// again. `file` is what errors call the text `source`.
+pub fn placed(file: &str, source: &str, problems: Vec<Problem>) -> Diagnostics {
     let document = match DeTable::parse(source) {
         Ok(document) => document,
         Err(error) => return Diagnostics(vec![located(file, source, &error)]),
@@ -123,8 +125,9 @@ fn header(source: &str, span: Range<usize>) -> Range<usize> {
     span.start..span.start + length
 }
 
-/// An error of the TOML reader or of one of our quantities, in our form.
-fn located(file: &str, source: &str, error: &toml::de::Error) -> Diagnostic {
+/// An error of the TOML reader or of one of our quantities in the text `source`, in our form, with how
+/// to mend it.
+pub fn located(file: &str, source: &str, error: &toml::de::Error) -> Diagnostic {
     let span = error.span().unwrap_or(0..0);
     // An error about a whole table is shown at its header.
     let span = if source.get(span.clone()).is_some_and(|text| text.contains('\n')) {
@@ -193,6 +196,9 @@ fn example(key: &str) -> &'static str {
         "a" => "a = \"NODE\": one end of the link",
         "b" => "b = \"NODE\": the other end of the link",
         "rate" => "rate = \"10M\"",
+        "title" => "title = \"what it shows\" at the top",
+        "source" => "source = \"paper and figure\" at the top",
+        "about" => "about = \"what the paper reports\" at the top",
         "from" => "from = \"HOST\": who sends",
         "to" => "to = \"NODE\"",
         "at" => "at = \"NODE\": whose egress it is",

@@ -11,7 +11,7 @@ mod expect;
 mod flow;
 
 /// An error and the key that it concerns.
-pub(crate) struct Problem {
+pub struct Problem {
     /// The kind of table, as written: `flow`; empty for keys at the top.
     pub table: &'static str,
     /// Which of them, from 0.

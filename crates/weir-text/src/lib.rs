@@ -1,10 +1,10 @@
 //! What every language of Weir's files shares.
 //!
-//! A `Source` is a text by lines, a `Place` is where something stands in it. A reader that meets
-//! something wrong says a `Trouble`: what, where, and how to mend it; with its source that becomes a
-//! `Diagnostic`, which displays as the line with a caret. `nearest` finds the word that was meant.
-//! `number` reads quantities with units, exactly or not at all; `quantity` holds them as values of a
-//! TOML file; `measured` shows measured values, rounded.
+//! A [`Source`] is a text by lines, a [`Place`] is where something stands in it. A reader that meets
+//! something wrong says a [`Trouble`]: what, where, and how to mend it. With its source that becomes a
+//! [`Diagnostic`], which displays as the line with a caret. [`nearest()`] finds the word that was meant.
+//! [`number`] reads quantities with units, exactly or not at all; [`quantity`] holds them as values of a
+//! TOML file; [`measured`] shows measured values, rounded.
 
 pub mod diagnostic;
 pub mod measured;

@@ -235,4 +235,16 @@ mod tests {
         assert_eq!((valve.flows.len(), valve.flows.capacity()), (FLOWS, FLOWS));
         assert!(valve.flows.iter().all(|f| f.last_drop.as_nanos() >= 10_000 - FLOWS as u64));
     }
+    #[test]
+    fn a_share_is_sampled_over_ten_packets() {
+        let mut valve = FlowValve::new(Fraction::ratio(1, 10), 15);
+        let row = Meta::new(1_000, Instant::ZERO, FrameRef(0));
+        valve.lost(Instant::ZERO, &row);
+        for n in 1..=SAMPLE {
+            assert_eq!(valve.flows[0].share, 0, "before packet {n}");
+            valve.arrive(Instant::ZERO, &row);
+        }
+        // All that came was of this flow: one of the 32 parts of its mean is 1.
+        assert_eq!(valve.flows[0].share, ONE >> 5);
+    }
 }

@@ -490,4 +490,15 @@ mod tests {
             assert_eq!((step(limit - 1), step(limit)), (whole / below, whole / at), "1/{part}");
         }
     }
+    /// [RFC 8033 section 5.4] At 8.5, that is with the 85th packet at 10 %, a packet is dropped whatever
+    /// the dice say.
+    #[test]
+    fn at_the_upper_bound_a_drop_is_certain() {
+        for seed in weir_seed::seeds(20) {
+            let mut pie = at(ONE / 10, Duration::from_millis(100), Duration::ZERO);
+            pie.accumulated = ONE / 10 * 84;
+            assert!(pie.early(&mut Random::new(seed), 100_000), "seed {seed}");
+            assert_eq!(pie.accumulated, 0);
+        }
+    }
 }

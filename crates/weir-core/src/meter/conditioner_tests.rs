@@ -265,3 +265,18 @@ fn what_is_another_meter_begins_anew() {
     renamed.inherit(Instant::ZERO, &old);
     assert_eq!(judged(&mut renamed, &mut random), (true, Colour::Green));
 }
+
+/// What ended at a place goes on counting there if the place does the same as before.
+#[test]
+fn counts_go_on_where_the_action_is_the_same() {
+    let counted = |before: Action, now: Action| {
+        let (mut old, mut new) = (only(before), only(now));
+        for _ in 0..3 {
+            let _ = old.judge(Instant::ZERO, 100, &link(), &key(0), &mut Random::new(1));
+        }
+        new.inherit(Instant::ZERO, &old);
+        new.ended[0].packets
+    };
+    assert_eq!((counted(Action::Pass, Action::Pass), counted(Action::Drop, Action::Drop)), (3, 3));
+    assert_eq!((counted(Action::Pass, Action::Drop), counted(Action::Drop, Action::Pass)), (0, 0));
+}

@@ -2,13 +2,14 @@
 //!
 //! Simulator, engine, replay and bench all drive this object; they differ only in who tells the
 //! time and who owns the bytes. A host does three things:
-//! - `receive` what arrives, in order of time (or `condition` and `offer` it in two steps);
-//! - `advance` to the present when `next_wake_up` has come or passed;
-//! - act on the `Event`s: packets that were taken from the tree, that left, and that were dropped.
+//! - [`receive`](Port::receive) what arrives, in order of time (or [`condition`](Port::condition) and
+//!   [`offer`](Port::offer) it in two steps);
+//! - [`advance`](Port::advance) to the present when [`next_wake_up`](Port::next_wake_up) has come or passed;
+//! - act on the [`Event`]s: packets that were taken from the tree, that left, and that were dropped.
 //!
-//! Control packets may go before the tree (`Protect`).
+//! Control packets may go before the tree ([`Protect`]).
 //!
-//! What enters walks conditioners -> class filters -> tree -> wire: a `PortPlan` holds the
+//! What enters walks conditioners -> class filters -> tree -> wire: a [`PortPlan`] holds the
 //! conditioners of the interface by which packets come and the tree of the one by which they
 //! leave. A marked packet is classified by its mark; a policed one is counted in the class that
 //! it would have gone to.
@@ -18,7 +19,7 @@
 //!
 //! A late host: an emulated link does what was due in virtual order, as if the host had been in
 //! time. A real wire cannot send in the past, so what was due happens now. Lateness up to the time
-//! in which the bucket fills changes no rate. What is missed beyond that is lost (`clock.rs`).
+//! in which the bucket fills changes no rate. What is missed beyond that is lost.
 
 mod clock;
 mod event;

@@ -601,3 +601,11 @@ mod conditioned {
         assert_eq!(unmarked.dropped_packets[DropReason::Policed as usize], 14, "they were not marked");
     }
 }
+
+#[test]
+fn a_new_port_has_done_nothing() {
+    let port = port(WireConfig::Open);
+    assert_eq!((port.wake_ups(), port.backlog().packets), (0, 0));
+    assert_eq!((port.total().offered_packets, port.total().sent_packets, port.total().dropped()), (0, 0, 0));
+    assert_eq!(port.next_wake_up(), Instant::NEVER);
+}

@@ -260,4 +260,21 @@ mod tests {
         assert!(bench.tree.discipline.backlog().bytes <= 150_000);
         bench.check();
     }
+    #[test]
+    fn another_quantum_counts_at_once() {
+        let order = |quantum: u64, then: Option<u64>| {
+            let mut bench = bench(quantum, 100_000);
+            if let Some(bytes) = then {
+                let params = Params::new().with("quantum", Value::Bytes(bytes));
+                bench.tree.discipline.reconfigure(&mut bench.cx, "", &params).unwrap();
+            }
+            for n in 0..8 {
+                bench.offer(1_000, |m| m.flow = n % 2);
+            }
+            core::iter::from_fn(|| bench.serve().map(|m| m.flow)).collect::<Vec<u32>>()
+        };
+        assert_eq!(order(1_000, None), [0, 1, 0, 1, 0, 1, 0, 1]);
+        assert_eq!(order(1_000, Some(2_000)), [0, 0, 1, 1, 0, 0, 1, 1]);
+        assert_eq!(order(2_000, Some(1_000)), order(1_000, None));
+    }
 }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use weir_report::Expect;
 use weir_report::disk::read_text;
 use weir_report::report::Check;
-use weir_text::{Unit, show};
+use weir_scenario::read::{self, Problem};
+use weir_text::{Diagnostics, Unit, show};
 
 /// An experiment's file is at most this long.
 const MAX_BYTES: usize = 1 << 20;
@@ -138,46 +139,61 @@ impl Manifest {
     /// Reads the file.
     ///
     /// # Errors
-    /// Where and what is wrong.
+    /// Where and what is wrong, and how to mend it.
     pub fn read(path: &Path) -> Result<Manifest, String> {
         let text = read_text(path, MAX_BYTES).map_err(|e| format!("{}: {e}", path.display()))?;
-        Manifest::parse(&text).map_err(|e| format!("{}: {e}", path.display()))
+        Manifest::parse(&path.display().to_string(), &text).map_err(|all| all.to_string())
     }
 
-    /// Reads the text of a file.
+    /// Reads the text of a file; `file` is what errors call it.
     ///
     /// # Errors
-    /// Where and what is wrong.
-    pub fn parse(text: &str) -> Result<Manifest, String> {
-        let manifest: Manifest =
-            toml::from_str(text).map_err(|e| weir_text::visible(&e.to_string()).to_string())?;
-        for (key, runs) in [("seeds", manifest.seeds), ("live_runs", manifest.live_runs)] {
+    /// Where and what is wrong, and how to mend it.
+    pub fn parse(file: &str, text: &str) -> Result<Manifest, Diagnostics> {
+        let read: Result<Manifest, _> = toml::from_str(text);
+        let manifest = read.map_err(|error| Diagnostics(vec![read::located(file, text, &error)]))?;
+        let problems = manifest.problems();
+        if problems.is_empty() { Ok(manifest) } else { Err(read::placed(file, text, problems)) }
+    }
+
+    /// What contradicts itself, though each key by itself is good.
+    fn problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut add = |(table, index), key, message: String, help: &str| {
+            problems.push(Problem { table, index, key, message, help: help.into() });
+        };
+        for (key, runs) in [("seeds", self.seeds), ("live_runs", self.live_runs)] {
             if !(1..=MAX_RUNS).contains(&runs) {
-                return Err(format!("`{key}` is {runs}: write 1 to {MAX_RUNS} runs"));
+                add(
+                    ("", 0),
+                    key,
+                    format!("`{key}` is {runs}"),
+                    &format!("write a value from 1 to {MAX_RUNS}"),
+                );
             }
         }
-        for (index, run) in manifest.run.iter().enumerate() {
-            let name = &run.name;
-            if manifest.run[..index].iter().any(|other| other.name == *name) {
-                let which =
-                    if name.is_empty() { "have no name".into() } else { format!("are called `{name}`") };
-                return Err(format!(
-                    "error: two runs {which}, so that nobody can tell their results apart\n  help: give each [[run]] its own name = \"…\""
-                ));
+        for (index, run) in self.run.iter().enumerate() {
+            let (name, at) = (&run.name, ("run", index));
+            if self.run[..index].iter().any(|other| other.name == *name) {
+                let which = match name.is_empty() {
+                    true => "have no name".into(),
+                    false => format!("are called `{name}`"),
+                };
+                let message = format!("two runs {which}, so that nobody can tell their results apart");
+                add(at, "name", message, &format!("add name = \"run {}\", or another of its own", index + 1));
             }
-            if run.must_fail && (run.reported || run.doubtful) {
-                let other = if run.reported { "reported" } else { "doubtful" };
-                return Err(format!(
-                    "error: run `{name}` says `must_fail` beside `{other}`\n  help: leave one of them out"
-                ));
+            for (other, said) in [("reported", run.reported), ("doubtful", run.doubtful)] {
+                if run.must_fail && said {
+                    let message = format!("run `{name}` says `{other}` beside `must_fail`");
+                    add(at, other, message, &format!("leave `{other}` out, or `must_fail`"));
+                }
             }
             if !run.fails.is_empty() && !run.must_fail {
-                return Err(format!(
-                    "error: run `{name}` says `fails` without `must_fail`\n  help: add must_fail = true"
-                ));
+                let message = format!("run `{name}` says `fails` without `must_fail`");
+                add(at, "fails", message, "add must_fail = true, or leave `fails` out");
             }
         }
-        Ok(manifest)
+        problems
     }
 }
 
@@ -300,6 +316,7 @@ impl Compare {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_text::Diagnostic;
 
     fn measured() -> Measurements {
         [("a", 10.0), ("b", 21.0), ("c", 30.0)]
@@ -366,23 +383,116 @@ mod tests {
         }
     }
 
+    const HEAD: &str = "title = \"t\"\nsource = \"s\"\nabout = \"a\"\n";
+
+    /// What is said of the manifest with these lines; nothing if it is one.
+    fn said(text: &str) -> Vec<Diagnostic> {
+        Manifest::parse("x.toml", text).err().map_or(Vec::new(), |all| all.0)
+    }
+
+    /// The manifest as the help tells to write it, in every way that it tells.
+    fn mended(text: &str, d: &Diagnostic) -> Vec<String> {
+        let lines: Vec<&str> = text.lines().collect();
+        let (at, line) = (d.line as usize - 1, lines[d.line as usize - 1]);
+        // Keys stand under the header of their table, or at the top.
+        let header = lines[..=at].iter().rposition(|l| l.starts_with("[[")).map_or(0, |n| n + 1);
+        let header = if d.help.contains("at the top") { 0 } else { header };
+        let with = |change: &dyn Fn(&mut Vec<String>)| {
+            let mut lines: Vec<String> = lines.iter().map(|l| l.to_string()).collect();
+            change(&mut lines);
+            lines.join("\n") + "\n"
+        };
+        let starts = |line: &String, key: &str| line.starts_with(&format!("{key} = "));
+        let mut all = Vec::new();
+        if let Some((_, rest)) = d.help.split_once("add ") {
+            let (key, value) = rest.split_once(" = ").expect("a key and its value");
+            let value = value.split([',']).next().expect("a value").trim_end_matches(" at the top");
+            all.push(with(&|lines| {
+                let old = lines[header..].iter().position(|l| starts(l, key));
+                old.map(|n| lines.remove(header + n));
+                lines.insert(header, format!("{key} = {value}"));
+            }));
+        }
+        if let Some((_, rest)) = d.help.split_once("leave `") {
+            for key in
+                rest.split('`').step_by(2).filter(|word| word.contains('_') || !word.contains([' ', ',']))
+            {
+                all.push(with(&|lines| {
+                    let old = lines[header..].iter().position(|l| starts(l, key));
+                    lines.remove(header + old.expect("the key that is told to be left out"));
+                }));
+            }
+        }
+        let mut values: Vec<String> = Vec::new();
+        if let Some((least, most)) = d.help.split_once("from ").and_then(|(_, rest)| rest.split_once(" to "))
+        {
+            values.extend([least.into(), most.into()]);
+        }
+        if let Some((_, word)) = d.help.split_once("did you mean `") {
+            values.push(word.trim_end_matches("`?").into());
+        }
+        if let Some((_, known)) = d.help.split_once("known keys: ") {
+            values.extend(known.split(", ").filter(|key| *key == "doubtful").map(String::from));
+        }
+        if d.help == "write true or false" {
+            values.extend(["true".into(), "false".into()]);
+        }
+        if d.help == "write it between quotes" {
+            let (from, to) = (d.column as usize - 1, (d.column + d.length) as usize - 1);
+            values.push(format!("\"{}\"", &line[from..to]));
+        }
+        for value in values {
+            let (from, to) = (d.column as usize - 1, (d.column + d.length) as usize - 1);
+            all.push(with(&|lines| lines[at] = format!("{}{value}{}", &line[..from], &line[to..])));
+        }
+        all
+    }
+
+    /// Each mistake is said with its line and a mend, and every mend that is told is taken.
     #[test]
-    fn manifests_that_say_two_things_are_refused_with_a_mend() {
-        let head = "title = \"t\"\nsource = \"s\"\nabout = \"a\"\n";
-        let refused = |runs: &str| Manifest::parse(&format!("{head}{runs}")).unwrap_err();
-        let two = refused("[[run]]\nscenario = \"a\"\n[[run]]\nscenario = \"b\"\n");
-        assert!(two.contains("two runs have no name") && two.contains("own name"), "{two}");
-        let both = refused("[[run]]\nmust_fail = true\nreported = true\n");
-        assert!(both.contains("`must_fail` beside `reported`"), "{both}");
-        let alone = refused("[[run]]\nfails = [\"a\"]\n");
-        assert!(alone.contains("add must_fail = true"), "{alone}");
-        // What is told to be written is read.
-        for mended in [
-            "[[run]]\nname = \"a\"\n[[run]]\nname = \"b\"\n",
-            "[[run]]\nmust_fail = true\n",
-            "[[run]]\nfails = [\"a\"]\nmust_fail = true\n",
+    fn every_mend_is_accepted() {
+        for (lines, line, message) in [
+            ("seeds = 0\n", 4, "`seeds` is 0"),
+            ("live_runs = 1001\n", 4, "`live_runs` is 1001"),
+            ("[[run]]\nscenario = \"a\"\n[[run]]\nscenario = \"b\"\n", 6, "two runs have no name"),
+            ("[[run]]\nname = \"a\"\n[[run]]\nname = \"a\"\n", 7, "two runs are called `a`"),
+            ("[[run]]\nmust_fail = true\nreported = true\n", 6, "`reported` beside `must_fail`"),
+            ("[[run]]\nmust_fail = true\ndoubtful = true\n", 6, "`doubtful` beside `must_fail`"),
+            ("[[run]]\nfails = [\"a\"]\n", 5, "`fails` without `must_fail`"),
+            ("sedes = 3\n", 4, "unknown key `sedes`"),
+            ("[[run]]\nxyzzyx = true\n", 5, "unknown key `xyzzyx`"),
+            ("[[run]]\nreported = 1\n", 5, "integer `1` does not fit here"),
+            ("[[run]]\nname = 1\n", 5, "integer `1` does not fit here"),
         ] {
-            Manifest::parse(&format!("{head}{mended}")).unwrap();
+            let text = format!("{HEAD}{lines}");
+            let all = said(&text);
+            assert_eq!(all.len(), 1, "{all:?}");
+            let d = &all[0];
+            assert!(d.line == line && d.message.contains(message), "{lines}: line {}: {}", d.line, d.message);
+            let ways = mended(&text, d);
+            assert!(!ways.is_empty(), "{}: no mend in `{}`", d.message, d.help);
+            for way in ways {
+                let left = said(&way);
+                assert!(left.is_empty(), "`{}` is not accepted:\n{way}\n{left:?}", d.help);
+            }
+        }
+        for key in ["title", "source", "about"] {
+            let without: Vec<&str> = HEAD.lines().filter(|line| !line.starts_with(key)).collect();
+            let text = without.join("\n") + "\n";
+            let d = &said(&text)[0];
+            assert_eq!(d.message, format!("the key `{key}` is missing"));
+            assert!(said(&mended(&text, d)[0]).is_empty(), "{}", d.help);
+        }
+    }
+
+    /// Reversed: the test refuses a mend that leaves the mistake, or makes another.
+    #[test]
+    fn a_wrong_mend_is_not_accepted() {
+        let text = format!("{HEAD}seeds = 0\n");
+        for help in ["write a value from 0 to 1001", "add seeds = 5", "did you mean `x`?"] {
+            let d = Diagnostic { help: help.into(), ..said(&text)[0].clone() };
+            let refused = mended(&text, &d).iter().any(|way| !said(way).is_empty());
+            assert_eq!(refused, help != "add seeds = 5", "{help}");
         }
     }
 

@@ -207,4 +207,18 @@ mod tests {
             assert_eq!((made, brought.len()), if outermost { (1, 6) } else { (0, 0) });
         }
     }
+    #[test]
+    fn a_class_without_bandwidth_is_warned_of_if_it_may_not_borrow() {
+        for borrows in [false, true] {
+            let mut link = node("cbq", &[]);
+            link.classes.push(class("root", &[("pbandwidth", Value::Fraction(Fraction::ratio(1, 1)))]));
+            let words: &[(&'static str, Value)] = if borrows { &[("borrow", Value::Flag)] } else { &[] };
+            link.classes.push(class("rest", words));
+            link.classes[1].parent = Some(0);
+            let mut found = Vec::new();
+            doubtful(&link, &Setting { rate: Rate::from_mbps(10), outermost: true }, &mut found);
+            let warned = found.iter().any(|f| f.class == Some(1) && f.found.contains("no bandwidth"));
+            assert_eq!(warned, !borrows, "{found:?}");
+        }
+    }
 }

@@ -353,4 +353,20 @@ mod tests {
         assert!(seen.iter().enumerate().all(|(n, &s)| if n % 3 == 0 { s >= 5 } else { s == 0 }), "{seen:?}");
         assert!(ring.pick(false, |c| (c % 2 == 1).then_some(())).is_none());
     }
+    /// More classes than a word has bits: each stands by itself.
+    #[test]
+    fn classes_of_every_place_stand_by_themselves() {
+        let members: Vec<_> = (0..200).map(|class| (class, 1_500)).collect();
+        let mut ring = Ring::new(&members, false, false);
+        for place in 0..200 {
+            let to = if place % 3 == 0 { Standing::Over } else { Standing::Ready };
+            ring.stand(place, Standing::Out, to);
+            let standing = |at: usize| match at {
+                at if at > place => Standing::Out,
+                at if at % 3 == 0 => Standing::Over,
+                _ => Standing::Ready,
+            };
+            assert!((0..200).all(|at| ring.standing(at) == standing(at)), "place {place}");
+        }
+    }
 }

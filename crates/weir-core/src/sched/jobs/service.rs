@@ -236,4 +236,14 @@ mod tests {
             assert_eq!(differs, shorter > 0 && classes > 1, "seed {seed}, {classes} classes");
         }
     }
+    /// Among those that are owed the same the first goes, whether or not somebody is held up.
+    #[test]
+    fn of_equals_the_first_goes() {
+        let mut service = Service::NEW;
+        for class in 0..4 {
+            service.join(class, ONE / 4);
+        }
+        let first = |held_up: u16| service.most_behind(4, held_up);
+        assert_eq!([0b0000, 0b0001, 0b0011, 0b0101].map(first), [0, 1, 2, 1]);
+    }
 }
