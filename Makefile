@@ -3,6 +3,7 @@
 # make mutants     small mistakes in weir-core: which do the tests notice? (SAMPLE=300 SEED=1)
 # make bench       nanoseconds per packet of every discipline, and the simulator's speed
 # make bench-live  the live bridge beside the kernel's own forwarding (root)
+# make accuracy    rates, bursts and delay of `weir up` beside htb, some 8 minutes (root)
 # make fuzz        every way in under libFuzzer, a minute each (SECONDS_EACH=60)
 # make book        pages of disciplines from their sources, the book's figures, and its HTML in target/book
 
@@ -16,7 +17,7 @@ RANDOMISED := cargo test --quiet \
 	$(addprefix --test ,conformance jobs_promises jobs_elsewhere jobs_model child conditioned allocations models \
 	mutants damaged generated two_bit targets by_hand)
 
-.PHONY: demo test mutants fuzz bench bench-live book build setup
+.PHONY: demo test mutants fuzz bench bench-live accuracy book build setup
 
 setup:
 	@scripts/setup.sh build
@@ -57,6 +58,10 @@ bench: build
 bench-live: build
 	@scripts/setup.sh demo
 	$(WEIR) bench live
+
+accuracy: build
+	@scripts/setup.sh demo
+	$(WEIR) bench accuracy
 
 book: build
 	cargo xtask book

@@ -37,6 +37,7 @@ fn departures(bucket: &str) -> Vec<u64> {
     left
 }
 
+// Claim L46.
 #[test]
 fn a_late_host_keeps_rate_and_window() {
     let most_in_a_millisecond = |left: &[u64]| {

@@ -90,6 +90,7 @@ fn frames_cross_unchanged_and_in_order_at_the_rate_of_the_link() {
 
 /// A call inside a tunnel goes where its own ports say, with the tos byte of the tunnel's header.
 /// Reversed: with `tunnels outer` it is no call.
+// Claim L34.
 #[test]
 fn the_packet_inside_a_tunnel_is_classified() {
     for (word, class) in [("", "voice"), ("tunnels inner", "voice"), ("tunnels outer", "other")] {
@@ -125,6 +126,7 @@ fn the_packet_inside_a_tunnel_is_classified() {
 
 /// A later fragment has no ports; it goes where its first fragment went. Reversed: one whose first
 /// fragment never came goes to the default class.
+// Claim L35.
 #[test]
 fn fragments_follow_their_first() {
     let text = "interface em0 bandwidth 10M priq\n\
@@ -309,6 +311,7 @@ fn wilful(act: fn(u32, &mut Cx, &PacketId)) -> Tree {
     tree(Box::new(Wilful { fifo: Fifo::new(Leaf::tail_drop(100)), seen: 0, act }))
 }
 
+// Claim L36.
 #[test]
 fn marks_and_code_points_are_written_with_a_right_checksum() {
     let mut bridge = bridge(
@@ -405,6 +408,7 @@ fn a_broken_discipline_becomes_a_fifo_and_loses_nothing() {
     assert_eq!(broken.as_deref(), Some("wilful: the thirtieth packet"));
 }
 
+// Claim L39.
 #[test]
 fn a_panicking_discipline_costs_nothing_but_itself() {
     let mut bridge = bridge(wilful(|n, _, _| assert!(n != 30, "the thirtieth packet")), Duration::ZERO);
@@ -432,6 +436,7 @@ fn a_panicking_discipline_costs_nothing_but_itself() {
 }
 
 /// A panic in the statistics costs their answer; the discipline goes on, and so do later answers.
+// Claim L15.
 #[test]
 fn a_panic_in_the_statistics_stops_nothing_else() {
     let mut bridge = bridge(wilful(|_, _, _| {}), Duration::ZERO);
@@ -492,6 +497,7 @@ fn a_worker_answers_swaps_and_stops_while_it_works() {
 
 /// A worker that spins without end, on the processor of an ordinary thread: that thread runs every
 /// few milliseconds, and is not kept out for most of a second.
+// Claim L38.
 #[test]
 fn a_worker_under_sched_fifo_leaves_room_for_ordinary_threads() {
     let spin = Duration::from_secs(1 << 40);

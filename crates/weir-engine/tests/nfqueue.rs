@@ -35,6 +35,7 @@ fn worker(queue: u16) -> Worker {
     Worker::start(Bridge::new(intake, outlet, [forth, back]), names, Pace::default()).unwrap()
 }
 
+// Claim L14.
 #[test]
 fn the_kernels_own_packets_are_queued_marked_and_dropped() {
     if !weir_sys::is_root() {

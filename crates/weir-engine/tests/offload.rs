@@ -34,6 +34,7 @@ fn without(change: fn(&mut Offloads)) -> Offloads {
 /// device that could not segment got 1.1 Mbit/s through (with `PACKET_QDISC_BYPASS` the kernel drops
 /// what it would have to segment). Aggregates of 64 KB put 10.5 Mbit/s on the wire, and pings
 /// waited for 49 ms.
+// Claim L40.
 #[test]
 fn a_rate_is_kept_with_every_offload_setting() {
     let _turn = turn();
@@ -77,6 +78,7 @@ fn a_rate_is_kept_with_every_offload_setting() {
 
 /// A device that is slower than the link that was declared gets two frames; the rest waits above it.
 /// Reversed: without a port the device's queue grows to what TCP sends.
+// Claim L41.
 #[test]
 fn the_queue_in_the_device_stays_short() {
     let _turn = turn();
@@ -139,6 +141,7 @@ fn jumbo_frames_cross_at_their_rate() {
 
 /// What the device of the egress cannot send is lost there and counted by its class, whether it came
 /// as a frame, is a segment, or an aggregate of such; and a larger MTU is noticed.
+// Claim L42.
 #[test]
 fn what_is_longer_than_the_mtu_is_refused() {
     let _turn = turn();

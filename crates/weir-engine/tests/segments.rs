@@ -75,6 +75,7 @@ const WIRE_BYTES: usize = SEGMENTS * (HEADERS + EACH + 24);
 
 /// Taken apart or whole: it costs the same time to 10 ns. Taken apart if it lasts longer
 /// than the bound, and not if it lasts exactly that long.
+// Claim L43.
 #[test]
 fn an_aggregate_costs_what_its_segments_cost() {
     // 15,240 bytes last 1 ms at 121,920,000 bit/s.
@@ -128,6 +129,7 @@ fn aggregates_are_taken_apart_where_long_buffers_are_scarce() {
     assert_eq!(egress.segmented_packets, 14, "{egress:?}");
 }
 
+// Claim L44.
 #[test]
 fn without_buffers_the_rest_is_lost_and_counted() {
     let mut bridge = bridge(Some("interface em0 bandwidth 10M fifoq"), PoolSize { frames: 4, tails: 2 });
@@ -168,6 +170,7 @@ fn a_port_that_goes_reorders_no_segments() {
 }
 
 /// A mark stands in each segment, and each header is right. A swap brings its own bound.
+// Claim L45.
 #[test]
 fn marks_reach_every_segment_and_a_swap_changes_the_bound() {
     let text = |segment: &str| {

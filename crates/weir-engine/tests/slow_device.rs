@@ -54,6 +54,7 @@ fn longest_delay(conf: &str) -> (u64, usize) {
 
 /// What the device does not take waits in its class: premium packets wait for what one bucket lets out, and
 /// the rest has what is left. Reversed: in the class of the rest they wait for its queue.
+// Claim L49.
 #[test]
 fn classes_count_above_a_device_that_is_slower_than_its_bandwidth() {
     let conf = |wire: &str, class: &str| {

@@ -152,6 +152,7 @@ fn a_swap_brings_its_own_rate() {
 
 /// Values change in place: what waits stays, what was measured goes on, and no order of the changes
 /// matters to a discipline that holds sums. What a port refuses becomes a swap.
+// Claim L33.
 #[test]
 fn parameters_change_in_place_or_not_at_all() {
     let text = |a: u32, b: u32| {
@@ -373,6 +374,7 @@ fn a_worker_takes_a_thousand_swaps_while_it_works() {
 
 /// What the device refuses is counted as dropped by its class, also if the class got another
 /// number, or went, while the frame stood before the device. Reversed: what it takes stays sent.
+// Claim L37.
 #[test]
 fn a_frame_that_the_device_refuses_is_dropped_in_its_class() {
     let classes = |names: [&str; 2]| {

@@ -22,6 +22,8 @@ const WARM_UP: Duration = Duration::from_millis(50);
 const COUNTED: Duration = Duration::from_millis(150);
 /// The sender goes on for so long beyond what is counted, for orders take their time.
 const REST: Duration = Duration::from_millis(50);
+/// Where nothing passed it is tried again: a machine with much else to do may have had no time.
+const TRIES: usize = 3;
 /// How many times the link's rate the way must carry.
 pub(crate) const FACTOR: f64 = 2.0;
 
@@ -48,7 +50,13 @@ pub(crate) fn measure(
     bed.host(&sender.name)?.tell(&Order::Ip(lines("add")))?;
     bed.call_box("bench-begin", json!({ "mode": Mode::WeirPlain, "cpu": cpu }))?;
     let frame_bytes = u64::from(plan.mtu) + 14;
-    let measured = flood(bed, [&sender.name, &receiver.name], &mac, frame_bytes, overhead_bytes);
+    let mut measured = Ok(0.0);
+    for _ in 0..TRIES {
+        measured = flood(bed, [&sender.name, &receiver.name], &mac, frame_bytes, overhead_bytes);
+        if !matches!(measured, Ok(0.0)) {
+            break;
+        }
+    }
     bed.call_box("bench-end", Value::Null)?;
     bed.host(&sender.name)?.tell(&Order::Ip(lines("del")))?;
     measured

@@ -2,7 +2,7 @@
 
 use crate::flow::{FlowReport, Running};
 use crate::node::Order;
-use crate::{bench, inside, namespace};
+use crate::{accuracy, bench, inside, namespace};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::io::{self, BufRead, Write};
@@ -17,6 +17,8 @@ struct NodeState {
     inside: Option<inside::Running>,
     /// The same, for a bench.
     bench: Option<weir_engine::up::Up>,
+    /// What stands in the box, for the suite of accuracy.
+    standing: Option<accuracy::node::Standing>,
 }
 
 /// The hidden subcommand: `lab-node --name NAME --parent PID`.
@@ -30,8 +32,13 @@ pub(crate) fn main(registry: &Registry, arguments: &[String]) -> Result<(), Stri
         return Err("lab-node is started by `weir lab`; there is nothing to be done with it by hand".into());
     };
     let mut failed = namespace::enter(parent).err().map(|e| format!("cannot make a network namespace: {e}"));
-    let mut state =
-        NodeState { registry: registry.clone(), flows: VecDeque::new(), inside: None, bench: None };
+    let mut state = NodeState {
+        registry: registry.clone(),
+        flows: VecDeque::new(),
+        inside: None,
+        bench: None,
+        standing: None,
+    };
     for line in io::stdin().lock().lines() {
         let Ok(line) = line else { break };
         let answer = match (failed.take(), serde_json::from_str::<Order>(&line)) {
@@ -93,6 +100,8 @@ fn call(name: &str, with: Value, state: &mut NodeState) -> Result<Value, String>
             Ok(Value::Null)
         }
         "stop" => state.inside.take().ok_or("the box is not running")?.stop(),
+        _ if name.starts_with("accuracy-") => accuracy::node::call(name, with, &mut state.standing)
+            .unwrap_or_else(|| Err(format!("a node cannot {name:?}"))),
         _ => bench::node::call(name, with, &mut state.bench)
             .unwrap_or_else(|| Err(format!("a node cannot {name:?}"))),
     }

@@ -6,10 +6,12 @@
 //! - `child`: what that process does inside; `namespace`: how it sets the namespace up.
 //! - `inside`: what runs in the box: the same data plane as `weir up`.
 //! - [`bench`](mod@bench): the data plane beside the kernel's own.
+//! - [`accuracy`]: rates, bursts and delay of `weir up` beside htb, from captures.
 //! - `capacity`: whether the testbed is faster than the link that it emulates.
 //! - `traffic` and [`flow`]: the flows of a scenario as senders and receivers.
 #![forbid(unsafe_code)]
 
+pub mod accuracy;
 pub mod bed;
 pub mod bench;
 mod capacity;

@@ -6,7 +6,7 @@
 //! - Lines for an operator that block nobody: [`say`].
 //! - Interfaces: [`interface`], [`interface_index`], [`receive_queues`], [`set_offload`], [`set_offloads`].
 //! - [`netlink`]: all interfaces with their addresses, and news of them.
-//! - [`packet`]: raw frames of an interface, in batches (AF_PACKET).
+//! - [`packet`]: raw frames of an interface, in batches (AF_PACKET); [`capture`]: when frames pass one.
 //! - [`xdp`]: the same before the kernel has made packets of them (AF_XDP).
 //! - [`nfqueue`]: packets that the kernel's packet filter hands over for a verdict.
 //! - [`bpf`]: small programs for the kernel, and a heartbeat that they read; [`tc`]: filters of an interface.
@@ -19,6 +19,7 @@
 
 pub mod allocations;
 pub mod bpf;
+pub mod capture;
 mod clock;
 pub mod confine;
 pub mod icmp;

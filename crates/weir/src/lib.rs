@@ -135,10 +135,13 @@ enum Command {
         #[command(subcommand)]
         action: ExperimentAction,
     },
-    /// Nanoseconds per packet; `bench sim` the simulator; `bench live` the bridge beside the kernel (root)
+    /// Nanoseconds per packet; `bench sim` the simulator; `bench live` the bridge beside the kernel, `bench accuracy [RATE ...]` its rates, bursts and delay (root)
     Bench {
         /// Names; all disciplines without
         names: Vec<String>,
+        /// Rounds of `bench accuracy` [default: 4]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+        rounds: Option<u16>,
         /// JSON
         #[arg(short, long)]
         json: bool,
@@ -293,7 +296,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Experiment { action: ExperimentAction::Run { ids, all, live, no_bench, json } } => {
             commands::experiment::run(registry, &ids, all, live, no_bench, json)
         }
-        Command::Bench { names, json } => commands::bench::run(registry, &names, json),
+        Command::Bench { names, rounds, json } => commands::bench::run(registry, &names, rounds, json),
         Command::Disciplines { name, json } => commands::disciplines::run(registry, name.as_deref(), json),
         Command::Down { what } => commands::fail_open::down(registry, &what),
         Command::Bypass { bypass, socket } => commands::fail_open::bypass(&socket, bypass),

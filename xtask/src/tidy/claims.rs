@@ -4,8 +4,8 @@ use super::code::rust;
 use super::{File, Violation};
 
 const PAGE: &str = "book/src/claims.md";
-/// Letters of ids by paper: ALTQ and CBQ, two-bit, QoSbox, multiservice.
-const LETTERS: &str = "ADJT";
+/// Letters of ids by paper: ALTQ and CBQ, two-bit, QoSbox, multiservice; and of live operation.
+const LETTERS: &str = "ADJTL";
 
 /// A row of the table: `| id | source | claim | proof |`.
 struct Row<'a> {

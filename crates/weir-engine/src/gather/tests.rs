@@ -33,6 +33,7 @@ fn classes(text: &mut String, discipline: &str, count: usize, rest: &str) {
     }
 }
 
+// Claim L16.
 #[test]
 fn slices_are_short_and_miss_nothing() {
     let mut cbq = String::from("interface em0 bandwidth 100M cbq\nclass cbq em0 root NULL pbandwidth 100\n");

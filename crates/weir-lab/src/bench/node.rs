@@ -100,7 +100,7 @@ fn cbq_20() -> String {
     text
 }
 
-fn kernel_bridge() -> Result<(), String> {
+pub(crate) fn kernel_bridge() -> Result<(), String> {
     let [left, right] = SIDES;
     namespace::ip(&format!(
         "link add name k type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\
@@ -108,7 +108,7 @@ fn kernel_bridge() -> Result<(), String> {
     ))
 }
 
-fn tc(arguments: &[&str]) -> Result<(), String> {
+pub(crate) fn tc(arguments: &[&str]) -> Result<(), String> {
     let done = std::process::Command::new("tc").args(arguments).output().map_err(|e| format!("tc: {e}"))?;
     if done.status.success() {
         return Ok(());

@@ -33,7 +33,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    fn of(mut values: Vec<f64>) -> Figure {
+    pub(crate) fn of(mut values: Vec<f64>) -> Figure {
         values.sort_by(f64::total_cmp);
         let at = |quarter: usize| values.get(values.len().saturating_sub(1) * quarter / 4);
         let at = |quarter| at(quarter).copied().unwrap_or(f64::NAN);

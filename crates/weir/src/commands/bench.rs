@@ -1,4 +1,4 @@
-//! `weir bench`: disciplines, the simulator, the live bridge.
+//! `weir bench`: disciplines, the simulator, the live bridge, how exact it is.
 
 use super::tables::table;
 use super::{Done, Failure, print_json};
@@ -8,9 +8,11 @@ use std::process::Command;
 use weir_core::sched::Registry;
 use weir_lab::bench::Figure;
 
-/// Runs benchmarks by name; `sim`, its scenarios and `live` are the other two kinds.
-pub fn run(registry: &Registry, names: &[String], json: bool) -> Done {
+/// Runs benchmarks by name; `sim`, its scenarios, `live` and `accuracy` are the other kinds.
+pub fn run(registry: &Registry, names: &[String], rounds: Option<u16>, json: bool) -> Done {
     match names.first().map(String::as_str) {
+        Some("accuracy") => super::accuracy::run(&names[1..], rounds.map(usize::from), json),
+        _ if rounds.is_some() => Err(Failure::usage("only `weir bench accuracy` has `--rounds`")),
         Some("sim") => simulator(&names[1..], json),
         Some("live") => live(json),
         Some(name) if name.starts_with("sim-") => simulator(names, json),

@@ -1,5 +1,6 @@
 //! One module per group of subcommands.
 
+pub mod accuracy;
 pub mod bench;
 mod cage;
 pub mod check;

@@ -166,6 +166,7 @@ pub fn under_load(what: &str, conf: &str) -> Option<(Bed, String, Held, Probes)>
     Some((bed, conf, up, probes))
 }
 
+// Claim L06.
 #[test]
 fn after_a_kill_the_kernel_carries_on_and_the_next_run_takes_over() {
     let Some((bed, conf, up, probes)) = under_load("the test of a kill", CONF) else { return };
@@ -250,6 +251,7 @@ fn what_waits_in_a_bridge_that_goes_leaves_first() {
     terminate(up).ok();
 }
 
+// Claim L07.
 #[test]
 fn while_a_worker_is_stopped_the_kernel_carries_and_nothing_comes_twice() {
     let Some((bed, _, up, probes)) = under_load("the test of a stop", CONF) else { return };
@@ -270,6 +272,7 @@ fn while_a_worker_is_stopped_the_kernel_carries_and_nothing_comes_twice() {
     assert!(without["stale_packets"].as_u64().unwrap() >= 20, "{without}");
 }
 
+// Claim L08.
 #[test]
 fn an_operator_has_the_kernel_carry_the_traffic_and_weir_again() {
     let Some((bed, _, up, probes)) = under_load("the test of `weir bypass`", CONF) else { return };
@@ -296,6 +299,7 @@ fn an_operator_has_the_kernel_carry_the_traffic_and_weir_again() {
 }
 
 /// While the worker lives and after it, the box itself can be reached on an interface of the bridge.
+// Claim L09.
 #[test]
 fn an_address_on_a_port_of_the_bridge_stays_reachable() {
     let what = "the test of an address of the box";
@@ -319,6 +323,7 @@ fn an_address_on_a_port_of_the_bridge_stays_reachable() {
 }
 
 /// What hung on a device goes with it. When the interface is back, so is all of it.
+// Claim L12.
 #[test]
 fn an_interface_that_was_made_again_fails_open_too() {
     let what = "the test of an interface that is made again";
@@ -351,6 +356,7 @@ fn an_interface_that_was_made_again_fails_open_too() {
 
 /// The same kill where the file says `fail closed`: nothing passes any more, though an earlier run
 /// had left its path.
+// Claim L10.
 #[test]
 fn a_bridge_that_fails_closed_takes_its_traffic_with_it() {
     let what = "the test of `fail closed`";
@@ -374,6 +380,7 @@ fn a_bridge_that_fails_closed_takes_its_traffic_with_it() {
     assert!(down.ok().err.contains("left0: it had no path"));
 }
 
+// Claim L11.
 #[test]
 fn what_is_taken_down_is_as_it_was_and_strangers_filters_stay() {
     if !possible("the test of `weir down`") {

@@ -34,6 +34,7 @@ fn the_lab_names_the_place_of_a_class_that_does_not_exist() {
     }
 }
 
+// Claim L47.
 #[test]
 fn the_lab_runs_the_simulators_scenario_and_writes_the_same_report() {
     if !possible("the test of `weir lab`") {
@@ -55,6 +56,7 @@ fn the_lab_runs_the_simulators_scenario_and_writes_the_same_report() {
 }
 
 /// The testbed cannot carry such a link: what is measured is the machine.
+// Claim L48.
 #[test]
 fn a_run_that_is_not_valid_exits_with_1() {
     if !possible("the test of invalid runs in `weir lab`") {
@@ -72,6 +74,7 @@ fn a_run_that_is_not_valid_exits_with_1() {
 }
 
 /// Where the kernel routes: its own packets are queued, and pass by themselves when the box is gone.
+// Claim L13.
 #[test]
 fn what_the_kernel_routes_is_queued() {
     if !possible("the test of `attach nfqueue`") {
@@ -241,6 +244,7 @@ fn a_queue_that_nobody_serves_is_passed_by() {
     assert_eq!(rules(), 2);
 }
 
+// Claim L05.
 #[test]
 fn a_box_passes_traffic_counts_it_and_leaves_nothing_behind() {
     if !possible("the test of `weir up`") {
@@ -318,6 +322,7 @@ fn a_box_passes_traffic_counts_it_and_leaves_nothing_behind() {
 }
 
 /// Two bridges of one file in one process, each with what its own lines say.
+// Claim L04.
 #[test]
 fn one_process_runs_every_bridge_of_its_file() {
     if !possible("the test of two bridges") {

@@ -40,6 +40,7 @@ fn documented(heading: &str, value: &Value) {
     fits(&of(&page, heading), value, "").unwrap();
 }
 
+// Claim L27.
 #[test]
 fn a_configuration_is_applied_shown_confirmed_and_taken_back() {
     if !possible("the test of `weir apply`") {
@@ -120,6 +121,7 @@ fn a_configuration_is_applied_shown_confirmed_and_taken_back() {
     assert!(terminate(up).ok().err.contains("nobody confirmed"));
 }
 
+// Claim L28.
 #[test]
 fn a_bad_file_changes_nothing_and_says_what_is_wrong() {
     if !possible("the test of bad files") {
@@ -176,6 +178,7 @@ fn a_bad_file_changes_nothing_and_says_what_is_wrong() {
 }
 
 /// Bridges come, go and change partners by an `apply`; one that stays is not touched.
+// Claim L29.
 #[test]
 fn interfaces_are_added_removed_and_attached_anew() {
     if !possible("the test of bridges that come and go") {
@@ -224,6 +227,7 @@ fn interfaces_are_added_removed_and_attached_anew() {
     terminate(up).ok();
 }
 
+// Claim L31.
 #[test]
 fn status_says_how_each_class_is_and_exits_by_it() {
     if !possible("the test of `weir status`") {
@@ -260,6 +264,7 @@ fn status_says_how_each_class_is_and_exits_by_it() {
 }
 
 /// The unit's commands are commands: what they miss is the file.
+// Claim L32.
 #[test]
 fn the_systemd_unit_says_what_weir_understands() {
     let unit = std::fs::read_to_string(source("contrib/weir.service")).unwrap();
@@ -387,6 +392,7 @@ fn random_file(random: &mut weir_core::Random) -> String {
 }
 
 /// A change under load costs nothing: every number arrives, once and in its order.
+// Claim L30.
 #[test]
 fn two_hundred_applies_under_load_lose_double_and_reorder_nothing() {
     if !possible("the test of applies under load") {

@@ -23,6 +23,7 @@ fn mend(run: &Run) -> String {
 }
 
 /// Each case: what is done to the box, and the words of the refusal. The command in it mends it.
+// Claim L17.
 #[test]
 fn an_interface_that_the_kernel_takes_is_refused_and_the_command_mends_it() {
     if !possible("the test of interfaces with another owner") {
@@ -51,6 +52,7 @@ fn an_interface_that_the_kernel_takes_is_refused_and_the_command_mends_it() {
     assert!(forced.err.contains("weir: by force: interface left0"), "{forced:?}");
 }
 
+// Claim L18.
 #[test]
 fn the_two_ends_of_one_wire_are_no_bridge() {
     if !possible("the test of a bridge in a circle") {
@@ -66,6 +68,7 @@ fn the_two_ends_of_one_wire_are_no_bridge() {
 }
 
 /// Two that bridge the same pair gave every frame twice, without a word.
+// Claim L19.
 #[test]
 fn two_weirs_do_not_manage_one_interface() {
     if !possible("the test of two owners") {
@@ -101,6 +104,7 @@ fn two_weirs_do_not_manage_one_interface() {
 }
 
 /// Who begins to take the frames later is told of, and so is its end.
+// Claim L20.
 #[test]
 fn a_second_owner_that_comes_later_is_told_of() {
     if !possible("the test of a later owner") {

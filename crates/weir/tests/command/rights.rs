@@ -27,6 +27,7 @@ fn bed() -> (Bed, String) {
     (bed, conf)
 }
 
+// Claim L21.
 #[test]
 fn an_ordinary_user_with_capabilities_runs_a_box() {
     if !possible("the test of an ordinary user") {
@@ -64,6 +65,7 @@ fn connect_again(bed: &Bed) {
     connect(&bed.hosts[0].right, &bed.boxed, "right0", 0, 2);
 }
 
+// Claim L22.
 #[test]
 fn what_is_lacking_is_named_and_the_command_gives_it() {
     if !possible("the test of lacking rights") {
@@ -92,6 +94,7 @@ fn what_is_lacking_is_named_and_the_command_gives_it() {
 }
 
 /// As root: no file of others, and no right but the four.
+// Claim L23.
 #[test]
 fn root_gives_up_what_it_does_not_need() {
     if !possible("the test of a confined root") {

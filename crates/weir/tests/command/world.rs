@@ -72,6 +72,7 @@ fn balanced(egress: &Value) {
 }
 
 /// Deleted and made again: silence for ever, and its packets counted as sent, is what it was.
+// Claim L24.
 #[test]
 fn an_interface_that_goes_away_is_bridged_again_when_it_is_back() {
     let Some((bed, up, _load)) = under_load("the test of an interface that is deleted") else { return };
@@ -111,6 +112,7 @@ fn an_interface_that_goes_away_is_bridged_again_when_it_is_back() {
     assert_eq!(counted("interface left0"), 0, "{said}");
 }
 
+// Claim L25.
 #[test]
 fn a_link_that_goes_down_changes_or_is_renamed_stays_bridged() {
     let Some((bed, up, _load)) = under_load("the test of a link that changes") else { return };
@@ -182,6 +184,7 @@ const EVENTS: [(&str, &str); 7] = [
 
 /// Whatever happens, in whatever order, on both sides: within a second of its end traffic is back.
 /// `WEIR_EFFORT=30` has 300 events.
+// Claim L26.
 #[test]
 fn a_box_survives_whatever_happens_to_its_interfaces() {
     let Some((bed, up, _load)) = under_load("the test of random events") else { return };
