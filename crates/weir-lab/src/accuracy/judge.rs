@@ -145,7 +145,7 @@ mod tests {
         let second: Vec<_> = (0..200).filter(|n| n % 50 != 0).map(|n| (n, n * 1_000 + 10 + n)).collect();
         let (all, lost) = delays(&first, &second);
         assert_eq!((all.len(), lost), (196, 4));
-        assert_eq!((percentile(&all, 50), percentile(&all, 99)), (Some(108), Some(208)));
+        assert_eq!((percentile(&all, 50), percentile(&all, 99)), (Some(109), Some(208)));
         assert_eq!(
             (percentile(&all, 100), percentile(&[], 99), percentile(&[7], 1)),
             (Some(209), None, Some(7))
