@@ -10,7 +10,7 @@
 #![allow(unsafe_code, reason = "raw sockets and batched system calls")]
 
 use crate::check;
-use crate::clock::day_ahead_ns;
+use crate::clock::clock;
 use crate::interface::interface_index;
 use crate::packet::OFFLOAD_BYTES;
 use std::io;
@@ -191,6 +191,18 @@ impl AsFd for Capture {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// By how many nanoseconds the clock of the day, which the kernel's timestamps have, is ahead of [`crate::now`].
+/// Of several looks the quickest counts, because another thread may run in between.
+fn day_ahead_ns() -> u64 {
+    let look = |_| {
+        let before = clock(libc::CLOCK_MONOTONIC);
+        let day = clock(libc::CLOCK_REALTIME);
+        let after = clock(libc::CLOCK_MONOTONIC);
+        (after - before, day.saturating_sub(before + (after - before) / 2))
+    };
+    (0..10).map(look).min().map_or(0, |(_, ahead)| ahead)
 }
 
 /// The time in a control message: `struct cmsghdr` {len: usize, level: i32, type: i32}, then

@@ -6,7 +6,8 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use weir_core::units::{Duration, Instant};
 
-fn clock(id: libc::clockid_t) -> u64 {
+/// Nanoseconds that a clock of the system shows.
+pub(crate) fn clock(id: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid timespec to write to, and lives longer than the call.
     let answer = unsafe { libc::clock_gettime(id, &mut time) };
@@ -18,18 +19,6 @@ fn clock(id: libc::clockid_t) -> u64 {
 /// move it.
 pub fn now() -> Instant {
     Instant::from_nanos(clock(libc::CLOCK_MONOTONIC))
-}
-
-/// By how many nanoseconds the clock of the day, which the kernel's timestamps have, is ahead of [`now`].
-/// Of several looks the quickest counts, because another thread may run in between.
-pub(crate) fn day_ahead_ns() -> u64 {
-    let look = |_| {
-        let before = clock(libc::CLOCK_MONOTONIC);
-        let day = clock(libc::CLOCK_REALTIME);
-        let after = clock(libc::CLOCK_MONOTONIC);
-        (after - before, day.saturating_sub(before + (after - before) / 2))
-    };
-    (0..10).map(look).min().map_or(0, |(_, ahead)| ahead)
 }
 
 /// Processor time that the calling thread has used.
