@@ -7,12 +7,10 @@
 //! - [`advance`](Port::advance) to the present when [`next_wake_up`](Port::next_wake_up) has come or passed;
 //! - act on the [`Event`]s: packets that were taken from the tree, that left, and that were dropped.
 //!
-//! Control packets may go before the tree ([`Protect`]).
-//!
-//! What enters walks conditioners -> class filters -> tree -> wire: a [`PortPlan`] holds the
-//! conditioners of the interface by which packets come and the tree of the one by which they
-//! leave. A marked packet is classified by its mark; a policed one is counted in the class that
-//! it would have gone to.
+//! Control packets may go before the tree ([`Protect`]). What enters walks conditioners -> class
+//! filters -> tree -> wire: a [`PortPlan`] holds the conditioners of the interface by which packets
+//! come and the tree of the one by which they leave. A marked packet is classified by its mark; a
+//! policed one is counted in the class that it would have gone to.
 //!
 //! At one instant arrivals come before completions: `receive` at t does what was due before t,
 //! `advance` to t what is due at t too.

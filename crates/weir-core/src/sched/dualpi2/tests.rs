@@ -95,8 +95,7 @@ fn marks_are_coupled_to_drops_by_the_square() {
         }
     }
     let base = base_sum / updates;
-    let drops =
-        bench.dropped.iter().filter(|(m, _)| m.ecn == 0 && m.arrival > Instant::from_millis(20_000));
+    let drops = bench.dropped.iter().filter(|(m, _)| m.ecn == 0 && m.arrival > Instant::from_millis(20_000));
     assert!(drops.count() > 100);
     assert!((0.02..0.5).contains(&base), "p' rests at {base}");
     let marked = f64::from(marks) / f64::from(low);
@@ -107,8 +106,7 @@ fn marks_are_coupled_to_drops_by_the_square() {
 fn classic_is_sure_of_its_share() {
     for (percent, expected) in [(10, 0.1), (30, 0.3)] {
         let share = Value::Fraction(Fraction::ratio(percent, 100));
-        let mut bench =
-            bench(&[("classic-share", share), ("ramp-min", Value::Time(Duration::from_secs(9)))]);
+        let mut bench = bench(&[("classic-share", share), ("ramp-min", Value::Time(Duration::from_secs(9)))]);
         let (mut classic, mut all) = (0u64, 0u64);
         for _ in 0..20 {
             bench.offer(1500, |m| m.ecn = 1);
@@ -235,8 +233,7 @@ fn an_overload_drops_in_both_queues() {
         bench.serve();
     }
     for low in [true, false] {
-        let drops =
-            bench.dropped.iter().filter(|(m, r)| (m.ecn & 1 == 1) == low && *r == DropReason::Head);
+        let drops = bench.dropped.iter().filter(|(m, r)| (m.ecn & 1 == 1) == low && *r == DropReason::Head);
         assert!(drops.count() > 1_000, "low latency: {low}");
     }
     bench.check();

@@ -1,9 +1,9 @@
 //! JoBS's decisions against plain arithmetic in floats.
 
-use super::{mbps, jobs, near};
 use super::super::loss::{Account, Candidate, least_harm};
 use super::super::rates::{self, ONE, Seen, Step, bits};
 use super::super::weights::{CLASSES, HEAVIEST, Weight};
+use super::{jobs, mbps, near};
 use crate::Random;
 use crate::queue::Value;
 use crate::sched::testing::Bench;
