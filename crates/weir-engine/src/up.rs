@@ -4,7 +4,7 @@ use crate::bridge::Bridge;
 use crate::control::{BridgeState, Control, Snapshot};
 use crate::direction::{Change, Delay, Direction, Observe};
 use crate::fail_open::{self, FailOpen, Failing, Kernel};
-use crate::owner::{Claim, objections};
+use crate::owner::{Claim, objections, takers};
 use crate::rule;
 use crate::watch::Watch;
 use crate::worker::{Pace, Worker};
@@ -106,6 +106,16 @@ impl Running {
 pub(crate) struct Attached {
     pub(crate) claim: Option<Claim>,
     pub(crate) socket: Socket,
+}
+
+/// Who else takes the frames of an interface, so that it would not be bridged: each with what mends
+/// it.
+///
+/// # Errors
+/// What the system refuses to tell.
+pub fn who_takes(name: &str) -> io::Result<Vec<String>> {
+    let [takers, _] = takers([name, name])?;
+    Ok(takers.iter().map(ToString::to_string).collect())
 }
 
 /// Succeeds if there is an interface of that name, and it is up.

@@ -32,6 +32,35 @@ pub fn set_offload(interface: &str, offload: Offload, on: bool) -> io::Result<()
     ethtool(interface, [command, u32::from(on)]).map(drop)
 }
 
+/// Whether an offload of an interface is on.
+///
+/// # Errors
+/// The device has no such thing; no such interface.
+pub fn has_offload(interface: &str, offload: Offload) -> io::Result<bool> {
+    let command = match offload {
+        Offload::Checksum => 0x16,
+        Offload::ScatterGather => 0x18,
+        Offload::Tso => 0x1e,
+        Offload::Gso => 0x23,
+        Offload::Gro => 0x2b,
+    };
+    Ok(ethtool(interface, [command, 0])?[1] != 0)
+}
+
+/// The name of an interface's driver.
+///
+/// # Errors
+/// It has none; no such interface.
+pub fn driver(interface: &str) -> io::Result<String> {
+    const GET_DRIVER: u32 = 0x3;
+    // 196 bytes, of which 32 behind the command are the name.
+    let mut request = [0; 49];
+    request[0] = GET_DRIVER;
+    let name: Vec<u8> =
+        ethtool(interface, request)?[1..9].iter().flat_map(|word| word.to_ne_bytes()).collect();
+    Ok(String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned())
+}
+
 /// Segmentation and aggregation offloads of an interface, off or on: with them a "packet" is up to
 /// 64 KB, 5 ms at 100 Mbit/s, and fairness and delay mean little.
 pub fn set_offloads(interface: &str, on: bool) -> io::Result<()> {
@@ -165,6 +194,8 @@ mod tests {
         assert!(set_offloads("a-name-longer-than-16-bytes", false).is_err());
         assert!(set_offloads("no-such-if0", false).is_err());
         assert!(keep_vlan_tags("no-such-if0").is_err());
+        assert!(driver("no-such-if0").is_err());
+        assert!(has_offload("no-such-if0", Offload::Tso).is_err());
         assert_eq!((receive_queues("no-such-if0"), receive_queues("lo")), (1, 1));
     }
 }

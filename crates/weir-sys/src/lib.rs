@@ -6,6 +6,7 @@
 //! - Lines for an operator that block nobody: [`say`].
 //! - Interfaces: [`interface`], [`interface_index`], [`receive_queues`], [`set_offload`], [`set_offloads`].
 //! - [`netlink`]: all interfaces with their addresses, and news of them.
+//! - [`netdev`]: what drivers offer to XDP.
 //! - [`packet`]: raw frames of an interface, in batches (AF_PACKET); [`capture`]: when frames pass one.
 //! - [`xdp`]: the same before the kernel has made packets of them (AF_XDP).
 //! - [`nfqueue`]: packets that the kernel's packet filter hands over for a verdict.
@@ -25,6 +26,7 @@ pub mod confine;
 pub mod icmp;
 mod interface;
 mod log;
+pub mod netdev;
 pub mod netlink;
 pub mod nfqueue;
 pub mod packet;
@@ -39,7 +41,8 @@ use std::io;
 
 pub use clock::{now, sleep_precisely, sleep_until, thread_cpu, wait};
 pub use interface::{
-    Interface, Offload, interface, interface_index, keep_vlan_tags, receive_queues, set_offload, set_offloads,
+    Interface, Offload, driver, has_offload, interface, interface_index, keep_vlan_tags, receive_queues,
+    set_offload, set_offloads,
 };
 pub use log::say;
 pub use priority::{Granted, Priority, be_idle, take_priority};

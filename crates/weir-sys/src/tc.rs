@@ -73,20 +73,20 @@ pub struct Filter {
 
 /// Attributes as netlink wants them.
 #[derive(Default)]
-struct Attributes(Vec<u8>);
+pub(crate) struct Attributes(Vec<u8>);
 
 impl Attributes {
-    fn put(mut self, name: u16, value: &[u8]) -> Self {
+    pub(crate) fn put(mut self, name: u16, value: &[u8]) -> Self {
         self.0.extend((value.len() as u16 + 4).to_ne_bytes());
         self.0.extend(name.to_ne_bytes());
         self.0.extend(value);
         self.0.resize(self.0.len().next_multiple_of(4), 0);
         self
     }
-    fn text(self, name: u16, value: &str) -> Self {
+    pub(crate) fn text(self, name: u16, value: &str) -> Self {
         self.put(name, &[value.as_bytes(), &[0]].concat())
     }
-    fn number(self, name: u16, value: u32) -> Self {
+    pub(crate) fn number(self, name: u16, value: u32) -> Self {
         self.put(name, &value.to_ne_bytes())
     }
 }
@@ -99,7 +99,7 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
 }
 
 /// The value of an attribute among `bytes`.
-fn attribute(mut bytes: &[u8], name: u16) -> Option<&[u8]> {
+pub(crate) fn attribute(mut bytes: &[u8], name: u16) -> Option<&[u8]> {
     loop {
         let (len, this) = (usize::from(half(bytes, 0)?), half(bytes, 2)?);
         let value = bytes.get(4..len)?;
@@ -115,20 +115,36 @@ fn text(bytes: Option<&[u8]>) -> String {
     String::from_utf8_lossy(bytes.unwrap_or_default()).trim_end_matches('\0').to_owned()
 }
 
-/// Asks the kernel, and answers the messages that it sent before its acknowledgement.
-fn ask(kind: u16, flags: u16, tcmsg: [u8; TCMSG], attributes: &Attributes) -> io::Result<Vec<Vec<u8>>> {
+/// What part of the kernel is asked.
+#[derive(Clone, Copy)]
+pub(crate) enum Family {
+    /// Interfaces, routes and filters.
+    Route = libc::NETLINK_ROUTE as isize,
+    /// Families that are known by name.
+    Generic = libc::NETLINK_GENERIC as isize,
+}
+
+/// Asks the kernel, and answers the messages that it sent before its acknowledgement. `header` is what
+/// stands between the message's own header and the attributes.
+pub(crate) fn ask(
+    family: Family,
+    kind: u16,
+    flags: u16,
+    header: &[u8],
+    attributes: &Attributes,
+) -> io::Result<Vec<Vec<u8>>> {
     let kind_of_socket = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     // SAFETY: socket takes numbers and touches no memory.
-    let raw = check(unsafe { libc::socket(libc::AF_NETLINK, kind_of_socket, libc::NETLINK_ROUTE) })?;
+    let raw = check(unsafe { libc::socket(libc::AF_NETLINK, kind_of_socket, family as libc::c_int) })?;
     // SAFETY: `raw` was just opened and belongs to nobody else.
     let mut socket = File::from(unsafe { OwnedFd::from_raw_fd(raw) });
     let mut message = Vec::new();
-    message.extend(((HEADER + TCMSG + attributes.0.len()) as u32).to_ne_bytes());
+    message.extend(((HEADER + header.len() + attributes.0.len()) as u32).to_ne_bytes());
     message.extend(kind.to_ne_bytes());
-    message.extend((REQUEST | flags).to_ne_bytes());
+    message.extend((REQUEST | ACKNOWLEDGE | flags).to_ne_bytes());
     // Its number, and the sender: the kernel fills that in.
     message.extend([0; 8]);
-    message.extend(tcmsg);
+    message.extend(header);
     message.extend(&attributes.0);
     socket.write_all(&message)?;
     let (mut answers, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
@@ -169,7 +185,7 @@ fn at(index: u32, place: Place) -> [u8; TCMSG] {
 pub fn make_clsact(index: u32) -> io::Result<bool> {
     let kind = Attributes::default().text(TCA_KIND, "clsact");
     let message = tcmsg(index, CLSACT_HANDLE, CLSACT, 0);
-    match ask(RTM_NEWQDISC, ACKNOWLEDGE | CREATE | EXCLUSIVE, message, &kind) {
+    match ask(Family::Route, RTM_NEWQDISC, CREATE | EXCLUSIVE, &message, &kind) {
         Ok(_) => Ok(true),
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         Err(e) => Err(e),
@@ -179,7 +195,7 @@ pub fn make_clsact(index: u32) -> io::Result<bool> {
 /// Takes the hook away, with all filters that hang on it.
 pub fn remove_clsact(index: u32) -> io::Result<()> {
     let message = tcmsg(index, CLSACT_HANDLE, CLSACT, 0);
-    ask(RTM_DELQDISC, ACKNOWLEDGE, message, &Attributes::default()).map(|_| ())
+    ask(Family::Route, RTM_DELQDISC, 0, &message, &Attributes::default()).map(|_| ())
 }
 
 /// Attaches `program` to what enters by the interface `index`, or puts it at once into the place of
@@ -193,19 +209,19 @@ pub fn put_filter(index: u32, place: Place, name: &str, program: BorrowedFd<'_>)
         .text(TCA_BPF_NAME, name)
         .number(TCA_BPF_FLAGS, DIRECT_ACTION);
     let attributes = Attributes::default().text(TCA_KIND, "bpf").put(TCA_OPTIONS, &options.0);
-    ask(RTM_NEWTFILTER, ACKNOWLEDGE | CREATE, at(index, place), &attributes).map(|_| ())
+    ask(Family::Route, RTM_NEWTFILTER, CREATE, &at(index, place), &attributes).map(|_| ())
 }
 
 /// Takes the filter at `place` away, and no other.
 pub fn remove_filter(index: u32, place: Place) -> io::Result<()> {
     let kind = Attributes::default().text(TCA_KIND, "bpf");
-    ask(RTM_DELTFILTER, ACKNOWLEDGE, at(index, place), &kind).map(|_| ())
+    ask(Family::Route, RTM_DELTFILTER, 0, &at(index, place), &kind).map(|_| ())
 }
 
 /// All filters of one side of the interface `index`.
 pub fn filters(index: u32, side: Side) -> io::Result<Vec<Filter>> {
     let message = tcmsg(index, 0, side.parent(), 0);
-    let answers = ask(RTM_GETTFILTER, DUMP, message, &Attributes::default())?;
+    let answers = ask(Family::Route, RTM_GETTFILTER, DUMP, &message, &Attributes::default())?;
     let read = |body: Vec<u8>| {
         let attributes = body.get(TCMSG..)?;
         let options = attribute(attributes, TCA_OPTIONS).unwrap_or_default();

@@ -77,6 +77,29 @@ struct Out {
     queued_bytes: u64,
 }
 
+/// Succeeds if this kernel lets a socket prefer busy polling, and this process ask for it.
+///
+/// # Errors
+/// A kernel without (before 5.11), or without AF_XDP; no privilege.
+pub fn busy_poll_is_known() -> io::Result<()> {
+    busy_poll(new_socket()?.as_fd())
+}
+
+fn new_socket() -> io::Result<OwnedFd> {
+    // SAFETY: socket takes numbers and touches no memory.
+    let raw = check(unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) })?;
+    // SAFETY: `raw` was just opened and belongs to nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
+fn busy_poll(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let option = |name, value: libc::c_int| set_option(socket, libc::SOL_SOCKET, name, &value);
+    let all = option(libc::SO_PREFER_BUSY_POLL, 1)
+        .and_then(|()| option(libc::SO_BUSY_POLL, BUSY_US))
+        .and_then(|()| option(libc::SO_BUSY_POLL_BUDGET, BUSY_FRAMES));
+    all.map_err(said("busy polling (Linux 5.11)".into()))
+}
+
 /// A socket on each queue of an interface. Its calls never block.
 pub struct XdpSocket {
     /// The first to be dropped: from then on no frame comes.
@@ -397,10 +420,7 @@ type Sending = (Ring<libc::xdp_desc>, Ring<u64>);
 impl Bound {
     /// Opens it over `area`: the first of an interface, which sends too, or another one beside `first`.
     fn open(&self, area: &Area, first: Option<BorrowedFd<'_>>) -> io::Result<(Queue, Option<Sending>)> {
-        // SAFETY: socket takes numbers and touches no memory.
-        let raw = check(unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) })?;
-        // SAFETY: `raw` was just opened and belongs to nobody else.
-        let socket = unsafe { OwnedFd::from_raw_fd(raw) };
+        let socket = new_socket()?;
         let fd = socket.as_fd();
         if first.is_none() {
             let area = libc::xdp_umem_reg {
@@ -443,11 +463,7 @@ impl Bound {
             )),
         };
         if self.busy_poll {
-            let option = |name, value: libc::c_int| set_option(fd, libc::SOL_SOCKET, name, &value);
-            let all = option(libc::SO_PREFER_BUSY_POLL, 1)
-                .and_then(|()| option(libc::SO_BUSY_POLL, BUSY_US))
-                .and_then(|()| option(libc::SO_BUSY_POLL_BUDGET, BUSY_FRAMES));
-            all.map_err(said("busy polling (Linux 5.11)".into()))?;
+            busy_poll(fd)?;
         }
         self.bind(fd, first).map_err(said(format!("AF_XDP on queue {}", self.number)))?;
         Ok((Queue { received, fill, socket }, sending))

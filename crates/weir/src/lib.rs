@@ -154,6 +154,17 @@ enum Command {
         #[arg(short, long)]
         json: bool,
     },
+    /// What interfaces offer to `attach`, which way they would get, and what this machine carries (root)
+    Probe {
+        /// Interfaces; all but the loopback without
+        interfaces: Vec<String>,
+        /// Measure nothing
+        #[arg(long)]
+        no_rates: bool,
+        /// JSON
+        #[arg(short, long)]
+        json: bool,
+    },
     /// Manage live interfaces by a configuration, in the foreground (root)
     Up(commands::live::UpArguments),
     /// Run another configuration in a running `weir up`, without loss
@@ -298,6 +309,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
         }
         Command::Bench { names, rounds, json } => commands::bench::run(registry, &names, rounds, json),
         Command::Disciplines { name, json } => commands::disciplines::run(registry, name.as_deref(), json),
+        Command::Probe { interfaces, no_rates, json } => commands::probe::run(&interfaces, no_rates, json),
         Command::Down { what } => commands::fail_open::down(registry, &what),
         Command::Bypass { bypass, socket } => commands::fail_open::bypass(&socket, bypass),
         Command::Up(arguments) => commands::live::up(registry, arguments),

@@ -2,7 +2,7 @@
 //!
 //! Between the same pair of hosts stand, in turn and in every round: the kernel's bridge, the same
 //! with `tc htb` of 20 classes and with `tc tbf` on its egress, and Weir's bridge without a
-//! discipline, with a FIFO, and with CBQ of 20 leaves. Nothing limits the rate: what is measured is
+//! discipline, with a FIFO, and with CBQ of 20 leaves, the last one also by AF_XDP. Nothing limits the rate: what is measured is
 //! the cost of the way.
 //!
 //! What keeps the comparison fair:
@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 use weir_core::units::Duration;
+use weir_engine::fail_open::FailState;
 use weir_sys::{now, sleep_until};
 
 /// What stands in the box.
@@ -51,11 +52,15 @@ pub enum Mode {
     WeirFifo,
     /// Weir with CBQ of 20 leaves.
     WeirCbq,
+    /// The same, by AF_XDP: the worker sleeps until frames come.
+    WeirXdp,
+    /// The same, by AF_XDP with busy polling.
+    WeirXdpBusy,
 }
 
 impl Mode {
     /// All, in the order of the table.
-    pub const ALL: [Mode; 8] = [
+    pub const ALL: [Mode; 10] = [
         Mode::Kernel,
         Mode::KernelRps,
         Mode::KernelHtb,
@@ -64,6 +69,8 @@ impl Mode {
         Mode::WeirPlain,
         Mode::WeirFifo,
         Mode::WeirCbq,
+        Mode::WeirXdp,
+        Mode::WeirXdpBusy,
     ];
     /// As the table calls it.
     pub const fn name(self) -> &'static str {
@@ -76,6 +83,8 @@ impl Mode {
             Mode::WeirPlain => "weir bridge, no discipline",
             Mode::WeirFifo => "weir bridge, FIFO",
             Mode::WeirCbq => "weir bridge, CBQ of 20 leaves",
+            Mode::WeirXdp => "weir bridge, CBQ, AF_XDP",
+            Mode::WeirXdpBusy => "weir bridge, CBQ, AF_XDP busy polling",
         }
     }
 }
@@ -101,22 +110,7 @@ const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 9, 9, 9);
 
 /// Measures all modes, `rounds` times each. `progress` hears what is being measured.
 pub fn bench(rounds: usize, program: &Program, progress: &mut dyn FnMut(&str)) -> Result<BenchReport, Error> {
-    possible_here()?;
-    let [hosts_cpu, cpu] = two_processors();
-    let host =
-        |name: &str, address| BedHost { name: name.into(), address, address6: None, settings: Vec::new() };
-    let plan = BedPlan {
-        left: vec![host(SENDER, ADDRESSES[0])],
-        right: vec![host(RECEIVER, ADDRESSES[1])],
-        mtu: 1500,
-        offloads: true,
-        hosts_cpu: Some(hosts_cpu),
-    };
-    let mut bed = Bed::build(&plan, program)?;
-    // The second host has the second address of the testbed's numbering.
-    bed.host(SENDER)?.tell(&Order::Ip(format!(
-        "route add {NOBODY}/32 dev eth0 scope link\nneigh add {NOBODY} lladdr 02:00:00:00:00:02 dev eth0 nud permanent\n"
-    )))?;
+    let ([hosts_cpu, cpu], mut bed) = build(program)?;
     let mut measured: Vec<Vec<Sample>> = vec![Vec::new(); Mode::ALL.len()];
     for round in 1..=rounds {
         // Modes take turns within a round, so that a slow moment of the machine hits them all.
@@ -139,6 +133,67 @@ pub fn bench(rounds: usize, program: &Program, progress: &mut dyn FnMut(&str)) -
         }
     }
     BenchReport::of(&measured).map_err(Error::Broke)
+}
+
+/// Packets that a way in carries on this machine, between two pairs of interfaces of its own.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Carried {
+    /// What stood in the box.
+    pub mode: Mode,
+    /// The way, as the box said it.
+    pub way: String,
+    /// What becomes of the traffic without the box.
+    pub without: FailState,
+    /// Packets of 60 bytes that passed, a second.
+    pub pps_60: f64,
+    /// Packets of 1514 bytes that passed, a second.
+    pub pps_1514: f64,
+}
+
+/// Measures once, within some seconds, how many packets a second pass. A mode that cannot be had here
+/// tells why.
+///
+/// # Errors
+/// There is no testbed here.
+pub fn carried(modes: &[Mode], program: &Program) -> Result<Vec<Result<Carried, String>>, Error> {
+    let ([_, cpu], mut bed) = build(program)?;
+    let mut all = Vec::new();
+    for &mode in modes {
+        let begun = bed.call_box("bench-begin", json!({ "mode": mode, "cpu": cpu }));
+        let one = begun.and_then(|said| {
+            let pps = [packets(&mut bed, 60)?, packets(&mut bed, 1514)?];
+            Ok((said, pps))
+        });
+        let one = one.map_err(|e| e.to_string()).and_then(|(said, [pps_60, pps_1514])| {
+            let way = said["way"].as_str().unwrap_or_default().to_string();
+            let without = serde_json::from_value(said["without"].clone()).map_err(|e| e.to_string())?;
+            Ok(Carried { mode, way, without, pps_60, pps_1514 })
+        });
+        bed.call_box("bench-end", Value::Null)?;
+        all.push(one);
+    }
+    Ok(all)
+}
+
+/// The testbed: the processors of the hosts and of the box, and the hosts with their routes.
+fn build(program: &Program) -> Result<([usize; 2], Bed), Error> {
+    possible_here()?;
+    let [hosts_cpu, cpu] = two_processors();
+    let host =
+        |name: &str, address| BedHost { name: name.into(), address, address6: None, settings: Vec::new() };
+    let plan = BedPlan {
+        left: vec![host(SENDER, ADDRESSES[0])],
+        right: vec![host(RECEIVER, ADDRESSES[1])],
+        mtu: 1500,
+        offloads: true,
+        hosts_cpu: Some(hosts_cpu),
+    };
+    let mut bed = Bed::build(&plan, program)?;
+    // The second host has the second address of the testbed's numbering.
+    bed.host(SENDER)?.tell(&Order::Ip(format!(
+        "route add {NOBODY}/32 dev eth0 scope link\nneigh add {NOBODY} lladdr 02:00:00:00:00:02 dev eth0 nud permanent\n"
+    )))?;
+    Ok(([hosts_cpu, cpu], bed))
 }
 
 /// The generator's processor, and the worker's: the same where there is only one.

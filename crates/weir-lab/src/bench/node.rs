@@ -12,7 +12,7 @@ use weir_core::port::{Port, PortConfig, PortPlan, WireConfig};
 use weir_core::queue::Link;
 use weir_core::sched::Registry;
 use weir_core::units::{Duration, Rate};
-use weir_engine::up::{Pair, Side, Up, up};
+use weir_engine::up::{Pair, Side, Up, Way, up};
 use weir_engine::{Delay, Pace};
 use weir_sys::icmp::Pinger;
 use weir_sys::packet::{OFFLOAD_BYTES, PacketSocket, SendError};
@@ -23,7 +23,8 @@ pub(crate) fn call(name: &str, with: Value, bench: &mut Option<Up>) -> Option<Re
     Some(match name {
         "bench-begin" => begin(with).map(|up| {
             *bench = up;
-            Value::Null
+            let said = bench.as_ref().and_then(|up| up.snapshot().bridges.into_iter().next());
+            said.map_or(Value::Null, |bridge| json!({ "way": bridge.way, "without": bridge.without }))
         }),
         "bench-end" => {
             let last = bench.take().map(Up::stop);
@@ -35,6 +36,7 @@ pub(crate) fn call(name: &str, with: Value, bench: &mut Option<Up>) -> Option<Re
             let _ = namespace::ip("link del dev k\n");
             let _ = tc(&["qdisc", "del", "dev", SIDES[1], "root"]);
             let _ = rps(0);
+            let _ = defer_interrupts([0, 0]);
             let silent = last.and_then(|last| last.bridges.into_iter().find_map(|bridge| bridge.silent));
             silent.map_or(Ok(Value::Null), Err)
         }
@@ -63,7 +65,7 @@ fn begin(with: Value) -> Result<Option<Up>, String> {
         Mode::KernelTbf => return tbf().and_then(|()| kernel_bridge()).map(|()| None),
         Mode::WeirPlain => None,
         Mode::WeirFifo => Some(fifo(1000)),
-        Mode::WeirCbq => {
+        Mode::WeirCbq | Mode::WeirXdp | Mode::WeirXdpBusy => {
             Some(configure("cbq of 20 leaves", &cbq_20(), None, fast_link(), &Registry::builtin())?)
         }
     };
@@ -77,7 +79,15 @@ fn begin(with: Value) -> Result<Option<Up>, String> {
         delay: Delay::default(),
     };
     let pair = Pair::new(side(SIDES[0], None), side(SIDES[1], built));
-    let pair = Pair { pace: Pace { cpu, ..Pace::default() }, ..pair };
+    let way = match mode {
+        Mode::WeirXdp => Way::Xdp { busy_poll: false },
+        Mode::WeirXdpBusy => Way::Xdp { busy_poll: true },
+        _ => Way::Packet,
+    };
+    if mode == Mode::WeirXdpBusy {
+        defer_interrupts([2, 200_000])?;
+    }
+    let pair = Pair { way, pace: Pace { cpu, ..Pace::default() }, ..pair };
     up(vec![pair]).map(Some).map_err(|e| e.to_string())
 }
 
@@ -143,17 +153,33 @@ fn rps_to(cpu: Option<usize>) -> Result<(), String> {
     rps(cpu.map_or(0, |cpu| 1 << cpu))
 }
 
-/// Has the processors of `mask` do the kernel's work on what the box receives. The files belong to
-/// the namespace in which they are mounted, so they are mounted anew, where nobody else sees it.
+/// Has the processors of `mask` do the kernel's work on what the box receives.
 fn rps(mask: u64) -> Result<(), String> {
+    set_devices(&[("queues/rx-0/rps_cpus", format!("{mask:x}"))])
+}
+
+/// Has the box's devices leave out so many interrupts, for so many nanoseconds, once a worker polls
+/// them.
+fn defer_interrupts([count, nanoseconds]: [u32; 2]) -> Result<(), String> {
+    set_devices(&[
+        ("napi_defer_hard_irqs", count.to_string()),
+        ("gro_flush_timeout", nanoseconds.to_string()),
+    ])
+}
+
+/// Writes to files of the box's devices. They belong to the namespace in which they are mounted, so
+/// they are mounted anew, where nobody else sees it.
+fn set_devices(files: &[(&str, String)]) -> Result<(), String> {
     let mut script = String::from("mount --make-rprivate / && mount -t sysfs sysfs /sys");
     for side in SIDES {
-        script += &format!(" && echo {mask:x} > /sys/class/net/{side}/queues/rx-0/rps_cpus");
+        for (file, value) in files {
+            script += &format!(" && echo {value} > /sys/class/net/{side}/{file}");
+        }
     }
     let done = std::process::Command::new("unshare").args(["-m", "sh", "-c", &script]).output();
     let done = done.map_err(|e| format!("unshare: {e}"))?;
     let said = String::from_utf8_lossy(&done.stderr);
-    if done.status.success() { Ok(()) } else { Err(format!("RPS: {}", said.trim())) }
+    if done.status.success() { Ok(()) } else { Err(format!("settings of the devices: {}", said.trim())) }
 }
 
 /// Frames of one system call.

@@ -173,14 +173,10 @@ fn targets(measured: &[Vec<Sample>], rounds: usize) -> Vec<Target> {
         let measured = found.unwrap_or(nothing);
         Target { what: what.into(), asked: format!("at most {most}"), measured, verdict }
     };
-    use Mode::{Kernel, WeirCbq, WeirFifo};
+    use Mode::{Kernel, WeirCbq, WeirFifo, WeirXdp, WeirXdpBusy};
     vec![
-        at_least("60-byte packets/s, CBQ over htb", 1.0, |r| {
-            r.of(WeirCbq).pps_60 / r.htb().map(|s| s.pps_60).into_iter().fold(0.0, f64::max)
-        }),
-        at_least("1514-byte packets/s, CBQ over htb", 1.0, |r| {
-            r.of(WeirCbq).pps_1514 / r.htb().map(|s| s.pps_1514).into_iter().fold(0.0, f64::max)
-        }),
+        at_least("60-byte packets/s, CBQ over htb", 1.0, |r| r.over_htb(WeirCbq, |s| s.pps_60)),
+        at_least("1514-byte packets/s, CBQ over htb", 1.0, |r| r.over_htb(WeirCbq, |s| s.pps_1514)),
         at_most("processor time per packet, CBQ over htb", 2.0, |r| {
             let least = r.htb().map(|s| s.cpu_us).into_iter().fold(f64::INFINITY, f64::min);
             let own = r.of(WeirCbq).cpu_us;
@@ -192,6 +188,12 @@ fn targets(measured: &[Vec<Sample>], rounds: usize) -> Vec<Target> {
         }),
         at_most("cost of CBQ over FIFO at 60 bytes, part", 0.15, |r| {
             1.0 - r.of(WeirCbq).pps_60 / r.of(WeirFifo).pps_60
+        }),
+        at_least("60-byte packets/s, AF_XDP over htb", 1.4, |r| r.over_htb(WeirXdp, |s| s.pps_60)),
+        at_least("1514-byte packets/s, AF_XDP over htb", 1.2, |r| r.over_htb(WeirXdp, |s| s.pps_1514)),
+        at_least("60-byte packets/s, busy polling over htb", 2.2, |r| r.over_htb(WeirXdpBusy, |s| s.pps_60)),
+        at_least("1514-byte packets/s, busy polling over htb", 1.0, |r| {
+            r.over_htb(WeirXdpBusy, |s| s.pps_1514)
         }),
     ]
 }
@@ -206,6 +208,10 @@ impl Round<'_> {
     fn of(&self, mode: Mode) -> Sample {
         let row = Mode::ALL.iter().position(|m| *m == mode).unwrap_or(0);
         self.measured[row][self.index]
+    }
+    /// A figure of a mode for each of htb's at its best.
+    fn over_htb(&self, mode: Mode, figure: fn(&Sample) -> f64) -> f64 {
+        figure(&self.of(mode)) / self.htb().iter().map(figure).fold(0.0, f64::max)
     }
     /// On the generator's processor, and on the second one.
     fn htb(&self) -> [Sample; 2] {

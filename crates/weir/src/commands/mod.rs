@@ -9,6 +9,7 @@ pub mod disciplines;
 pub mod experiment;
 pub mod fail_open;
 pub mod live;
+pub mod probe;
 pub mod report;
 pub mod run;
 pub mod tables;
