@@ -276,6 +276,12 @@ fn of_classes(
             }
             of_distribution(statistic, &delays)?
         }
+        Measure::Requests
+        | Measure::Allocated
+        | Measure::Efficiency
+        | Measure::Refused
+        | Measure::Evicted
+        | Measure::WindowsAbove => *classes.first()?.statistics.get(what.of_edge()?)?,
         Measure::Utilisation
         | Measure::Goodput
         | Measure::Jain

@@ -17,6 +17,12 @@ use weir_text::Unit;
 /// | `marks` | classes | packets marked by ECN | count |
 /// | `delay-mean`, `delay-max`, `delay-p99` … | classes | time in the queue of packets that left | time |
 /// | `backlog-mean`, `backlog-max` | classes | packets waiting, over time | count |
+/// | `requests` | one class, whole run | requests of its edge to a broker | per minute |
+/// | `allocated` | one class, whole run | its allocation, on average over time | bit/s |
+/// | `efficiency` | one class, whole run | mean bandwidth in use of the mean allocation | share |
+/// | `refused` | one class, whole run | new real-time flows that were refused, of all new ones | share |
+/// | `evicted` | one class, whole run | admitted flows that had to go, of all admitted | share |
+/// | `windows-above` | one class, whole run | windows in which admitted flows sent more than the class may get | share |
 /// | `goodput` | flows | payload delivered in order | bit/s |
 /// | `jain` | flows | Jain's fairness index of their goodputs | number |
 /// | `retransmits` | flows, whole run | segments sent again | count |
@@ -45,6 +51,18 @@ pub enum Measure {
     BacklogMean,
     /// `backlog-max`.
     BacklogMax,
+    /// `requests`.
+    Requests,
+    /// `allocated`.
+    Allocated,
+    /// `efficiency`.
+    Efficiency,
+    /// `refused`.
+    Refused,
+    /// `evicted`.
+    Evicted,
+    /// `windows-above`.
+    WindowsAbove,
     /// `goodput`.
     Goodput,
     /// `jain`.
@@ -70,7 +88,7 @@ pub enum Statistic {
     Percentile(f64),
 }
 
-const PLAIN: [(&str, Measure); 13] = [
+const PLAIN: [(&str, Measure); 19] = [
     ("rate", Measure::Rate),
     ("offered", Measure::Offered),
     ("share", Measure::Share),
@@ -80,6 +98,12 @@ const PLAIN: [(&str, Measure); 13] = [
     ("marks", Measure::Marks),
     ("backlog-mean", Measure::BacklogMean),
     ("backlog-max", Measure::BacklogMax),
+    ("requests", Measure::Requests),
+    ("allocated", Measure::Allocated),
+    ("efficiency", Measure::Efficiency),
+    ("refused", Measure::Refused),
+    ("evicted", Measure::Evicted),
+    ("windows-above", Measure::WindowsAbove),
     ("goodput", Measure::Goodput),
     ("jain", Measure::Jain),
     ("retransmits", Measure::Retransmits),
@@ -101,16 +125,39 @@ impl Measure {
     }
     /// True if it is only known for the whole run.
     pub const fn whole_run_only(self) -> bool {
-        matches!(self, Measure::Retransmits | Measure::Transactions | Measure::Rtt(_) | Measure::OneWay(_))
+        let of_flows = matches!(
+            self,
+            Measure::Retransmits | Measure::Transactions | Measure::Rtt(_) | Measure::OneWay(_)
+        );
+        of_flows || self.of_edge().is_some()
+    }
+    /// The number of an edge that it is, as a class's statistics call it.
+    pub const fn of_edge(self) -> Option<&'static str> {
+        Some(match self {
+            Measure::Requests => "edge-requests",
+            Measure::Allocated => "edge-allocated",
+            Measure::Efficiency => "edge-efficiency",
+            Measure::Refused => "edge-refused",
+            Measure::Evicted => "edge-evicted",
+            Measure::WindowsAbove => "edge-windows-above",
+            _ => return None,
+        })
     }
     /// The unit of its value.
     pub const fn unit(self) -> Unit {
         match self {
-            Measure::Rate | Measure::Offered | Measure::Goodput => Unit::Rate,
-            Measure::Share | Measure::Utilisation | Measure::Loss => Unit::Share,
+            Measure::Rate | Measure::Offered | Measure::Goodput | Measure::Allocated => Unit::Rate,
+            Measure::Share
+            | Measure::Utilisation
+            | Measure::Loss
+            | Measure::Efficiency
+            | Measure::Refused
+            | Measure::Evicted
+            | Measure::WindowsAbove => Unit::Share,
             Measure::Delay(_) | Measure::Rtt(_) | Measure::OneWay(_) => Unit::Time,
             Measure::Drops
             | Measure::Marks
+            | Measure::Requests
             | Measure::BacklogMean
             | Measure::BacklogMax
             | Measure::Jain

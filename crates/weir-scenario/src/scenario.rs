@@ -35,6 +35,9 @@ pub struct Scenario {
     /// The egresses that a configuration manages. All others are FIFO of `queue` packets.
     #[serde(rename = "port", default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<PortSpec>,
+    /// Brokers that the configurations of ports name, as the simulator plays them.
+    #[serde(rename = "broker", default, skip_serializing_if = "Vec::is_empty")]
+    pub brokers: Vec<BrokerSpec>,
     /// The traffic.
     #[serde(rename = "flow", default, skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<Flow>,
@@ -157,6 +160,29 @@ impl PortSpec {
     }
 }
 
+/// `[[broker]]`: a broker that a configuration names (`broker NAME local CAPACITY`), simulator only.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BrokerSpec {
+    /// Its name in the configurations. Required.
+    pub name: String,
+    /// From a request to its answer, T_bb. Default 0.
+    #[serde(default)]
+    pub delay: Time,
+    /// Share of requests that are lost, with their answers: 0 to 1. Default 0.
+    #[serde(default)]
+    pub loss: f64,
+    /// What it gives away. Default: as the configuration says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<BitRate>,
+    /// Intervals, as `[["60s", "90s"]]`, in which it does not answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "pairs")]
+    pub down: Vec<(Time, Time)>,
+    /// Share of requests for more that it refuses although they fit: 0 to 1. Default 0.
+    #[serde(default)]
+    pub deny: f64,
+}
+
 /// `[[flow]]`: traffic from one host to another. A flow sends from `start` to `stop` except in its
 /// `idle` intervals. Source ports: copy n of all copies of all flows, from 0, sends from 20000 + n.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -245,6 +271,10 @@ pub struct Flow {
     /// udp: how the times on and off are drawn. Default `"constant"`.
     #[serde(default)]
     pub distribution: Distribution,
+    /// udp: on and off begin as in a run that has lasted for ever: on with probability on/(on + off), and
+    /// what is left of the first time drawn accordingly. Simulator only. Default false: on, whole.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stationary: bool,
     /// udp: shape of the Pareto distribution. Default 1.5; above 1, at most 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shape: Option<f64>,

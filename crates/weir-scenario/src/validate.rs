@@ -69,6 +69,7 @@ pub(crate) fn problems(scenario: &Scenario) -> Vec<Problem> {
     judge.each("host", scenario.hosts.len(), Judge::host);
     judge.each("link", scenario.links.len(), Judge::link);
     judge.each("port", scenario.ports.len(), Judge::port);
+    judge.each("broker", scenario.brokers.len(), Judge::broker);
     judge.each("flow", scenario.flows.len(), Judge::flow);
     judge.each("probe", scenario.probes.len(), Judge::probe);
     judge.each("expect", scenario.expects.len(), Judge::expect);
@@ -114,6 +115,25 @@ impl Judge<'_> {
 
     fn top(&mut self) {
         self.range("duration", self.scenario.duration, Time::from_nanos(1), Time::from_secs(86_400));
+    }
+
+    fn broker(&mut self, index: usize) {
+        let broker = &self.scenario.brokers[index];
+        self.name("name", &broker.name);
+        if self.scenario.brokers[..index].iter().any(|other| other.name == broker.name) {
+            let message = format!("there are two brokers called `{}`", broker.name);
+            self.say("name", message, "give each broker its own name");
+        }
+        for (key, share) in [("loss", broker.loss), ("deny", broker.deny)] {
+            self.range(key, share, 0.0, 1.0);
+        }
+        self.range("delay", broker.delay, Time::ZERO, Time::from_secs(60));
+        for (begin, end) in &broker.down {
+            if begin >= end {
+                let message = format!("the interval {begin} to {end} has no length");
+                self.say("down", message, "write [begin, end] with begin before end");
+            }
+        }
     }
 
     fn name(&mut self, key: &'static str, name: &str) {

@@ -1,5 +1,6 @@
 //! From a scenario to a world that can run.
 
+use crate::edge::{Broker, EdgeHost};
 use crate::event::EventQueue;
 use crate::link::{Fifo, Pipe};
 use crate::network::{Direction, END, Egress, FlowWays, Managed, Network};
@@ -27,6 +28,8 @@ const TCP_HEADER: u32 = 32;
 const WINDOW: u64 = 1 << 30;
 /// Packets that a port without a configuration has room for; memory is used as they come.
 const CAPACITY: u32 = 1 << 18;
+/// Streams of brokers are numbered from here.
+const BROKER_STREAMS: u64 = 1 << 33;
 /// Streams of ports are numbered from here, those of flows from 0.
 const PORT_STREAMS: u64 = 1 << 32;
 
@@ -64,7 +67,9 @@ pub fn world<'a>(
     let trace = Trace::new(options.packets, links, copies.into_iter().map(|copy| copy.name).collect());
     let first_flow = directions.len() as u32;
     let first_port = first_flow + 2 * flows.len() as u32;
-    let mut queue = EventQueue::new(first_port as usize + ports.len());
+    let first_edge = first_port + ports.len() as u32;
+    let brokers = brokers(scenario, seed, &ports);
+    let mut queue = EventQueue::new(first_edge as usize + ports.len());
     for (flow, application) in applications.iter().enumerate() {
         queue.set(first_flow + 2 * flow as u32, application.next(0));
     }
@@ -74,6 +79,8 @@ pub fn world<'a>(
         directions,
         ports,
         first_port,
+        first_edge,
+        brokers,
         packets: Slab::default(),
         routes: routes.entries,
         flows,
@@ -84,6 +91,24 @@ pub fn world<'a>(
     };
     let end = scenario.duration.instant();
     Ok(World { network, applications, first_flow, end, progress: options.progress })
+}
+
+/// The brokers of the scenario, and those of the configurations that it does not describe: they answer
+/// at once.
+fn brokers(scenario: &Scenario, seed: u64, ports: &[Managed]) -> Vec<Broker> {
+    let asked = ports.iter().filter_map(|managed| managed.edge.as_ref());
+    let asked = asked.flat_map(|host| host.classes.iter().filter_map(|(_, class)| class.broker.as_ref()));
+    let mut brokers: Vec<Broker> = Vec::new();
+    for (name, capacity) in asked {
+        if brokers.iter().all(|broker| broker.name() != name) {
+            let spec = scenario.brokers.iter().find(|spec| spec.name == *name).cloned();
+            let spec =
+                spec.unwrap_or_else(|| scenario::BrokerSpec { name: name.clone(), ..Default::default() });
+            let stream = Stream::new(seed, BROKER_STREAMS + brokers.len() as u64);
+            brokers.push(Broker::new(spec, capacity.as_bps(), stream));
+        }
+    }
+    brokers
 }
 
 fn core_link(link: &scenario::LinkSpec) -> queue::Link {
@@ -138,6 +163,10 @@ fn ports(
         };
         directions[direction].egress = Egress::Port(ports.len() as u32);
         ports.push(Managed {
+            edge: built.edge.map(|mut edge| {
+                edge.config.overhead = link.overhead.as_bytes() as u32;
+                EdgeHost::new(edge)
+            }),
             port: Port::new(config, built.plan),
             report,
             direction: direction as u32,
@@ -171,7 +200,7 @@ fn ports(
                 add(
                     direction,
                     link,
-                    Built { plan: PortPlan::fifo(link.queue), discipline: "fifo".into() },
+                    Built { plan: PortPlan::fifo(link.queue), discipline: "fifo".into(), edge: None },
                     None,
                 );
             }

@@ -16,6 +16,7 @@
 
 pub mod bench;
 mod build;
+mod edge;
 pub mod event;
 pub mod link;
 mod managed;
@@ -84,6 +85,8 @@ pub struct Built {
     pub plan: PortPlan,
     /// The discipline's name, for the report.
     pub discipline: String,
+    /// The edge before it, if it has one.
+    pub edge: Option<weir_conf::EdgePlan>,
 }
 
 /// Runs a scenario whose managed ports are built by `build`, which gets the number of the

@@ -7,6 +7,9 @@ use weir_core::sched::Registry;
 use weir_report::Report;
 use weir_scenario::Scenario;
 
+/// Edges draw from streams of their own.
+const EDGE_SEED: u64 = 0x6564_6765;
+
 /// Runs a scenario.
 ///
 /// # Errors
@@ -59,7 +62,10 @@ fn port(
         ));
     }
     let discipline = view.discipline.as_ref().map_or("fifoq", |queue| &queue.name);
-    Ok(Built { plan: built.port_plan(link), discipline: discipline.to_string() })
+    let edge = view
+        .edge(registry, &built.tree.leaves, EDGE_SEED ^ scenario.seed.wrapping_add(index as u64))
+        .map_err(|error| Error::Input(error.to_string()))?;
+    Ok(Built { plan: built.port_plan(link), discipline: discipline.to_string(), edge })
 }
 
 fn plan(file: &str, text: &str, registry: &Registry, notes: &mut Vec<String>) -> Result<Plan, Error> {

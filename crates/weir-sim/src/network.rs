@@ -1,14 +1,17 @@
 //! The network between the hosts: links, ports, the packets on them, and who hears of it.
 
+use crate::edge::{Broker, EdgeHost};
 use crate::event::EventQueue;
 use crate::link::{Fifo, Flight, Pipe, arrival};
 use crate::packet::{Body, Packet, PacketIndex, Slab};
 use crate::trace::{self, Trace};
 use weir_core::packet::{FrameRef, Key};
 use weir_core::port::{Event, EventKind, Port};
+use weir_core::queue::DropReason;
 use weir_core::queue::Visit;
 use weir_core::sched::LeafInfo;
 use weir_core::units::{Duration, Instant};
+use weir_edge::allocate::{Action, Answer};
 use weir_report::Recorder;
 use weir_report::report::{ConditionerReport, Count};
 
@@ -61,6 +64,8 @@ impl Direction {
 
 /// A port of weir-core at the near end of a direction.
 pub struct Managed {
+    /// The edge before it, if it has one.
+    pub edge: Option<EdgeHost>,
     /// The port.
     pub port: Port,
     /// Its number in the report; `None` if the scenario does not manage it.
@@ -104,6 +109,10 @@ pub struct Network<'a> {
     pub ports: Vec<Managed>,
     /// The entity number of the first port.
     pub first_port: u32,
+    /// The entity number of the edge before the first port.
+    pub first_edge: u32,
+    /// Whom edges ask.
+    pub brokers: Vec<Broker>,
     /// The packets.
     pub packets: Slab,
     /// Directions to take, one route after the other, each with `END` behind it.
@@ -191,12 +200,18 @@ impl<'w> Network<'w> {
     }
 
     fn offer(&mut self, port: u32, index: PacketIndex) {
+        if !self.examine(port, index) {
+            return;
+        }
         let packet = *self.packets.get(index);
         let managed = &mut self.ports[port as usize];
         let key = self.flows[packet.flow as usize].keys[usize::from(packet.to_side & 1)].with_tos(packet.tos);
         let now = self.now;
         let conditioned = managed.port.condition(now, packet.len, FrameRef(index), &key);
         let leaf = conditioned.leaf();
+        if let Some(host) = managed.edge.as_mut().filter(|_| !conditioned.is_policed()) {
+            host.edge.entered(now, leaf, packet.len);
+        }
         if let Some(report) = managed.report {
             let asserted = managed.asserted[packet.flow as usize];
             if packet.to_side == 1 && asserted != END && asserted != leaf {
@@ -210,6 +225,84 @@ impl<'w> Network<'w> {
         self.look_at(port);
     }
 
+    /// The edge before a port looks at a packet. False if it drops it.
+    fn examine(&mut self, port: u32, index: PacketIndex) -> bool {
+        let managed = &mut self.ports[port as usize];
+        let Some(host) = &mut managed.edge else { return true };
+        let packet = self.packets.get_mut(index);
+        let key = &self.flows[packet.flow as usize].keys[usize::from(packet.to_side & 1)];
+        let verdict = host.edge.packet(self.now, &key.with_tos(packet.tos), &[], packet.len);
+        packet.tos = verdict.tos;
+        let direction = managed.direction;
+        if verdict.drop {
+            self.bury(index, direction, DropReason::Policed.name());
+            self.orders(port);
+        }
+        !verdict.drop
+    }
+
+    /// The clock reached the next event of an edge.
+    pub fn edge_timer(&mut self, port: u32) {
+        if let Some(host) = &mut self.ports[port as usize].edge {
+            host.timer(self.now);
+        }
+        self.look_at(port);
+    }
+
+    /// Carries out what the edge before a port has to be done: rates, and requests.
+    fn orders(&mut self, number: u32) {
+        let now = self.now;
+        while let Some(host) = &mut self.ports[number as usize].edge
+            && let Some((leaf, action)) = host.edge.poll()
+        {
+            let Some((_, class)) = host.classes.iter().find(|(own, _)| *own == leaf) else { continue };
+            match action {
+                Action::Shape(rate) => {
+                    let (name, params) = (class.name.clone(), class.shape(rate));
+                    let (port, mut host) = self.port_and_host(number);
+                    // The reader has seen that the class has such a rate. A discipline that refuses
+                    // the value keeps the old one; the next request sets another.
+                    let _ = port.reconfigure(now, &name, &params, &mut |event| host.hear(event));
+                }
+                Action::Ask(request) => {
+                    let name = class.broker.as_ref().map(|(name, _)| name);
+                    let broker = self
+                        .brokers
+                        .iter_mut()
+                        .find(|broker| Some(broker.name()) == name.map(String::as_str));
+                    let answer = match broker {
+                        Some(broker) => broker.ask(now, (number, leaf), request),
+                        // Without a broker the edge's own `to` is the only limit.
+                        None => Some((now, Answer::Granted(request.rate_bps))),
+                    };
+                    let version = request.version;
+                    host.answers.extend(answer.map(|(at, answer)| (at, leaf, version, answer)));
+                }
+            }
+        }
+        if let Some(host) = &self.ports[number as usize].edge {
+            let next = host.next().max(now);
+            self.queue.set(self.first_edge + number, next);
+        }
+    }
+
+    /// The run begins: edges give their classes the first rates.
+    pub fn begin(&mut self) {
+        for number in 0..self.ports.len() as u32 {
+            if let Some(host) = &self.ports[number as usize].edge {
+                for (leaf, allocator) in host.edge.allocators() {
+                    let class = host.classes.iter().find(|(own, _)| *own == leaf);
+                    let name =
+                        class.and_then(|(_, class)| class.broker.as_ref()).map(|(name, _)| name.as_str());
+                    if let Some(broker) = self.brokers.iter_mut().find(|broker| Some(broker.name()) == name) {
+                        broker.hold((number, leaf), allocator.allocated_bps());
+                    }
+                }
+                self.look_at(number);
+            }
+        }
+    }
+
     /// The clock reached the next event of a port.
     pub fn advance(&mut self, port: u32) {
         let now = self.now;
@@ -221,14 +314,18 @@ impl<'w> Network<'w> {
     /// A port, and what hears its events.
     fn port_and_host(&mut self, number: u32) -> (&mut Port, Host<'_, 'w>) {
         let Network { ports, directions, packets, flows, recorder, trace, queue, now, .. } = self;
-        let Managed { port, report, direction, .. } = &mut ports[number as usize];
+        let Managed { port, report, direction, edge, .. } = &mut ports[number as usize];
         let (report, direction) = (*report, *direction);
         let there = &mut directions[direction as usize];
-        (port, Host { now: *now, report, direction, there, packets, flows, recorder, trace, queue })
+        let edge = edge.as_mut();
+        (port, Host { now: *now, edge, report, direction, there, packets, flows, recorder, trace, queue })
     }
 
     /// After a call to a port: how full its ring is, and when it is to be called next.
     fn look_at(&mut self, number: u32) {
+        if self.ports[number as usize].edge.is_some() {
+            self.orders(number);
+        }
         let managed = &mut self.ports[number as usize];
         managed.ring_max = managed.ring_max.max(managed.port.in_ring());
         self.queue.set(self.first_port + number, managed.port.next_wake_up());
@@ -236,6 +333,12 @@ impl<'w> Network<'w> {
 
     /// The run is over: writes the disciplines' own counters into the report.
     pub fn statistics(&mut self) {
+        let now = self.now;
+        for managed in &mut self.ports {
+            if let (Some(port), Some(host)) = (managed.report, &mut managed.edge) {
+                edge_statistics(&mut self.recorder, port, host, now);
+            }
+        }
         for managed in &self.ports {
             if let Some(port) = managed.report {
                 let (recorder, leaves) = (&mut self.recorder, managed.port.leaves());
@@ -278,6 +381,8 @@ impl<'w> Network<'w> {
 /// What a port's events change: everything of the network but its ports.
 struct Host<'a, 'w> {
     now: Instant,
+    /// The edge before the port.
+    edge: Option<&'a mut EdgeHost>,
     /// The port's number in the report.
     report: Option<usize>,
     direction: u32,
@@ -295,6 +400,15 @@ impl Host<'_, '_> {
     fn hear(&mut self, Event { at, meta, kind }: Event<'_>) {
         let (now, direction, class, len) =
             (self.now, self.direction, meta.leaf as usize, u64::from(meta.len));
+        if let Some(host) = &mut self.edge {
+            match kind {
+                EventKind::Taken => host.edge.left(now, meta.leaf, meta.len, true),
+                EventKind::Dropped(reason) if reason != DropReason::Policed => {
+                    host.edge.left(now, meta.leaf, meta.len, false);
+                }
+                _ => {}
+            }
+        }
         match kind {
             EventKind::Taken => {
                 let packet = self.packets.get_mut(meta.frame.0);
@@ -330,6 +444,37 @@ impl Host<'_, '_> {
                 }
             }
         }
+    }
+}
+
+/// Puts what an edge did into the report, among its classes' own numbers.
+fn edge_statistics(recorder: &mut Recorder, port: usize, host: &mut EdgeHost, now: Instant) {
+    let minutes = (now.as_nanos() as f64 / 60e9).max(f64::MIN_POSITIVE);
+    for (leaf, stats) in host.edge.class_stats().collect::<Vec<_>>() {
+        let mut say = |name: &str, value: f64| recorder.statistic(port, leaf as usize, name, value);
+        let came = (stats.admitted + stats.refused) as f64;
+        say("edge-admitted", stats.admitted as f64);
+        if came > 0.0 {
+            say("edge-refused", stats.refused as f64 / came);
+        }
+        if stats.admitted > 0 {
+            say("edge-evicted", stats.evicted as f64 / stats.admitted as f64);
+        }
+        if stats.windows > 0 {
+            say("edge-windows-above", stats.windows_above as f64 / stats.windows as f64);
+        }
+        let Some(allocator) = host.edge.allocator_mut(leaf) else { continue };
+        let stats = allocator.stats(now);
+        // Bit/s times ns, over ns.
+        let allocated = stats.allocated as f64 / (now.as_nanos() as f64).max(1.0);
+        let measured = stats.measured_bytes as f64 * 8e9 / (now.as_nanos() as f64).max(1.0);
+        say("edge-allocated", allocated);
+        if allocated > 0.0 {
+            say("edge-efficiency", measured / allocated);
+        }
+        say("edge-requests", (stats.up + stats.down) as f64 / minutes);
+        say("edge-requests-refused", stats.refused as f64);
+        say("edge-congestions", stats.congestions as f64);
     }
 }
 

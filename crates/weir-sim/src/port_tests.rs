@@ -13,7 +13,7 @@ use weir_scenario::Scenario;
 
 fn built(node: &Node, classifier: Classifier, link: Link) -> Built {
     let tree = Registry::builtin().build(node, link).unwrap();
-    Built { plan: PortPlan::new(tree, classifier), discipline: node.discipline.clone() }
+    Built { plan: PortPlan::new(tree, classifier), discipline: node.discipline.clone(), edge: None }
 }
 
 fn run(text: &str, seed: u64, node: &Node, classifier: &Classifier) -> Report {
@@ -116,7 +116,7 @@ fn spread_red() -> Built {
     let discipline = Box::new(weir_core::sched::Fifo::new(leaf));
     let leaves = vec![LeafInfo { name: "all".into(), terminal: true, limit: 50 }];
     let tree = Tree { discipline, leaves, default_leaf: Some(0) };
-    Built { plan: PortPlan::new(tree, Classifier::empty()), discipline: "red".into() }
+    Built { plan: PortPlan::new(tree, Classifier::empty()), discipline: "red".into(), edge: None }
 }
 
 /// What a run shows from 20 s on, when the overshoot of the first slow start is over.

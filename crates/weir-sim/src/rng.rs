@@ -56,6 +56,19 @@ impl Stream {
         let least = mean_ns as f64 * (shape - 1.0) / shape;
         (least * exp(-ln(self.unit()) / shape)) as u64
     }
+
+    /// What is left of a Pareto-distributed span that is under way at a random time, in nanoseconds: its
+    /// density is the part of spans that are longer, over the mean. Below k that is a straight line,
+    /// above it a Pareto tail with the shape less 1.
+    pub fn pareto_rest_ns(&mut self, mean_ns: u64, shape: f64) -> u64 {
+        let (least, unit) = (mean_ns as f64 * (shape - 1.0) / shape, self.unit());
+        // `unit` is the probability that more is left.
+        let rest = match unit >= 1.0 / shape {
+            true => (1.0 - unit) * mean_ns as f64,
+            false => least * exp((-ln(unit * shape) / (shape - 1.0)).min(200.0)),
+        };
+        rest.min(1e17) as u64
+    }
 }
 
 /// The natural logarithm of a normal positive number, by + - * / alone.
@@ -136,6 +149,20 @@ mod tests {
         assert!((mean / 1e6 - 1.0).abs() < 0.0135, "{mean}");
         let tail = draws.iter().filter(|&&d| d > 3_000_000).count() as f64 / draws.len() as f64;
         assert!((tail - 0.0498).abs() < 0.003, "{tail}");
+    }
+
+    /// T62: the mean of what is left, cut off at 100 k, is the integral of its law; about a third of the
+    /// rests are below k.
+    #[test]
+    fn t62_what_is_left_of_a_pareto_time() {
+        let mut stream = Stream::new(weir_seed::seed(), 2);
+        let draws: Vec<u64> = (0..200_000).map(|_| stream.pareto_rest_ns(3_000_000, 1.5)).collect();
+        // k = 1 ms, mean 3 ms. P(rest < x) = x/3 ms up to k, and 1 - (2/3)·(k/x)^0.5 above.
+        for (at_ns, part) in [(500_000, 1.0 / 6.0), (1_000_000, 1.0 / 3.0), (4_000_000, 2.0 / 3.0)] {
+            let below = draws.iter().filter(|&&d| d < at_ns).count() as f64 / draws.len() as f64;
+            // Six deviations of sqrt(0.25 / 200,000) = 0.0011.
+            assert!((below - part).abs() < 0.0067, "{at_ns}: {below} and not {part}");
+        }
     }
 
     #[test]

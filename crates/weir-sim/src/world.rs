@@ -69,6 +69,7 @@ impl World<'_> {
     /// Runs to the end.
     pub fn run(mut self) -> Result<Report, Error> {
         let mut countdown = PROGRESS_EVERY;
+        self.network.begin();
         while let Some((at, entity)) = self.network.queue.first()
             && at < self.end
         {
@@ -97,8 +98,10 @@ impl World<'_> {
             self.on_timer(flow, side);
             let next = self.applications[flow as usize].next(side);
             self.network.queue.set(entity, next);
-        } else {
+        } else if entity < self.network.first_edge {
             self.network.advance(entity - self.network.first_port);
+        } else {
+            self.network.edge_timer(entity - self.network.first_edge);
         }
     }
 
@@ -179,6 +182,7 @@ impl World<'_> {
     }
 
     fn finish(mut self) -> Result<Report, Error> {
+        self.network.now = self.end;
         self.network.close(self.end);
         for (flow, application) in self.applications.iter().enumerate() {
             if let Application::Tcp(connection) = application {

@@ -161,6 +161,7 @@ impl Judge<'_> {
             ("off", flow.off.is_some(), udp),
             ("distribution", flow.distribution != Distribution::Constant, udp),
             ("shape", flow.shape.is_some(), udp),
+            ("stationary", flow.stationary, udp),
             ("request", flow.request.is_some(), ["rr"].as_slice()),
             ("response", flow.response.is_some(), ["rr"].as_slice()),
         ];
@@ -261,6 +262,10 @@ impl Judge<'_> {
                 );
             }
             (None, None) => {}
+        }
+        if flow.stationary && flow.on.is_none() {
+            let help = "add on = \"1s\" and off = \"1s\", the means";
+            self.say("stationary", "there are no times on and off to begin in the middle of", help);
         }
         if let Some(shape) = flow.shape {
             if flow.distribution != Distribution::Pareto {

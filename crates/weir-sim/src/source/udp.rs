@@ -32,6 +32,7 @@ struct Periods {
     off_ns: u64,
     distribution: Distribution,
     shape: f64,
+    stationary: bool,
 }
 
 impl Periods {
@@ -41,6 +42,16 @@ impl Periods {
             // A draw is at least 1 ns, so that each period lets time pass.
             Distribution::Exponential => random.exponential_ns(mean_ns).max(1),
             Distribution::Pareto => random.pareto_ns(mean_ns, self.shape).max(1),
+        })
+    }
+
+    /// What is left of a time that is under way in a run that has lasted for ever (T62).
+    fn rest(&self, mean_ns: u64, random: &mut Stream) -> Fine {
+        Fine::from_nanos(match self.distribution {
+            Distribution::Constant => random.below(mean_ns),
+            // An exponential time has no memory.
+            Distribution::Exponential => random.exponential_ns(mean_ns),
+            Distribution::Pareto => random.pareto_rest_ns(mean_ns, self.shape),
         })
     }
 }
@@ -61,6 +72,7 @@ impl UdpSource {
                     off_ns: off.as_nanos(),
                     distribution: flow.distribution,
                     shape: flow.shape.unwrap_or(1.5),
+                    stationary: flow.stationary,
                 }),
             },
         };
@@ -81,6 +93,21 @@ impl UdpSource {
             // A new interval begins with a period on.
             self.due = Fine::from(now);
             self.on_until = match &self.pattern {
+                Pattern::Paced { periods: Some(p), interval } if p.stationary => {
+                    let phase =
+                        Fine::from_raw(u128::from(self.random.below(1 << 32)) * (interval.raw() >> 32));
+                    let on = self.random.below(p.on_ns + p.off_ns) < p.on_ns;
+                    let mean = if on { p.on_ns } else { p.off_ns };
+                    let rest = p.rest(mean, &mut self.random);
+                    let next = match on {
+                        true => Fine::ZERO,
+                        false => p.draw(p.on_ns, &mut self.random),
+                    };
+                    let begins = if on { self.due } else { self.due + rest };
+                    let until = if on { self.due + rest } else { begins + next };
+                    self.due = begins + phase;
+                    until
+                }
                 Pattern::Paced { periods: Some(p), .. } => self.due + p.draw(p.on_ns, &mut self.random),
                 _ => Fine::from(Instant::NEVER),
             };

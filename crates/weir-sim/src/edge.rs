@@ -1,0 +1,99 @@
+//! An edge before a port, and the brokers that it asks.
+//!
+//! The very code that runs live decides here: [`weir_edge::edge::Edge`]. A class's rate is set by
+//! `Port::reconfigure`, so that a change of rate loses no packet. A request travels to its broker and
+//! the answer back in the broker's `delay` together (T_bb of the paper); either may be lost.
+
+use crate::rng::Stream;
+use std::collections::VecDeque;
+use weir_conf::{EdgeClass, EdgePlan};
+use weir_core::units::Instant;
+use weir_edge::allocate::{Answer, Request};
+use weir_edge::edge::Edge;
+use weir_scenario::scenario::BrokerSpec;
+
+/// An edge and what it waits for.
+pub struct EdgeHost {
+    /// The edge.
+    pub edge: Edge,
+    /// Its classes, with their leaves.
+    pub classes: Vec<(u32, EdgeClass)>,
+    /// Answers on their way: when they are there, for which leaf, to which version.
+    pub answers: VecDeque<(Instant, u32, u64, Answer)>,
+}
+
+impl EdgeHost {
+    /// The edge of a plan, from the start of the run on.
+    pub fn new(plan: EdgePlan) -> Self {
+        let leaves: Vec<u32> = plan.config.classes.iter().map(|class| class.leaf).collect();
+        EdgeHost {
+            edge: Edge::new(plan.config, Instant::ZERO),
+            classes: leaves.into_iter().zip(plan.classes).collect(),
+            answers: VecDeque::new(),
+        }
+    }
+    /// When it has something to do though no packet comes.
+    pub fn next(&self) -> Instant {
+        let answer = self.answers.iter().map(|answer| answer.0).min().unwrap_or(Instant::NEVER);
+        answer.min(self.edge.poll_at())
+    }
+    /// The clock reached `now`.
+    pub fn timer(&mut self, now: Instant) {
+        while let Some(index) = self.answers.iter().position(|answer| answer.0 <= now)
+            && let Some((_, leaf, version, answer)) = self.answers.remove(index)
+        {
+            self.edge.answer(now, leaf, version, answer);
+        }
+        self.edge.timer(now);
+    }
+}
+
+/// A broker: it grants what is asked if the sum stays within its capacity.
+pub struct Broker {
+    spec: BrokerSpec,
+    capacity: u64,
+    random: Stream,
+    /// What each class of each port holds, bit/s.
+    held: Vec<((u32, u32), u64)>,
+}
+
+impl Broker {
+    /// A broker with nothing granted. `capacity` is used where the scenario gives none.
+    pub fn new(spec: BrokerSpec, capacity: u64, random: Stream) -> Self {
+        let capacity = spec.capacity.map_or(capacity, |rate| rate.as_bps());
+        Broker { spec, capacity, random, held: Vec::new() }
+    }
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
+    /// What a class holds without having asked: its allocation at the start.
+    pub fn hold(&mut self, who: (u32, u32), rate_bps: u64) {
+        self.held.push((who, rate_bps));
+    }
+    /// A request: the answer and when it is there; none if it is lost or the broker is down.
+    pub fn ask(&mut self, now: Instant, who: (u32, u32), request: Request) -> Option<(Instant, Answer)> {
+        let down =
+            |(begin, end): &(weir_text::Time, weir_text::Time)| now >= begin.instant() && now < end.instant();
+        if self.spec.down.iter().any(down) || (self.spec.loss > 0.0 && self.random.chance(self.spec.loss)) {
+            return None;
+        }
+        let denied = self.spec.deny > 0.0 && self.random.chance(self.spec.deny);
+        let index = match self.held.iter().position(|(holder, _)| *holder == who) {
+            Some(index) => index,
+            None => {
+                self.held.push((who, 0));
+                self.held.len() - 1
+            }
+        };
+        let others = self.held.iter().map(|(_, rate)| *rate).sum::<u64>() - self.held[index].1;
+        let is_rise = request.rate_bps > self.held[index].1;
+        let fits = others.saturating_add(request.rate_bps) <= self.capacity;
+        let at = now + self.spec.delay.duration();
+        if is_rise && (denied || !fits) {
+            return Some((at, Answer::Refused));
+        }
+        self.held[index].1 = request.rate_bps;
+        Some((at, Answer::Granted(request.rate_bps)))
+    }
+}
