@@ -1,9 +1,12 @@
 //! Two interfaces and the two directions between them, one step at a time.
 
-use crate::direction::Direction;
+use crate::direction::{Direction, DirectionEstate};
+use crate::fail_open::FailCounts;
 use crate::fail_open::{FailOpen, FailState, Failing, state};
+use crate::watch::LinkState;
+use serde::{Deserialize, Serialize};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use weir_core::units::Instant;
 use weir_io::{Io, IoStats, Socket};
 use weir_sys::rights::Capability;
@@ -16,6 +19,53 @@ pub struct Bridge<L, R> {
     failing: Failing,
     /// The kernel carries the traffic by itself when this ends, and how.
     passed_by: Option<String>,
+}
+
+/// What a bridge leaves to the process that takes over, without the bytes of its packets.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct BridgeEstate {
+    /// Its interfaces: left, right.
+    pub(crate) interfaces: [String; 2],
+    pub(crate) worker: WorkerEstate,
+    #[serde(with = "Counts")]
+    pub(crate) left: IoStats,
+    #[serde(with = "Counts")]
+    pub(crate) right: IoStats,
+    /// None if it fails closed.
+    pub(crate) failing: Option<FailCounts>,
+    pub(crate) directions: [DirectionEstate; 2],
+    /// What happened to the interfaces. The worker does not know.
+    #[serde(default)]
+    pub(crate) links: [LinkState; 2],
+    /// Which interfaces are claimed. The worker does not know.
+    #[serde(default)]
+    pub(crate) claimed: [bool; 2],
+}
+
+/// What a worker has counted, and since when.
+#[derive(Clone, Copy, Serialize, Deserialize, Default)]
+pub(crate) struct WorkerEstate {
+    /// When the first worker of this bridge started, on the monotonic clock.
+    pub(crate) started_ns: u64,
+    pub(crate) cpu_ns: u64,
+    pub(crate) spun_ns: u64,
+    pub(crate) steps: u64,
+}
+
+/// How [`IoStats`] are written.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "IoStats")]
+struct Counts {
+    rx_frames: u64,
+    rx_bytes: u64,
+    rx_overrun: u64,
+    rx_nobuf: u64,
+    rx_errors: u64,
+    tx_frames: u64,
+    tx_bytes: u64,
+    tx_errors: u64,
+    tx_queue_bytes: u64,
+    tx_queue_most_bytes: u64,
 }
 
 /// What a step found.
@@ -126,6 +176,28 @@ impl<L: Io, R: Io> Bridge<L, R> {
             0 => self.left.exchange(socket),
             _ => self.right.exchange(socket),
         }
+    }
+
+    /// What it has at `now`, the bytes of its packets, and its sockets. All of it stays here, too.
+    ///
+    /// # Errors
+    /// An interface that no other process can take over.
+    pub(crate) fn estate(
+        &mut self,
+        now: Instant,
+        names: &[String; 2],
+        worker: WorkerEstate,
+    ) -> io::Result<(BridgeEstate, Vec<u8>, [OwnedFd; 2])> {
+        let sockets = [self.left.pass()?, self.right.pass()?];
+        let mut bytes = Vec::new();
+        let [forth, back] = &mut self.directions;
+        let directions = [forth.estate(now, &mut bytes), back.estate(now, &mut bytes)];
+        let [left, right] = self.io_stats();
+        let failing = self.failing.as_ref().ok().map(FailOpen::counts);
+        let (links, claimed) = Default::default();
+        let interfaces = names.clone();
+        let estate = BridgeEstate { interfaces, worker, left, right, failing, directions, links, claimed };
+        Ok((estate, bytes, sockets))
     }
 
     /// The rights that its thread needs.

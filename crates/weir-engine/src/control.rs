@@ -4,7 +4,7 @@
 //! socket pair) that ends its sleep. It never waits for anybody; who asks, waits. Statistics come
 //! in slices.
 
-use crate::bridge::Bridge;
+use crate::bridge::{Bridge, BridgeEstate};
 use crate::direction::{Change, Changed};
 use crate::fail_open::{FailState, Failing};
 use crate::gather::{Assembly, Part};
@@ -13,6 +13,7 @@ use crate::watch::LinkState;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -191,7 +192,7 @@ pub struct PacketCounts {
 }
 
 /// Counts by reason, without those that are zero.
-fn by_reason(counts: &[u64; DropReason::ALL.len()]) -> BTreeMap<String, u64> {
+pub(crate) fn by_reason(counts: &[u64; DropReason::ALL.len()]) -> BTreeMap<String, u64> {
     let named = DropReason::ALL.iter().map(|&reason| (reason.name().to_string(), counts[reason as usize]));
     named.filter(|(_, count)| *count > 0).collect()
 }
@@ -211,6 +212,22 @@ impl From<&Account> for PacketCounts {
 }
 
 impl PacketCounts {
+    /// The same as a port counts it. A reason that this version does not know counts as refused.
+    pub(crate) fn account(&self) -> Account {
+        let mut account = Account {
+            offered_packets: self.offered_packets,
+            offered_bytes: self.offered_bytes,
+            sent_packets: self.sent_packets,
+            sent_bytes: self.sent_bytes,
+            dropped_bytes: self.dropped_bytes,
+            ..Account::default()
+        };
+        for (name, count) in &self.dropped_packets {
+            let known = DropReason::ALL.into_iter().find(|reason| reason.name() == name);
+            account.dropped_packets[known.unwrap_or(DropReason::Refused) as usize] += count;
+        }
+        account
+    }
     /// Counts what the other has counted too.
     pub(crate) fn add(&mut self, other: &PacketCounts) {
         self.offered_packets += other.offered_packets;
@@ -281,11 +298,42 @@ pub(crate) fn heads<L: Io, R: Io>(bridge: &mut Bridge<L, R>, names: &[String; 2]
 /// What the worker can be asked.
 pub(crate) enum Request {
     State(Sender<Part>),
-    Bypass { on: bool, done: Sender<bool> },
-    Change { direction: usize, change: Change, done: Sender<Changed> },
-    Exchange { side: usize, socket: Socket, done: Sender<()> },
-    Fail { failing: Failing, done: Sender<io::Result<()>> },
+    Bypass {
+        on: bool,
+        done: Sender<bool>,
+    },
+    Change {
+        direction: usize,
+        change: Change,
+        done: Sender<Changed>,
+    },
+    Exchange {
+        side: usize,
+        socket: Socket,
+        done: Sender<()>,
+    },
+    Fail {
+        failing: Failing,
+        done: Sender<io::Result<()>>,
+    },
+    /// Stand still, for another process that takes over, until one of the two below comes.
+    Freeze {
+        done: Sender<io::Result<Frozen>>,
+    },
+    /// Go on: nobody has taken over.
+    Thaw,
+    /// End at once: another process has what was told.
+    Leave,
     Stop,
+}
+
+/// A bridge that stands still.
+pub(crate) struct Frozen {
+    pub(crate) estate: BridgeEstate,
+    /// The bytes of its packets.
+    pub(crate) bytes: Vec<u8>,
+    /// Its sockets, left and right.
+    pub(crate) sockets: [OwnedFd; 2],
 }
 
 /// How long an answer, or a part of one, may take before the worker counts as hanging.
@@ -423,6 +471,18 @@ impl Control {
         // What was told before is no longer so.
         *self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
         done
+    }
+
+    /// Has the worker stand still: the answer comes when it does, or tells why it does not.
+    pub(crate) fn freeze(&self) -> io::Result<Receiver<io::Result<Frozen>>> {
+        let (done, answer) = channel();
+        self.ask(Request::Freeze { done })?;
+        Ok(answer)
+    }
+
+    /// Has a worker that stands still end, because another process goes on, or go on itself.
+    pub(crate) fn release(&self, taken: bool) {
+        let _ = self.ask(if taken { Request::Leave } else { Request::Thaw });
     }
 
     /// Has the worker end after its present step. What is inside leaves first.

@@ -8,6 +8,10 @@ use weir_core::units::{Duration, Instant};
 use weir_io::segment::{Aggregate, fragmented_bytes, split};
 use weir_io::{BATCH, Io, Pool, PoolSize, Refusal};
 
+mod estate;
+
+pub(crate) use estate::DirectionEstate;
+
 /// Hears what happens to packets, for reports finer than the port's own counters.
 ///
 /// `index` is 0 for the direction from left to right, 1 for the other.
@@ -94,6 +98,10 @@ impl DelayLine {
     }
     fn len(&self) -> usize {
         self.queues.iter().map(|q| q.1.len()).sum()
+    }
+    /// All of them, each delay's in order of time.
+    fn frames(&self) -> impl Iterator<Item = FrameRef> + '_ {
+        self.queues.iter().flat_map(|(_, queue)| queue.iter().map(|(_, frame)| *frame))
     }
 }
 

@@ -46,6 +46,10 @@ const LIMIT_PROMPT: Duration = Duration::from_millis(50);
 /// How long any other worker may be silent.
 const LIMIT: Duration = Duration::from_millis(100);
 
+/// What hides the path, in words.
+const BY_LINKS: &str = "a TCX program above it";
+const BY_PATH: &str = "one program for both, because this kernel has no TCX";
+
 /// What becomes of the traffic without the worker.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct FailState {
@@ -59,6 +63,15 @@ pub struct FailState {
     pub lapses: u64,
     /// Packets dropped because the worker found them when they were older than the limit.
     pub stale_packets: u64,
+}
+
+/// What a bridge that fails open leaves to the process that takes over. Its heartbeat and its programs
+/// pass as descriptors.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct FailCounts {
+    bypassed: bool,
+    lapses: u64,
+    stale_packets: u64,
 }
 
 /// What hides the path while the worker lives.
@@ -161,13 +174,18 @@ impl Kernel {
     fn new(names: [String; 2]) -> io::Result<Kernel> {
         let heartbeat = Heartbeat::new()?;
         heartbeat.set_limit(LIMIT);
+        let new = peer(&names[0])?.is_none() && peer(&names[1])?.is_none();
+        Kernel::over(heartbeat, names, new)
+    }
+
+    /// What reads a heartbeat, with nothing laid or attached yet.
+    fn over(heartbeat: Heartbeat, names: [String; 2], new: bool) -> io::Result<Kernel> {
         // A frame is kept whole, or not at all.
         let filter = Assembler::default().skip_if_dead(&heartbeat, 2).set(0, -1).exit().set(0, 0).exit();
         let filter = filter.into_program(Kind::SocketFilter, "weir_socket")?;
         let hide = hidden(&heartbeat).set(0, NEXT).exit().into_program(Kind::Classifier, "weir_alive")?;
-        let new = peer(&names[0])?.is_none() && peer(&names[1])?.is_none();
-        let above = Mutex::new(Above::Nothing);
-        Ok(Kernel { heartbeat, filter, hide, names, new, above, means: OnceLock::new() })
+        let (above, means) = (Mutex::new(Above::Nothing), OnceLock::new());
+        Ok(Kernel { heartbeat, filter, hide, names, new, above, means })
     }
 
     /// The same as [`Kernel::attach`] where a worker carries the traffic already: its heart beats, and its
@@ -178,6 +196,27 @@ impl Kernel {
     pub(crate) fn attach_below_worker(&self) -> io::Result<()> {
         self.attach()?;
         self.lay(&self.above())
+    }
+
+    /// What passes to the process that takes over: the heartbeat, and the programs above the path if they
+    /// end with their owner.
+    pub(crate) fn pass(&self) -> io::Result<Vec<OwnedFd>> {
+        let above = self.above();
+        let links: &[OwnedFd] = if let Above::Links(links) = &*above { links } else { &[] };
+        let links = links.iter().map(AsFd::as_fd);
+        std::iter::once(self.heartbeat.as_fd()).chain(links).map(|fd| fd.try_clone_to_owned()).collect()
+    }
+
+    /// What another process has passed: heartbeat, programs and path go on as they are.
+    fn taken(names: [String; 2], heartbeat: OwnedFd, links: Vec<OwnedFd>) -> io::Result<Kernel> {
+        let kernel = Kernel::over(Heartbeat::over(heartbeat)?, names, false)?;
+        let (above, means) = match <[OwnedFd; 2]>::try_from(links) {
+            Ok(links) => (Above::Links(links.map(bpf::above_sockets)), BY_LINKS),
+            Err(_) => (Above::Path, BY_PATH),
+        };
+        *kernel.above() = above;
+        let _ = kernel.means.set(means);
+        Ok(kernel)
     }
 
     /// True if no earlier run had left the path.
@@ -213,14 +252,14 @@ impl Kernel {
 
     fn attach_links(&self) -> io::Result<()> {
         *self.above() = Above::Links([self.link(0)?, self.link(1)?]);
-        let _ = self.means.set("a TCX program above it");
+        let _ = self.means.set(BY_LINKS);
         Ok(())
     }
 
     fn attach_in_path(&self) -> io::Result<()> {
         self.lay(&Above::Path)?;
         *self.above() = Above::Path;
-        let _ = self.means.set("one program for both, because this kernel has no TCX");
+        let _ = self.means.set(BY_PATH);
         Ok(())
     }
 
@@ -277,6 +316,27 @@ impl FailOpen {
     fn new(kernel: Kernel) -> FailOpen {
         let kernel = Arc::new(kernel);
         FailOpen { kernel, limit: LIMIT, last: None, bypassed: false, lapses: 0, stale_packets: 0 }
+    }
+
+    /// A bridge that another process has passed: its heartbeat, and the programs above its path.
+    ///
+    /// # Errors
+    /// The kernel refuses what reads the heartbeat.
+    pub(crate) fn taken(
+        names: &[String; 2],
+        counts: FailCounts,
+        heartbeat: OwnedFd,
+        links: Vec<OwnedFd>,
+    ) -> io::Result<FailOpen> {
+        let FailCounts { bypassed, lapses, stale_packets } = counts;
+        let kernel = Kernel::taken(names.clone(), heartbeat, links)?;
+        Ok(FailOpen { bypassed, lapses, stale_packets, ..FailOpen::new(kernel) })
+    }
+
+    /// What has happened, for the process that takes over.
+    pub(crate) fn counts(&self) -> FailCounts {
+        let FailOpen { bypassed, lapses, stale_packets, .. } = *self;
+        FailCounts { bypassed, lapses, stale_packets }
     }
 
     /// What stands in the kernel.
@@ -432,169 +492,4 @@ pub fn remove(interface: &str) -> io::Result<bool> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::{IoSlice, IoSliceMut};
-    use weir_sys::packet::{OFFLOAD_BYTES, PacketSocket};
-
-    /// A box with the interfaces `left` and `right`, and sockets on the hosts behind them.
-    fn on_a_box(test: impl FnOnce([String; 2], PacketSocket, PacketSocket) + Send + 'static) {
-        if !weir_sys::is_root() {
-            eprintln!("SKIPPED: needs root for a network namespace");
-            return;
-        }
-        let ip = |arguments: &str| {
-            let done = std::process::Command::new("ip").args(arguments.split(' ')).output().unwrap();
-            assert!(done.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&done.stderr));
-        };
-        let run = move || {
-            weir_sys::enter_new_network().unwrap();
-            for side in ["left", "right"] {
-                ip(&format!("link add name {side} type veth peer name host-{side}"));
-                for name in [side.to_owned(), format!("host-{side}")] {
-                    // No packets of the kernel's own: only what the test sends.
-                    let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
-                    ip(&format!("link set {name} up"));
-                }
-            }
-            let host = |side: &str| PacketSocket::open(&format!("host-{side}"), 0).unwrap();
-            test(["left".into(), "right".into()], host("left"), host("right"));
-        };
-        std::thread::spawn(run).join().unwrap();
-    }
-
-    /// True if a frame of the one host reaches the other, be it for that one or for all.
-    fn passes(from: &mut PacketSocket, to: &mut PacketSocket) -> bool {
-        let [one, all] = [2, 0xff].map(|address| passes_for(address, from, to));
-        assert_eq!(one, all);
-        one
-    }
-
-    fn passes_for(address: u8, from: &mut PacketSocket, to: &mut PacketSocket) -> bool {
-        let mut frame = vec![0u8; OFFLOAD_BYTES + 60];
-        frame[OFFLOAD_BYTES..OFFLOAD_BYTES + 6].fill(address);
-        frame[OFFLOAD_BYTES + 12..OFFLOAD_BYTES + 14].copy_from_slice(&[0x88, 0xb5]);
-        let Ok(1) = from.send(&[[IoSlice::new(&frame), IoSlice::new(&[])]]) else { panic!("not sent") };
-        let mut room = [0u8; 200];
-        let mut receive =
-            || to.receive(&mut [[IoSliceMut::new(&mut room), IoSliceMut::new(&mut [])]]).is_ok_and(|n| n > 0);
-        // In this namespace a frame arrives before its sender goes on, or never.
-        let until = weir_sys::now() + Duration::from_millis(30);
-        while weir_sys::now() < until {
-            if receive() {
-                return true;
-            }
-        }
-        false
-    }
-
-    type Attach = fn(&Kernel) -> io::Result<()>;
-
-    #[test]
-    fn the_path_carries_both_ways_except_while_the_heart_beats() {
-        let ways: [(&str, Attach); 2] =
-            [("a TCX program", Kernel::attach_links), ("this kernel has no TCX", Kernel::attach_in_path)];
-        for (means, attach) in ways {
-            on_a_box(move |names, mut left, mut right| {
-                let open = match begin(&names, false).unwrap() {
-                    Ok(open) => open,
-                    Err(why) => return eprintln!("SKIPPED: {why}"),
-                };
-                // The kernel needs a while to see that a link is up.
-                let start = weir_sys::now();
-                while !passes_for(2, &mut left, &mut right) {
-                    assert!(weir_sys::now().since(start) < Duration::from_secs(10), "no frame passes");
-                }
-                if let Err(e) = attach(&open.kernel) {
-                    return eprintln!("SKIPPED: {means}: {e}");
-                }
-                assert!(state(&Ok(open)).how.contains(means));
-                let Ok(mut open) = begin(&names, false).unwrap() else { panic!("it worked a moment ago") };
-                assert!(!open.kernel.is_new(), "taken over");
-                attach(&open.kernel).unwrap();
-                open.set_prompt(true);
-                assert!(passes(&mut left, &mut right) && passes(&mut right, &mut left), "no beat yet");
-                let beat = weir_sys::now();
-                // Long enough for the machine to be busy elsewhere.
-                open.kernel.heartbeat.set_limit(Duration::from_secs(100));
-                open.beat(beat);
-                assert!(!passes(&mut left, &mut right) && !passes(&mut right, &mut left), "hidden: {means}");
-                open.bypass(true);
-                open.kernel.heartbeat.set_limit(LIMIT_PROMPT);
-                assert!(passes(&mut left, &mut right) && passes(&mut right, &mut left), "bypassed");
-                open.bypass(false);
-                open.beat(beat);
-                weir_sys::sleep_until(beat + LIMIT_PROMPT + Duration::from_millis(1));
-                assert!(passes(&mut left, &mut right) && passes(&mut right, &mut left), "silent too long");
-                drop(open);
-                assert!(passes(&mut left, &mut right), "the path outlives the run");
-                assert_eq!(peer("left").unwrap().as_deref(), Some("right"));
-                assert!(begin(&names, true).unwrap().is_err());
-                assert!(!passes(&mut left, &mut right), "`fail closed` leaves no path");
-            });
-        }
-    }
-
-    /// A path leads to the other interface of the bridge of now. One on an interface that was renamed since, or
-    /// that had a part in the bridge before, goes.
-    #[test]
-    fn no_path_of_an_earlier_bridge_stays() {
-        on_a_box(|_, _, _| {
-            let ip = |line: &str| {
-                let done = std::process::Command::new("ip").args(line.split(' ')).status().unwrap();
-                assert!(done.success(), "ip {line}");
-            };
-            ip("link add name third type veth peer name host-third");
-            let pair = |left: &str, right: &str| [left.to_owned(), right.to_owned()];
-            let Ok(_) = begin(&pair("left", "right"), false).unwrap() else {
-                return eprintln!("SKIPPED: no bpf(2)");
-            };
-            assert!(begin(&pair("left", "third"), false).unwrap().is_ok());
-            assert_eq!(peer("right").unwrap(), None, "the old peer sends nothing to left any more");
-            assert_eq!(peer("third").unwrap().as_deref(), Some("left"));
-            ip("link set third down");
-            ip("link set third name other");
-            assert_eq!(leading_to(&pair("left", "third")).unwrap(), ["other"]);
-            assert!(begin(&pair("left", "third"), true).unwrap().is_err());
-            assert_eq!((peer("left").unwrap(), peer("other").unwrap()), (None, None));
-        });
-    }
-
-    #[test]
-    fn a_place_that_a_stranger_took_is_not_taken_from_him() {
-        on_a_box(|names, _, _| {
-            let index = weir_sys::interface_index("right").unwrap();
-            let program = Assembler::default().set(0, NEXT).exit().into_program(Kind::Classifier, "strange");
-            let Ok(program) = program else { return eprintln!("SKIPPED: needs bpf(2)") };
-            tc::make_clsact(index).unwrap();
-            tc::put_filter(index, PATH, "strange", program.as_fd()).unwrap();
-            let why = begin(&names, false).unwrap().err().unwrap();
-            assert!(
-                why.contains("right") && why.contains("tc filter del dev right ingress pref 65000"),
-                "{why}"
-            );
-            assert_eq!(tc::filters(index, Side::Ingress).unwrap()[0].name, "strange");
-            assert!(
-                tc::filters(weir_sys::interface_index("left").unwrap(), Side::Ingress).unwrap().is_empty()
-            );
-        });
-    }
-
-    /// What the sockets took in during one limit after the last beat is stale after a second one.
-    #[test]
-    fn only_what_is_older_than_the_limit_is_stale() {
-        on_a_box(|names, _, _| {
-            let Ok(mut open) = begin(&names, false).unwrap() else { return eprintln!("SKIPPED: no bpf(2)") };
-            let at = |ms: u64| Instant::from_millis(10_000 + ms);
-            assert!(!open.is_stale(at(0)), "the first step is no lapse");
-            for (silent, stale, lapses) in [(99, false, 0), (101, false, 1), (199, false, 2), (201, true, 3)]
-            {
-                open.beat(at(0));
-                assert_eq!((open.is_stale(at(silent)), open.lapses), (stale, lapses), "{silent} ms");
-            }
-            open.bypass(true);
-            open.beat(at(600));
-            assert!(!open.is_stale(at(10_000)), "no worker is missed while it is bypassed");
-        });
-    }
-}
+mod tests;

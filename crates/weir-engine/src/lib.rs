@@ -20,6 +20,7 @@
 //! - [`server`]: a Unix socket that answers requests.
 //! - `owner`: one owner for each interface.
 //! - [`watch`]: what happens to the interfaces of a bridge: logged, counted, survived.
+//! - [`takeover`]: another process goes on with a running box.
 //! - [`up`](mod@up): a live box of any number of bridges, as `weir up` runs it.
 //!
 //! **Control packets** (ARP, neighbour discovery, spanning tree, routing) go before all classes, up
@@ -41,6 +42,7 @@ mod owner;
 pub mod rule;
 pub mod server;
 pub mod status;
+pub mod takeover;
 pub mod up;
 pub mod watch;
 pub mod worker;

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::fs;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use weir_sys::netlink::{Address, Link, addresses, links};
@@ -14,7 +15,7 @@ use weir_sys::netlink::{Address, Link, addresses, links};
 pub(crate) struct Claim {
     /// Two sockets without a file, whose names are of this network namespace alone: the name of the
     /// first can be had once, that of the second tells who has it.
-    _sockets: [UnixDatagram; 2],
+    sockets: [UnixDatagram; 2],
 }
 
 /// Why an interface should not be bridged, and what mends it.
@@ -38,7 +39,6 @@ impl Claim {
     /// `ResourceBusy` if another process has done so; what else the system refuses.
     pub(crate) fn on(interface: &str, device: u32) -> io::Result<Claim> {
         let name = name_of(device);
-        let bind = |name: &str| UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name)?);
         let claimed = bind(&name).map_err(|e| match e.kind() {
             io::ErrorKind::AddrInUse => {
                 let what = taken(interface, device, owner(device));
@@ -46,9 +46,29 @@ impl Claim {
             }
             _ => e,
         })?;
-        let owner = bind(&format!("{name}/{}", std::process::id()))?;
-        Ok(Claim { _sockets: [claimed, owner] })
+        Claim::of(device, claimed)
     }
+
+    fn of(device: u32, claimed: UnixDatagram) -> io::Result<Claim> {
+        Ok(Claim { sockets: [claimed, bind(&format!("{}/{}", name_of(device), std::process::id()))?] })
+    }
+
+    /// What makes it this process's, for another one that takes over.
+    pub(crate) fn pass(&self) -> io::Result<OwnedFd> {
+        self.sockets[0].as_fd().try_clone_to_owned()
+    }
+
+    /// The claim that another process has passed.
+    ///
+    /// # Errors
+    /// The system refuses the name that tells whose it is.
+    pub(crate) fn taken(device: u32, claimed: OwnedFd) -> io::Result<Claim> {
+        Claim::of(device, claimed.into())
+    }
+}
+
+fn bind(name: &str) -> io::Result<UnixDatagram> {
+    UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name)?)
 }
 
 fn taken(interface: &str, device: u32, owner: Option<u32>) -> String {

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -15,6 +15,16 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Bytes of a request, at most: a configuration of the greatest length, written as JSON.
 const MOST: usize = 256 << 20;
+
+/// What becomes of a client.
+pub enum Answer {
+    /// It gets this line.
+    Line(String),
+    /// It was told already.
+    Told,
+    /// It was told already, and it is the last one: another process serves from here on.
+    Last,
+}
 
 /// A socket in the file system. Dropping it removes the file.
 pub struct Server {
@@ -52,22 +62,51 @@ impl Server {
         bound
     }
 
+    /// The socket at `path` that another process has bound and passed on.
+    ///
+    /// # Errors
+    /// Nothing stands there any more.
+    pub fn over(path: &Path, listener: UnixListener) -> io::Result<Server> {
+        let file = fs::symlink_metadata(path)?;
+        Ok(Server { path: path.into(), file: (file.dev(), file.ino()), listener })
+    }
+
+    /// What another process needs to serve here.
+    pub fn pass(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    /// Ends, and leaves the socket to the process that it was passed to.
+    pub fn leave(mut self) {
+        self.file = (0, 0);
+    }
+
     /// Waits for at most `wait` until somebody asks, and answers who does: `answer` gets a request
     /// without its line end, or nothing from a client that says nothing. A signal ends the wait. Once
     /// it is `ended`, no client is waited for.
-    pub fn serve(&self, wait: Duration, ended: &dyn Fn() -> bool, answer: &mut dyn FnMut(&str) -> String) {
+    pub fn serve(
+        &self,
+        wait: Duration,
+        ended: &dyn Fn() -> bool,
+        answer: &mut dyn FnMut(&str, &UnixStream) -> Answer,
+    ) {
         let wait = weir_core::units::Duration::from_nanos(wait.as_nanos().min(u64::MAX.into()) as u64);
         let _ = weir_sys::wait(&[self.listener.as_fd()], Some(wait));
         while !ended()
             && let Ok((mut client, _)) = self.listener.accept()
         {
             // A client that went away or does not read is its own concern.
-            let _ = request(&mut client, ended).and_then(|request| {
-                let mut line = answer(&request);
-                line.push('\n');
-                client.set_write_timeout(Some(PATIENCE))?;
-                client.write_all(line.as_bytes())
-            });
+            let Ok(request) = request(&mut client, ended) else { continue };
+            match answer(&request, &client) {
+                Answer::Line(mut line) => {
+                    line.push('\n');
+                    let _ = client
+                        .set_write_timeout(Some(PATIENCE))
+                        .and_then(|()| client.write_all(line.as_bytes()));
+                }
+                Answer::Told => {}
+                Answer::Last => return,
+            }
         }
     }
 }
@@ -166,7 +205,9 @@ mod tests {
                 done.store(true, Ordering::Relaxed);
             });
             while !done.load(Ordering::Relaxed) {
-                server.serve(Duration::from_millis(5), &|| false, &mut |request| format!("<{request}>"));
+                server.serve(Duration::from_millis(5), &|| false, &mut |request, _| {
+                    Answer::Line(format!("<{request}>"))
+                });
             }
         });
     }
@@ -181,7 +222,7 @@ mod tests {
         let asked = std::cell::Cell::new(0);
         // The end comes while the first is waited for.
         let ended = || asked.replace(asked.get() + 1) > 2;
-        server.serve(Duration::from_millis(5), &ended, &mut |_| "answered".into());
+        server.serve(Duration::from_millis(5), &ended, &mut |_, _| Answer::Line("answered".into()));
         assert!(asked.get() > 2 && begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
         drop(server);
         fs::remove_dir_all(folder).unwrap();

@@ -140,6 +140,14 @@ impl Status {
         *self = Status::default();
     }
 
+    /// Goes on from what was found by another process that ran the same: how things are, and since when.
+    pub fn go_on(&mut self, now: Instant, found: Vec<Finding>) {
+        for Finding { interface, class, state, why, for_ns } in found {
+            let since = now - Duration::from_nanos(for_ns);
+            self.tracks.insert((interface, class), Track { state, why, since, ..Track::new(now) });
+        }
+    }
+
     /// Takes the statistics of `now`. `filtered` says whether filters of an interface lead to a class.
     pub fn observe(&mut self, now: Instant, snapshot: &Snapshot, filtered: &dyn Fn(&str, &str) -> bool) {
         let elapsed = self.at.map(|at| now.since(at));

@@ -3,10 +3,10 @@
 use crate::bridge::Bridge;
 use crate::control::{BridgeState, Control, Snapshot};
 use crate::direction::{Change, Delay, Direction, Observe};
-use crate::fail_open::{self, FailOpen, Failing, Kernel};
+use crate::fail_open::{self, FailOpen, Kernel};
 use crate::owner::{Claim, objections, takers};
 use crate::rule;
-use crate::watch::Watch;
+use crate::watch::{Claims, Watch};
 use crate::worker::{Pace, Worker};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -71,19 +71,21 @@ impl Pair {
 }
 
 /// A running box: its bridges, each with a worker thread of its own. Dropping it without [`Up::stop`] leaves its workers running.
+#[derive(Default)]
 pub struct Up {
     bridges: Vec<Running>,
 }
 
-struct Running {
+pub(crate) struct Running {
     interfaces: [String; 2],
-    worker: Worker,
+    pub(crate) worker: Worker,
     /// What watches the interfaces of a bridge; a queue of the packet filter needs nothing.
     watch: Option<Watch>,
     /// What stands in the kernel for a bridge that fails open.
     kernel: SharedKernel,
     /// The path underneath was laid by this run, not taken over.
     laid: bool,
+    pub(crate) claims: Claims,
 }
 
 /// It changes with `fail open` and `fail closed`, and who opens a device that is back needs it, too.
@@ -94,6 +96,16 @@ fn lock(kernel: &SharedKernel) -> MutexGuard<'_, Option<Arc<Kernel>>> {
 }
 
 impl Running {
+    /// What stands in the kernel for it.
+    pub(crate) fn kernel(&self) -> Option<Arc<Kernel>> {
+        lock(&self.kernel).clone()
+    }
+    /// Ends what another process goes on with.
+    pub(crate) fn leave(self) {
+        let Running { worker, watch, .. } = self;
+        drop(watch);
+        worker.join();
+    }
     /// Ends the watch and the worker: its last statistics.
     fn stop(self) -> BridgeState {
         let Running { interfaces, worker, watch, .. } = self;
@@ -179,73 +191,93 @@ fn pool_for(port: Option<&Port>, least: PoolSize) -> PoolSize {
     PoolSize { frames, tails: least.tails.max(tails.min(MOST_TAILS)) }
 }
 
-/// Starts the worker of one bridge.
-fn start(pair: Pair) -> io::Result<Running> {
-    let Pair { left, right, way, pool, pace, fails_closed, observers, force } = pair;
-    let interfaces = [left.interface, right.interface];
-    interfaces.iter().try_for_each(|name| is_up(name))?;
-    let claims = [claim(&interfaces[0], force)?, claim(&interfaces[1], force)?];
-    let [to_right, to_left] = [&right.port, &left.port].map(|port| pool_for(port.as_ref(), pool));
-    let mut directions = [
-        Direction::new(0, right.port, to_right, right.delay),
-        Direction::new(1, left.port, to_left, left.delay),
-    ];
-    for (direction, observer) in directions.iter_mut().zip(observers) {
-        if let Some(observer) = observer {
+/// The two directions of a bridge, whose ports the pair has no more.
+pub(crate) fn directions(mut pair: Pair) -> (Pair, [Direction; 2]) {
+    let Pair { left, right, pool, observers, .. } = &mut pair;
+    let direction = |index, side: &mut Side, observer: &mut Option<Box<dyn Observe>>| {
+        let port = side.port.take();
+        let pool = pool_for(port.as_ref(), *pool);
+        let mut direction = Direction::new(index, port, pool, std::mem::take(&mut side.delay));
+        if let Some(observer) = observer.take() {
             direction.observe(observer);
         }
-    }
-    let failing = fail_open::begin(&interfaces, fails_closed)?;
-    let laid = failing.as_ref().is_ok_and(|open| open.kernel().is_new());
-    let kernel: SharedKernel = Arc::new(Mutex::new(failing.as_ref().ok().map(FailOpen::kernel)));
-    let (worker, watch) =
-        start_worker(&interfaces, directions, (failing, &kernel), (way, pace), (claims, force)).inspect_err(
-            |_| {
-                if laid {
-                    take_away(&interfaces);
-                }
-            },
-        )?;
-    Ok(Running { interfaces, worker, watch: Some(watch), kernel, laid })
+        direction
+    };
+    let [forth, back] = observers;
+    let both = [direction(0, right, forth), direction(1, left, back)];
+    (pair, both)
 }
 
-/// Until the worker's first step the path underneath carries what comes, and nothing enters the
-/// sockets.
-fn start_worker(
-    interfaces: &[String; 2],
-    directions: [Direction; 2],
-    (failing, kernel): (Failing, &SharedKernel),
-    (way, pace): (Way, Pace),
-    (claims, force): ([Option<Claim>; 2], bool),
-) -> io::Result<(Worker, Watch)> {
-    let of_now = lock(kernel).clone();
-    let open = move |name: &str, kernel: Option<&Kernel>| open(name, way, kernel);
-    let [left, right] = [&interfaces[0], &interfaces[1]].map(|name| open(name, of_now.as_deref()));
-    let (left, right) = (left?, right?);
-    let devices = [left.index(), right.index()];
-    match &of_now {
-        Some(kernel) if way == Way::Packet => kernel.attach()?,
-        Some(kernel) => kernel.is_hidden_by_sockets(),
-        None => {}
-    }
-    let mut bridge = Bridge::new(left.io(), right.io(), directions);
-    bridge.fail(failing);
-    let worker = Worker::start(bridge, interfaces.clone(), pace)?;
-    let kernel = kernel.clone();
-    let back = move |side: usize, name: &str| {
-        let claim = claim(name, force)?;
-        let kernel = lock(&kernel).clone();
-        if let Some(kernel) = &kernel {
-            kernel.attach_again(side)?;
+/// Starts the worker of one bridge.
+fn start(pair: Pair) -> io::Result<Running> {
+    let (pair, directions) = directions(pair);
+    let Pair { left, right, way, pace, fails_closed, force, .. } = pair;
+    let interfaces = [left.interface, right.interface];
+    interfaces.iter().try_for_each(|name| is_up(name))?;
+    let claims = Arc::new(Mutex::new([claim(&interfaces[0], force)?, claim(&interfaces[1], force)?]));
+    let failing = fail_open::begin(&interfaces, fails_closed)?;
+    let kernel = failing.as_ref().ok().map(FailOpen::kernel);
+    let laid = kernel.as_ref().is_some_and(|kernel| kernel.is_new());
+    // Until the worker's first step the path underneath carries what comes, and nothing enters the
+    // sockets.
+    let begin = || {
+        let [left, right] = [&interfaces[0], &interfaces[1]].map(|name| open(name, way, kernel.as_deref()));
+        let (left, right) = (left?, right?);
+        let devices = [left.index(), right.index()];
+        match &kernel {
+            Some(kernel) if way == Way::Packet => kernel.attach()?,
+            Some(kernel) => kernel.is_hidden_by_sockets(),
+            None => {}
         }
-        let socket = open(name, kernel.as_deref())?;
-        Ok(Attached { claim, socket })
+        let mut bridge = Bridge::new(left.io(), right.io(), directions);
+        bridge.fail(failing);
+        let (interfaces, kernel) = (interfaces.clone(), kernel.clone());
+        let worker = Worker::start(bridge, interfaces.clone(), pace)?;
+        Ready { worker, interfaces, devices, claims, kernel, way, force }.watch()
     };
-    match Watch::start(interfaces.clone(), devices, claims, worker.control(), Box::new(back)) {
-        Ok(watch) => Ok((worker, watch)),
-        Err(e) => {
-            let _ = worker.stop();
-            Err(e)
+    let running = begin().inspect_err(|_| {
+        if laid {
+            take_away(&interfaces);
+        }
+    })?;
+    Ok(Running { laid, ..running })
+}
+
+/// A bridge over open sockets, with its worker.
+pub(crate) struct Ready {
+    pub(crate) worker: Worker,
+    pub(crate) interfaces: [String; 2],
+    /// The numbers of the interfaces' devices.
+    pub(crate) devices: [u32; 2],
+    pub(crate) claims: Claims,
+    pub(crate) kernel: Option<Arc<Kernel>>,
+    pub(crate) way: Way,
+    pub(crate) force: bool,
+}
+
+impl Ready {
+    /// Starts what watches its interfaces.
+    pub(crate) fn watch(self) -> io::Result<Running> {
+        let Ready { worker, interfaces, devices, claims, kernel, way, force } = self;
+        let kernel: SharedKernel = Arc::new(Mutex::new(kernel));
+        let shared = kernel.clone();
+        let back = move |side: usize, name: &str| {
+            let claim = claim(name, force)?;
+            let kernel = lock(&shared).clone();
+            if let Some(kernel) = &kernel {
+                kernel.attach_again(side)?;
+            }
+            let socket = open(name, way, kernel.as_deref())?;
+            Ok(Attached { claim, socket })
+        };
+        let watch =
+            Watch::start(interfaces.clone(), devices, claims.clone(), worker.control(), Box::new(back));
+        match watch {
+            Ok(watch) => Ok(Running { interfaces, worker, watch: Some(watch), kernel, laid: false, claims }),
+            Err(e) => {
+                let _ = worker.stop();
+                Err(e)
+            }
         }
     }
 }
@@ -307,7 +339,8 @@ fn start_queue(pair: Pair) -> io::Result<Running> {
     let mut bridge = Bridge::new(intake, outlet, [forth, nothing]);
     bridge.is_passed_by("the packet filter lets packets pass without it");
     let worker = Worker::start(bridge, interfaces.clone(), pace)?;
-    Ok(Running { interfaces, worker, watch: None, kernel: SharedKernel::default(), laid: false })
+    let (claims, kernel) = Default::default();
+    Ok(Running { interfaces, worker, watch: None, kernel, laid: false, claims })
 }
 
 /// Brings a box up, whole or not at all. Needs CAP_NET_RAW; the interfaces must exist and be up.
@@ -329,6 +362,15 @@ fn silent(interfaces: &[String; 2], why: &io::Error) -> BridgeState {
 }
 
 impl Up {
+    pub(crate) fn push(&mut self, running: Running) {
+        self.bridges.push(running);
+    }
+    pub(crate) fn running(&self) -> &[Running] {
+        &self.bridges
+    }
+    pub(crate) fn into_running(self) -> Vec<Running> {
+        self.bridges
+    }
     /// The interfaces of a bridge whose worker has ended by itself.
     pub fn has_ended(&self) -> Option<&[String; 2]> {
         self.bridges.iter().find(|running| running.worker.has_ended()).map(|running| &running.interfaces)

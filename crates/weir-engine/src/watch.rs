@@ -18,6 +18,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use weir_core::units::{Duration, Instant};
 use weir_sys::netlink::{Change, Link, LinkWatch, links};
@@ -146,6 +147,15 @@ pub(crate) type Attach = Box<dyn Fn(usize, &str) -> io::Result<Attached> + Send>
 
 /// Who else takes frames is looked up at most this often: it costs a list of all interfaces and addresses.
 const SELDOM: Duration = Duration::from_millis(200);
+
+/// The claims on both sides: they end with the process, or pass to another one.
+pub(crate) type Claims = Arc<Mutex<[Option<Claim>; 2]>>;
+
+/// Nobody panics while he holds it, and what is in it is whole at any time.
+pub(crate) fn lock(claims: &Claims) -> MutexGuard<'_, [Option<Claim>; 2]> {
+    claims.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// How soon an interface that could not be opened is tried again.
 const AGAIN: Duration = Duration::from_millis(200);
 
@@ -155,13 +165,17 @@ impl Watch {
     pub(crate) fn start(
         names: [String; 2],
         devices: [u32; 2],
-        claims: [Option<Claim>; 2],
+        claims: Claims,
         control: Control,
         attach: Attach,
     ) -> io::Result<Watch> {
         let (bell, rung) = UnixStream::pair()?;
         let [left, right] = names;
-        let sides = [Side::new(left, devices[0]), Side::new(right, devices[1])];
+        let mut sides = [Side::new(left, devices[0]), Side::new(right, devices[1])];
+        // What happened before another process passed them on.
+        for (side, known) in sides.iter_mut().zip(control.links()) {
+            side.state.changes = known.changes;
+        }
         // From here on nothing is missed; what has happened before, the list shows.
         let news = LinkWatch::open()?;
         let devices = listed()?;
@@ -194,7 +208,7 @@ struct Run {
     devices: BTreeMap<u32, Link>,
     sides: [Side; 2],
     control: Control,
-    claims: [Option<Claim>; 2],
+    claims: Claims,
     attach: Attach,
     /// The sides that are back, but have no socket yet.
     missing: [Option<Missing>; 2],
@@ -268,7 +282,10 @@ impl Run {
                         self.attach(index);
                         continue;
                     }
-                    Happening::Is("gone") => (self.missing[index], self.claims[index]) = (None, None),
+                    Happening::Is("gone") => {
+                        self.missing[index] = None;
+                        lock(&self.claims)[index] = None;
+                    }
                     _ => {}
                 }
                 weir_sys::say(&format!("interface {} {what}", self.sides[index].name));
@@ -289,7 +306,8 @@ impl Run {
         });
         match exchanged {
             Ok((device, claim)) => {
-                (self.missing[index], self.claims[index]) = (None, claim);
+                self.missing[index] = None;
+                lock(&self.claims)[index] = claim;
                 *attached = Some(device);
                 weir_sys::say(&format!("interface {name} {}", Happening::Back(device)));
             }

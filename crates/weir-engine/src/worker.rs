@@ -1,14 +1,15 @@
 //! The thread that runs a bridge: tells it the time, sleeps between what is due, survives a panic.
 
-use crate::bridge::{Bridge, Step};
-use crate::control::{BridgeState, Control, Inbox, Request, heads};
+use crate::bridge::{Bridge, Step, WorkerEstate};
+use crate::control::{BridgeState, Control, Frozen, Inbox, Request, heads};
 use crate::direction::{Change, Changed};
 use crate::gather::{Gather, Part, egresses};
 use std::any::Any;
+use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use weir_core::units::{Duration, Instant};
 use weir_io::Io;
@@ -48,6 +49,9 @@ const WINDOW: Duration = Duration::from_millis(2);
 /// ... sleeps for so long.
 const REST: Duration = Duration::from_micros(100);
 
+/// A worker that stands still for longer than this counts as dead: the kernel carries the traffic.
+const FROZEN: Duration = Duration::from_millis(1_000);
+
 /// A running bridge.
 pub struct Worker {
     thread: JoinHandle<BridgeState>,
@@ -57,6 +61,21 @@ pub struct Worker {
 impl Worker {
     /// Starts a thread that runs `bridge` between interfaces of those names (left, right).
     pub fn start<L, R>(bridge: Bridge<L, R>, names: [String; 2], pace: Pace) -> io::Result<Worker>
+    where
+        L: Io + Send + 'static,
+        R: Io + Send + 'static,
+    {
+        Self::resume(bridge, names, pace, None)
+    }
+
+    /// The same for a bridge that another process has run before: its worker's counters go on. The thread
+    /// does nothing before it is told to go, and ends if it never is.
+    pub(crate) fn resume<L, R>(
+        bridge: Bridge<L, R>,
+        names: [String; 2],
+        pace: Pace,
+        before: Option<(WorkerEstate, Receiver<()>)>,
+    ) -> io::Result<Worker>
     where
         L: Io + Send + 'static,
         R: Io + Send + 'static,
@@ -75,16 +94,27 @@ impl Worker {
             }
             // What reads the packets of strangers has no rights from here on that it can do without.
             let _ = weir_sys::rights::keep(&bridge.rights());
+            let now = weir_sys::now();
+            let fresh = WorkerEstate { started_ns: now.as_nanos(), ..WorkerEstate::default() };
+            let before = match before {
+                None => fresh,
+                Some((before, go)) => match go.recv() {
+                    Ok(()) => before,
+                    Err(_) => return BridgeState::default(),
+                },
+            };
             Run {
                 bridge,
                 names,
                 pace,
                 priority,
                 inbox,
-                started: weir_sys::now(),
-                window: (weir_sys::now(), weir_sys::thread_cpu()),
-                steps: 0,
-                spun: Duration::ZERO,
+                later: VecDeque::new(),
+                started: Instant::from_nanos(before.started_ns),
+                cpu_before: Duration::from_nanos(before.cpu_ns),
+                window: (now, weir_sys::thread_cpu()),
+                steps: before.steps,
+                spun: Duration::from_nanos(before.spun_ns),
                 failed: None,
                 gathering: None,
             }
@@ -101,6 +131,10 @@ impl Worker {
     pub fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }
+    /// Waits for the end of a worker that was told to leave.
+    pub(crate) fn join(self) {
+        let _ = self.thread.join();
+    }
     /// Stops the worker: its last statistics.
     pub fn stop(self) -> io::Result<BridgeState> {
         self.control.stop();
@@ -116,7 +150,11 @@ struct Run<L, R> {
     pace: Pace,
     priority: Granted,
     inbox: Inbox,
+    /// What was asked while it stood still.
+    later: VecDeque<Request>,
     started: Instant,
+    /// Processor time of workers before it, in other processes.
+    cpu_before: Duration,
     /// When the present window began, and the processor time that the thread had used then.
     window: (Instant, Duration),
     steps: u64,
@@ -124,6 +162,16 @@ struct Run<L, R> {
     failed: Option<String>,
     /// Who asked for statistics, and what is told already; `None` before the first part.
     gathering: Option<(Sender<Part>, Option<Gather>)>,
+}
+
+/// What comes after the answers.
+#[derive(PartialEq, Eq)]
+enum Then {
+    GoOn,
+    /// It is time to stop.
+    End,
+    /// Another process has gone on with everything.
+    Leave,
 }
 
 /// What a panic said.
@@ -142,8 +190,10 @@ impl<L: Io, R: Io> Run<L, R> {
             }
             let step = self.step(now);
             self.steps += 1;
-            if self.answer() {
-                return self.end();
+            match self.answer() {
+                Then::GoOn => {}
+                Then::End => return self.end(),
+                Then::Leave => return self.head(),
             }
             self.gather();
             let busy = step.more || self.gathering.is_some();
@@ -208,12 +258,20 @@ impl<L: Io, R: Io> Run<L, R> {
         }
     }
 
-    /// Answers what was asked; true if it is time to stop.
-    fn answer(&mut self) -> bool {
-        while let Ok(request) = self.inbox.requests.try_recv() {
+    /// Answers what was asked.
+    fn answer(&mut self) -> Then {
+        while let Some(request) = self.later.pop_front().or_else(|| self.inbox.requests.try_recv().ok()) {
             // Who asked may have gone: that is not our concern.
             match request {
-                Request::Stop => return true,
+                Request::Stop => return Then::End,
+                Request::Freeze { done } => {
+                    if self.freeze(&done) {
+                        return Then::Leave;
+                    }
+                }
+                // Whoever froze it had given up before it stood still.
+                Request::Thaw => {}
+                Request::Leave => return Then::Leave,
                 Request::State(to) => self.gathering = Some((to, None)),
                 Request::Bypass { on, done } => {
                     let open = self.bridge.failing();
@@ -245,7 +303,54 @@ impl<L: Io, R: Io> Run<L, R> {
                 }
             }
         }
-        false
+        Then::GoOn
+    }
+
+    /// Stands still between two steps, for a process that takes over: true if it has. Frames wait in the
+    /// sockets meanwhile, and the heart beats, so that the kernel leaves them there. After
+    /// [`FROZEN`] it beats no more: whoever is to decide is dead.
+    fn freeze(&mut self, done: &Sender<io::Result<Frozen>>) -> bool {
+        let frozen = self.frozen();
+        let possible = frozen.is_ok();
+        if done.send(frozen).is_err() || !possible {
+            return false;
+        }
+        let since = weir_sys::now();
+        loop {
+            let now = weir_sys::now();
+            if let Some(open) = self.bridge.failing()
+                && now.since(since) < FROZEN
+            {
+                open.beat(now);
+            }
+            match self.inbox.requests.recv_timeout(std::time::Duration::from_nanos(HEARTBEAT.as_nanos())) {
+                Ok(Request::Thaw) => return false,
+                Ok(Request::Leave) | Err(RecvTimeoutError::Disconnected) => return true,
+                Ok(request) => self.later.push_back(request),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// What another process needs to go on. All of it stays here, too.
+    fn frozen(&mut self) -> io::Result<Frozen> {
+        let now = weir_sys::now();
+        let worker = WorkerEstate {
+            started_ns: self.started.as_nanos(),
+            cpu_ns: self.cpu().as_nanos(),
+            spun_ns: self.spun.as_nanos(),
+            steps: self.steps,
+        };
+        let names = self.names.clone();
+        let told = self.guarded(now, |bridge| bridge.estate(now, &names, worker));
+        let panicked = || Err(io::Error::other("the worker panicked"));
+        let (estate, bytes, sockets) = told.unwrap_or_else(panicked)?;
+        Ok(Frozen { estate, bytes, sockets })
+    }
+
+    /// Processor time of this worker and of those before it.
+    fn cpu(&self) -> Duration {
+        self.cpu_before + weir_sys::thread_cpu()
     }
 
     /// All, at the end of the run.
@@ -259,7 +364,7 @@ impl<L: Io, R: Io> Run<L, R> {
             interfaces: self.names.clone(),
             silent: None,
             uptime_ns: weir_sys::now().since(self.started).as_nanos(),
-            cpu_ns: weir_sys::thread_cpu().as_nanos(),
+            cpu_ns: self.cpu().as_nanos(),
             spun_ns: self.spun.as_nanos(),
             steps: self.steps,
             priority: self.priority.to_string(),

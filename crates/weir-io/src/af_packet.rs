@@ -17,7 +17,7 @@ use crate::pool::OFFLOAD_BYTES;
 use crate::segment::Aggregate;
 use crate::{BATCH, FrameRef, Io, IoStats, Pool, Refusal, Socket};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use weir_core::queue::DropReason;
 use weir_sys::packet::{BUFFER_BYTES, PacketSocket, SendError};
 
@@ -46,6 +46,11 @@ impl AfPacket {
     pub fn over(socket: PacketSocket) -> Self {
         let slots = Vec::with_capacity(BATCH);
         AfPacket { socket, slots, device: Device::default(), short_bytes: None, stats: IoStats::default() }
+    }
+
+    /// The same, counting on from `stats`.
+    pub fn resumed(socket: PacketSocket, stats: IoStats) -> Self {
+        AfPacket { stats, ..AfPacket::over(socket) }
     }
 }
 
@@ -187,6 +192,10 @@ impl Io for AfPacket {
 
     fn filter(&mut self, filter: Option<BorrowedFd<'_>>) -> io::Result<()> {
         self.socket.set_filter(filter)
+    }
+
+    fn pass(&self) -> io::Result<OwnedFd> {
+        self.socket.as_fd().try_clone_to_owned()
     }
 
     fn way(&self) -> String {

@@ -27,7 +27,7 @@ pub mod segment;
 pub mod trace;
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use weir_sys::rights::Capability;
 
 use weir_core::queue::DropReason;
@@ -144,6 +144,14 @@ pub trait Io {
         String::new()
     }
 
+    /// Its socket, for another process that goes on with it.
+    ///
+    /// # Errors
+    /// It has none that could be passed.
+    fn pass(&self) -> io::Result<OwnedFd> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "this way in cannot pass to another process"))
+    }
+
     /// Goes on over `socket`, because the device was deleted and made again. Counters go on, too.
     /// What has no such socket ignores it.
     fn exchange(&mut self, _socket: Socket) {}
@@ -173,6 +181,9 @@ impl<I: Io + ?Sized> Io for Box<I> {
     }
     fn filter(&mut self, filter: Option<BorrowedFd<'_>>) -> io::Result<()> {
         (**self).filter(filter)
+    }
+    fn pass(&self) -> io::Result<OwnedFd> {
+        (**self).pass()
     }
     fn is_polled(&self) -> bool {
         (**self).is_polled()

@@ -164,7 +164,7 @@ impl Pool {
     }
 
     /// The offload header with which the frame came or is to leave.
-    pub(crate) fn offload(&self, frame: FrameRef) -> [u8; OFFLOAD_BYTES] {
+    pub fn offload(&self, frame: FrameRef) -> [u8; OFFLOAD_BYTES] {
         let at = self.offload_at(frame);
         std::array::from_fn(|i| self.heads[at + i])
     }

@@ -6,6 +6,7 @@
 #![allow(unsafe_code, reason = "bpf(2) and shared memory have no safe wrapper")]
 
 use crate::check;
+use crate::passing::raised;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
@@ -180,6 +181,14 @@ impl Heartbeat {
     /// No privilege, or a kernel without mappable maps (before 5.5).
     pub fn new() -> io::Result<Self> {
         let map = new_map(MAP_TYPE_ARRAY, size_of::<Words>(), 1, F_MMAPABLE, "weir_heartbeat")?;
+        Self::over(map)
+    }
+
+    /// The heart in a map that [`Heartbeat::new`] made, here or in another process, and goes on beating.
+    ///
+    /// # Errors
+    /// It is no such map.
+    pub fn over(map: OwnedFd) -> io::Result<Self> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address that the system chooses touches no memory of ours.
         let mapped =
@@ -210,9 +219,15 @@ impl Heartbeat {
     }
 }
 
+impl AsFd for Heartbeat {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.map.as_fd()
+    }
+}
+
 impl Drop for Heartbeat {
     fn drop(&mut self) {
-        // SAFETY: this is the mapping that `new` made, and nothing refers into it any more.
+        // SAFETY: this is the mapping that `over` made, and nothing refers into it any more.
         let _ = unsafe { libc::munmap(self.words.as_ptr().cast(), MAPPED) };
     }
 }
@@ -385,13 +400,13 @@ fn attach(program: &Program, index: u32, place: u32, flags: u32) -> io::Result<O
     let program = program.0.as_raw_fd() as u32;
     let attribute =
         Attribute { program, interface: index, place, flags, relative: 0, padding: 0, revision: 0 };
-    let link = bpf_open(LINK_CREATE, &attribute)?;
-    // SAFETY: fcntl takes numbers and touches no memory.
-    let high = unsafe { libc::fcntl(link.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR) };
-    // A limit on descriptors below that is no reason to fail.
-    let Ok(high) = check(high) else { return Ok(link) };
-    // SAFETY: `high` was just opened and belongs to nobody else.
-    Ok(unsafe { OwnedFd::from_raw_fd(high) })
+    bpf_open(LINK_CREATE, &attribute).map(above_sockets)
+}
+
+/// An attachment under a number above those of sockets, as [`attach_to_ingress`] gives it. One that
+/// came from another process needs that again.
+pub fn above_sockets(link: OwnedFd) -> OwnedFd {
+    raised(link, HIGH_DESCRIPTOR)
 }
 
 #[cfg(test)]
@@ -468,6 +483,24 @@ mod tests {
             let dead = crate::now().since(Instant::ZERO) > Duration::from_secs(100);
             assert_eq!(run(&program), if dead { u32::MAX } else { 7 });
         }
+    }
+
+    /// As in another process that has got the map: the program reads what is beaten there.
+    #[test]
+    fn a_heart_goes_on_beating_over_the_same_map() {
+        let Some(first) = heartbeat() else { return };
+        let code = Assembler::default().skip_if_dead(&first, 2).set(0, 7).exit().set(0, -1).exit();
+        let program = code.into_program(Kind::SocketFilter, "weir_test").unwrap();
+        first.set_limit(Duration::from_secs(1000));
+        let second = Heartbeat::over(first.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        drop(first);
+        second.beat(crate::now() + Duration::from_millis(1));
+        assert_eq!(run(&program), 7);
+        second.set_limit(Duration::ZERO);
+        second.stop();
+        assert_eq!(run(&program), u32::MAX);
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(Heartbeat::over(file.into()).is_err(), "no map");
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! - [`xdp`]: the same before the kernel has made packets of them (AF_XDP).
 //! - [`nfqueue`]: packets that the kernel's packet filter hands over for a verdict.
 //! - [`bpf`]: small programs for the kernel, and a heartbeat that they read; [`tc`]: filters of an interface.
+//! - [`passing`]: descriptors that pass to another process.
 //! - [`socket`]: TCP and UDP with the options that test traffic needs.
 //! - [`icmp`]: echo requests.
 //! - [`allocations`]: an allocator that counts.
@@ -30,6 +31,7 @@ pub mod netdev;
 pub mod netlink;
 pub mod nfqueue;
 pub mod packet;
+pub mod passing;
 mod priority;
 mod process;
 pub mod rights;

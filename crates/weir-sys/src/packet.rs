@@ -130,14 +130,35 @@ impl PacketSocket {
         let size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
         // SAFETY: `address` is a valid sockaddr_ll of the size given, alive until after the call.
         check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size) })?;
+        Ok(Self::over(socket, index))
+    }
+
+    /// A socket that another process has opened so, with all that waits in it.
+    ///
+    /// # Errors
+    /// It is no such socket.
+    pub fn passed(socket: OwnedFd) -> io::Result<Self> {
+        // SAFETY: a sockaddr_ll is plain numbers, for which all zeroes is valid.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        let mut size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        // SAFETY: `address` is writable over the size given; both live until after the call.
+        check(unsafe { libc::getsockname(socket.as_raw_fd(), (&raw mut address).cast(), &raw mut size) })?;
+        if libc::c_int::from(address.sll_family) != libc::AF_PACKET {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no socket for raw frames"));
+        }
+        let index = u32::try_from(address.sll_ifindex).unwrap_or(0);
+        Ok(Self::over(socket, index))
+    }
+
+    fn over(socket: OwnedFd, index: u32) -> Self {
         // SAFETY: mmsghdr is plain numbers and pointers; all zeroes is valid, null.
         let headers = unsafe { std::mem::zeroed() };
-        Ok(PacketSocket {
+        PacketSocket {
             socket,
             index,
             headers: Box::new(headers),
             controls: Box::new([Control([0; CONTROL_BYTES]); BATCH]),
-        })
+        }
     }
 
     /// Receives into the first [`BATCH`] of `rooms` at most, one frame each, and answers how many
@@ -434,6 +455,26 @@ mod tests {
             let nothing = b.receive(&mut [[IoSliceMut::new(&mut room), IoSliceMut::new(&mut [])]]);
             assert_eq!(nothing.unwrap_err().kind(), io::ErrorKind::WouldBlock);
             assert_eq!((a.take_overruns(), b.take_overruns()), (0, 0));
+        });
+    }
+
+    /// As in another process: the same socket, with what waits in it.
+    #[test]
+    fn a_socket_is_passed_with_what_waits_in_it() {
+        on_a_pair(|mut a, b| {
+            let mut frame = vec![0u8; OFFLOAD_BYTES + 60];
+            frame[OFFLOAD_BYTES + 12..OFFLOAD_BYTES + 14].copy_from_slice(&[0x88, 0xb5]);
+            assert_eq!(a.send(&[[IoSlice::new(&frame), IoSlice::new(&[])]]), Ok(1));
+            let (index, same) = (b.index(), b.as_fd().try_clone_to_owned().unwrap());
+            drop(b);
+            let mut passed = PacketSocket::passed(same).unwrap();
+            assert_eq!(passed.index(), index);
+            assert!(crate::wait(&[passed.as_fd()], Some(Duration::from_secs(5))).unwrap(), "nothing waits");
+            let mut room = [0u8; 200];
+            let got = passed.receive(&mut [[IoSliceMut::new(&mut room), IoSliceMut::new(&mut [])]]);
+            assert_eq!((got.unwrap(), &room[..frame.len()]), (1, &frame[..]));
+            let other = std::os::unix::net::UnixDatagram::unbound().unwrap();
+            assert!(PacketSocket::passed(other.into()).is_err());
         });
     }
 

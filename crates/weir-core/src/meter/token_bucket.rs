@@ -57,6 +57,21 @@ impl TokenBucket {
         let tokens = (inflow + self.depth).saturating_sub(self.empty_at.max(inflow));
         (tokens / u128::from(PER_BYTE)).min(u128::from(u64::MAX)) as u64
     }
+    /// The same, below zero by what a regulator has lent to packets longer than the bucket.
+    pub fn level_bytes(&self, now: Instant) -> i64 {
+        let full = self.inflow(now) + self.depth;
+        let debt = self.empty_at.saturating_sub(full).div_ceil(u128::from(PER_BYTE));
+        match debt {
+            0 => i64::try_from(self.bytes(now)).unwrap_or(i64::MAX),
+            debt => i64::try_from(debt).map_or(i64::MIN, |debt| -debt),
+        }
+    }
+    /// Has the bucket hold so many bytes at `now`, at most its depth; below zero they are lent.
+    pub fn set_level(&mut self, now: Instant, bytes: i64) {
+        let level = cost_of(bytes.unsigned_abs());
+        let full = self.inflow(now) + self.depth;
+        self.empty_at = if bytes < 0 { full + level } else { full - level.min(self.depth) };
+    }
     /// True if the bucket holds `bytes` at `now`.
     pub fn holds(&self, now: Instant, bytes: u32) -> bool {
         let inflow = self.inflow(now);
@@ -292,5 +307,34 @@ mod tests {
         assert_eq!(small.ready_at(Instant::ZERO, 200), Instant::from_millis(100));
         small.pay(Instant::from_millis(100), 200);
         assert_eq!(small.ready_at(Instant::from_millis(100), 200), Instant::from_millis(300));
+    }
+
+    /// A level that is told and set again is the same, to a byte, also one below zero.
+    #[test]
+    fn a_level_moves_to_another_bucket() {
+        for seed in weir_seed::seeds(200) {
+            let mut random = Random::new(seed);
+            let rate = Rate::from_bps(RATES[random.below(RATES.len() as u64) as usize]);
+            let depth = 1 + random.below(100_000);
+            let (mut one, mut now) =
+                (TokenBucket::new(rate, depth), Instant::from_millis(random.below(5_000)));
+            for _ in 0..20 {
+                now += Duration::from_nanos(random.below(10_000_000));
+                let bytes = 1 + random.below(2 * depth);
+                if one.ready_at(now, bytes) <= now {
+                    one.pay(now, bytes);
+                }
+                let mut other = TokenBucket::new(rate, depth);
+                other.set_level(now, one.level_bytes(now));
+                assert_eq!(other.level_bytes(now), one.level_bytes(now), "seed {seed}");
+                assert_eq!(other.bytes(now), one.bytes(now), "seed {seed}");
+                // What a longer packet has waited for already is not told.
+                let [here, there] = [&one, &other].map(|bucket| bucket.ready_at(now, bytes.min(depth)));
+                let byte = rate.time_for(1).ceil().since(Instant::ZERO);
+                assert!(there >= here && there.since(here) <= byte, "seed {seed}: {here:?} {there:?}");
+            }
+            one.set_level(now, i64::MAX);
+            assert_eq!(one.level_bytes(now), depth as i64);
+        }
     }
 }

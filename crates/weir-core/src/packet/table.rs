@@ -152,6 +152,11 @@ impl Meta {
     pub fn is_control(&self) -> bool {
         self.control
     }
+    /// The packet as one that goes before the tree, or not.
+    pub fn with_control(mut self, control: bool) -> Self {
+        self.control = control;
+        self
+    }
     /// True if the packet was marked "congestion experienced" since it came.
     pub fn is_marked(&self) -> bool {
         self.ecn == 3 && self.tos_in & 3 != 3
@@ -232,17 +237,30 @@ impl PacketTable {
                 found.push(PacketId(index as u32));
             }
         }
-        // Live packets span fewer than 2^31 orders, so the wrapping difference to the newest sorts.
-        let newest = found.iter().fold(None, |newest: Option<u32>, id| {
-            let order = self.rows[id.index()].order;
-            Some(newest.map_or(order, |n| if order.wrapping_sub(n) < 1 << 31 { order } else { n }))
-        });
-        if let Some(newest) = newest {
-            found.sort_unstable_by_key(|id| {
-                core::cmp::Reverse(newest.wrapping_sub(self.rows[id.index()].order))
-            });
-        }
+        sort_by_order(&mut found, |id| self.rows[id.index()].order);
         found
+    }
+    /// Copies of all packets that wait, for the tree or before it, in order of arrival. Allocates.
+    pub(crate) fn waiting(&self) -> Vec<Meta> {
+        let waits = |row: &&Meta| match row.state {
+            PacketState::Queued => true,
+            PacketState::Held => row.control,
+            _ => false,
+        };
+        let mut found: Vec<Meta> = Vec::with_capacity(self.live as usize);
+        let copy = |row: &Meta| Meta { next: NIL, prev: NIL, ..row.clone() };
+        found.extend(self.rows.iter().filter(waits).map(copy));
+        sort_by_order(&mut found, |row| row.order);
+        found
+    }
+}
+
+/// Sorts by order of arrival. Live packets span fewer than 2^31 orders, so the wrapping difference to the
+/// newest sorts.
+fn sort_by_order<T>(found: &mut [T], order: impl Fn(&T) -> u32) {
+    let newest = found.iter().map(&order).reduce(|n, o| if o.wrapping_sub(n) < 1 << 31 { o } else { n });
+    if let Some(newest) = newest {
+        found.sort_unstable_by_key(|row| core::cmp::Reverse(newest.wrapping_sub(order(row))));
     }
 }
 

@@ -67,6 +67,14 @@ impl Ledger {
     pub(super) fn new(leaves: usize) -> Self {
         Ledger { leaves: alloc::vec![Account::default(); leaves], ..Ledger::default() }
     }
+    /// The accounts of leaves, of control packets, and of leaves that are gone.
+    pub(super) fn of(leaves: Vec<Account>, control: Account, gone: Account) -> Self {
+        Ledger { leaves, control, gone }
+    }
+    /// The account of leaves that a swap took away.
+    pub(super) fn gone(&self) -> Account {
+        self.gone
+    }
     pub(super) fn offered(&mut self, leaf: u32, len: u32) {
         self.leaves[leaf as usize].offer(len);
     }

@@ -20,6 +20,7 @@
 //! in which the bucket fills changes no rate. What is missed beyond that is lost.
 
 mod clock;
+mod estate;
 mod event;
 mod hold;
 mod ledger;
@@ -29,6 +30,7 @@ mod room;
 mod swap;
 mod wire;
 
+pub use estate::Estate;
 pub use event::{Conditioned, Event, EventKind};
 pub use ledger::Account;
 pub use plan::{PortConfig, PortPlan, Segment};
@@ -194,15 +196,6 @@ impl Port {
 
     /// The number that stands for the leaf of control packets that went first.
     pub const CONTROL: u32 = u32::MAX - 1;
-
-    /// Whether control packets go first, so that the host is to look for them (`packet::is_control`).
-    pub fn protects(&self) -> bool {
-        self.lane.is_open()
-    }
-    /// The account of the control packets that went first.
-    pub fn protected(&self) -> &Account {
-        &self.ledger.control
-    }
 
     /// The leaf for packets with that key that no conditioner marks.
     pub fn classify(&self, key: &Key) -> u32 {

@@ -5,6 +5,7 @@
 //! What exceeds it goes where the filters send it, as without this class. So a flood of them takes
 //! its rate from the other classes, and no more.
 
+use super::{Account, Port};
 use crate::meter::TokenBucket;
 use crate::packet::{List, Meta, PacketId, PacketTable};
 use crate::queue::Link;
@@ -69,6 +70,17 @@ impl Lane {
     }
     pub(super) fn take(&mut self, table: &mut PacketTable) -> Option<PacketId> {
         self.queue.pop_front(table)
+    }
+}
+
+impl Port {
+    /// Whether control packets go first, so that the host is to look for them (`packet::is_control`).
+    pub fn protects(&self) -> bool {
+        self.lane.is_open()
+    }
+    /// The account of the control packets that went first.
+    pub fn protected(&self) -> &Account {
+        &self.ledger.control
     }
 }
 

@@ -106,6 +106,12 @@ impl Port {
         let old = replace(&mut self.tree, tree);
         self.timer = None;
         self.cx.mend();
+        self.take_on(queued, host);
+        old
+    }
+
+    /// Hands the tree packets that waited elsewhere.
+    pub(super) fn take_on(&mut self, queued: Vec<PacketId>, host: &mut impl FnMut(Event<'_>)) {
         self.cx.adopting = true;
         for id in queued {
             self.cx.packets.get_mut(&id).state = PacketState::Queued;
@@ -114,7 +120,6 @@ impl Port {
         self.cx.adopting = false;
         self.settle(host);
         self.fill(host);
-        old
     }
 
     /// Drops everything that waits in the tree; what is in the ring still leaves.

@@ -89,14 +89,14 @@ fn an_attempt_that_fails_leaves_no_claim() {
             devices: BTreeMap::new(),
             sides: [Side::new("lo".into(), device), Side::new("none".into(), device + 1)],
             control,
-            claims: [None, None],
+            claims: Claims::default(),
             attach,
             missing: [Some(Missing { device, said: false }), None],
             seen: weir_sys::now(),
             changed: false,
         };
         run.attach(0);
-        assert!(run.missing[0].is_some() && run.claims[0].is_none());
+        assert!(run.missing[0].is_some() && lock(&run.claims)[0].is_none());
         drop(Claim::on("lo", device).unwrap());
     };
     std::thread::spawn(test).join().unwrap();

@@ -7,7 +7,7 @@ use crate::operate::ports::bridges;
 use crate::operate::request::{Applied, Report, Request, ask};
 use crate::operate::rules::Rules;
 use crate::operate::state::LastGood;
-use crate::operate::{Configuration, Operator, Workers};
+use crate::operate::{Configuration, Operator, Workers, takeover};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -19,7 +19,7 @@ use weir_conf::Difference;
 use weir_core::sched::Registry;
 use weir_engine::control::{BridgeState, ClassState, Egress, Snapshot};
 use weir_engine::fail_open::FailState;
-use weir_engine::server::Server;
+use weir_engine::server::{Answer, Server};
 use weir_engine::status::Finding;
 use weir_engine::up::NFQUEUE;
 use weir_report::report::ConditionerReport;
@@ -54,6 +54,9 @@ pub struct UpArguments {
     /// Bridge interfaces although another weir or the kernel takes their frames, too
     #[arg(long)]
     force: bool,
+    /// Go on with what the weir has that serves at the socket, which then ends; start as usual if none does
+    #[arg(long, conflicts_with = "force")]
+    takeover: bool,
     /// Keep every right, file and system call; a worker still gives up its rights
     #[arg(long)]
     unconfined: bool,
@@ -62,8 +65,18 @@ pub struct UpArguments {
 /// `weir up`: brings up the bridges of a file, each egress managed as the file says, and does what it
 /// is asked through its socket, until a signal ends it.
 pub fn up(registry: &Registry, arguments: UpArguments) -> Done {
-    let UpArguments { conf, socket, state, last_good, or_last_good, cpus, priority, force, unconfined } =
-        arguments;
+    let UpArguments {
+        conf,
+        socket,
+        state,
+        last_good,
+        or_last_good,
+        cpus,
+        priority,
+        force,
+        takeover,
+        unconfined,
+    } = arguments;
     let state = LastGood::new(state.as_deref(), &socket);
     let kept = state.path().to_path_buf();
     let path = conf.as_deref().filter(|_| !last_good).unwrap_or(&kept);
@@ -83,7 +96,10 @@ pub fn up(registry: &Registry, arguments: UpArguments) -> Done {
     cage::permitted()?;
     usable(&cpus)?;
     // Before anything else, so that a second box on the same socket never touches an interface.
-    let server = Server::bind(&socket).map_err(Failure::failed)?;
+    let bound = match takeover && takeover::runs(&socket)? {
+        true => None,
+        false => Some(Server::bind(&socket).map_err(Failure::failed)?),
+    };
     // Before the box is up, so that a signal never finds it without an end in order.
     let (stop, again) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     for (signal, flag) in [(SIGINT, &stop), (SIGTERM, &stop), (SIGHUP, &again)] {
@@ -91,6 +107,9 @@ pub fn up(registry: &Registry, arguments: UpArguments) -> Done {
     }
     state.prepare();
     // Before the cage, in which no other program can be started.
+    if bound.is_none() {
+        takeover::possible(&configuration.plan)?;
+    }
     let rules = Rules::for_(&configuration.plan)?;
     // A panic is survived, also where nobody reads what it says.
     std::panic::set_hook(Box::new(|panic| weir_sys::say(&panic.to_string())));
@@ -99,7 +118,10 @@ pub fn up(registry: &Registry, arguments: UpArguments) -> Done {
         cage::enter(&[path], &[&socket, &kept], locks)?;
     }
     let workers = Workers { cpus, priority, force };
-    let mut operator = Operator::start(registry, configuration, workers, state, rules)?;
+    let (mut operator, server) = match bound {
+        Some(server) => (Operator::start(registry, configuration, workers, state, rules)?, server),
+        None => Operator::take_over(registry, configuration, workers, state, rules, &socket)?,
+    };
     for BridgeState { interfaces: [left, right], priority, way, without, .. } in
         operator.up().snapshot().bridges
     {
@@ -110,8 +132,17 @@ pub fn up(registry: &Registry, arguments: UpArguments) -> Done {
     }
     eprintln!("weir: `weir stats --socket {}` shows counters; end with ^C", socket.display());
     while !stop.load(Ordering::Relaxed) {
-        let ended = || stop.load(Ordering::Relaxed);
-        server.serve(Duration::from_millis(100), &ended, &mut |request| operator.answer(request));
+        let (mut given, ended) = (false, || stop.load(Ordering::Relaxed));
+        server.serve(Duration::from_millis(100), &ended, &mut |request, client| {
+            let answer = operator.give(request, client, &server);
+            given = matches!(answer, Some(Answer::Last));
+            answer.unwrap_or_else(|| Answer::Line(operator.answer(request)))
+        });
+        if given {
+            operator.leave();
+            server.leave();
+            return Ok(());
+        }
         operator.tick();
         if again.swap(false, Ordering::Relaxed) {
             match read(path).and_then(|new| operator.apply(new, None)) {

@@ -4,6 +4,7 @@
 //! - [`ports`]: from a plan to ports, and from two plans to what changes.
 //! - [`state`]: the last good configuration on disk.
 //! - [`rules`]: those of the packet filter.
+//! - [`takeover`]: another process goes on with all of it.
 //! - [`request`]: what can be asked through the socket.
 //!
 //! Everything here runs in the main thread. The workers only ever get what is built already.
@@ -12,6 +13,7 @@ pub mod ports;
 pub mod request;
 pub mod rules;
 pub mod state;
+pub mod takeover;
 
 use crate::commands::Failure;
 use ports::{Ready, Side, bridges, port};
@@ -114,22 +116,9 @@ impl<'r> Operator<'r> {
         state: LastGood,
         rules: Rules,
     ) -> Result<Self, Failure> {
-        let none = up(Vec::new()).map_err(refused)?;
-        let mut operator = Operator {
-            registry,
-            up: none,
-            workers,
-            started: 0,
-            running: configuration.clone(),
-            previous: None,
-            confirm_by: None,
-            state,
-            mtus: BTreeMap::new(),
-            rules,
-            status: Status::default(),
-            looked: None,
-        };
-        if let Err(failure) = operator.bring_up(&configuration.plan) {
+        let mut operator = Operator::of_nothing(registry, configuration, workers, state, rules);
+        let plan = operator.running.plan.clone();
+        if let Err(failure) = operator.bring_up(&plan) {
             operator.rules.undo();
             return Err(failure);
         }
@@ -139,9 +128,33 @@ impl<'r> Operator<'r> {
         Ok(operator)
     }
 
+    /// The owner of no bridges yet.
+    fn of_nothing(
+        registry: &'r Registry,
+        configuration: Configuration,
+        workers: Workers,
+        state: LastGood,
+        rules: Rules,
+    ) -> Self {
+        Operator {
+            registry,
+            up: Up::default(),
+            workers,
+            started: 0,
+            running: configuration,
+            previous: None,
+            confirm_by: None,
+            state,
+            mtus: BTreeMap::new(),
+            rules,
+            status: Status::default(),
+            looked: None,
+        }
+    }
+
     fn bring_up(&mut self, plan: &Plan) -> Result<(), Failure> {
         let pairs = bridges(plan)?;
-        let bridges = pairs.iter().map(|pair| self.pair(plan, *pair));
+        let bridges = pairs.iter().map(|pair| self.pair(plan, *pair, [None, None]));
         self.up = up(bridges.collect::<Result<_, _>>()?).map_err(refused)?;
         Ok(())
     }
@@ -158,14 +171,15 @@ impl<'r> Operator<'r> {
 
     /// Starts a bridge.
     fn add(&mut self, plan: &Plan, pair: [&str; 2]) -> Result<(), Failure> {
-        let pair = self.pair(plan, pair)?;
+        let pair = self.pair(plan, pair, [None, None])?;
         self.up.add(pair).map_err(refused)
     }
 
-    /// A bridge with its ports.
-    fn pair(&mut self, plan: &Plan, pair: [&str; 2]) -> Result<Pair, Failure> {
-        let [right, left] = sides(plan, pair).map(|(_, side)| {
-            let port = self.ready(side)?.map(port).transpose()?;
+    /// A bridge with its ports, and the seeds of those that they go on with: of the egress on the right, then
+    /// on the left.
+    fn pair(&mut self, plan: &Plan, pair: [&str; 2], seeds: [Option<u64>; 2]) -> Result<Pair, Failure> {
+        let [right, left] = sides(plan, pair).map(|(direction, side)| {
+            let port = self.ready(side)?.map(|ready| port(ready, seeds[direction])).transpose()?;
             Ok::<_, Failure>(EngineSide { interface: side.name.to_owned(), port, delay: Delay::default() })
         });
         let cpus = &self.workers.cpus;
@@ -476,7 +490,7 @@ impl<'r> Operator<'r> {
             return Ok(changed);
         }
         let Some(ready) = self.ready(side)? else { return Ok(changed) };
-        let port = Some(Box::new(port(ready)?));
+        let port = Some(Box::new(port(ready, None)?));
         control.change(direction, Change::Port(port)).map_err(Failure::failed)
     }
 
@@ -503,10 +517,7 @@ impl<'r> Operator<'r> {
                 Err(e) => Err(Failure::usage(format!("this is no request: {e}"))),
             },
         };
-        let value = answered.unwrap_or_else(
-            |Failure { code, message }| serde_json::json!({ "error": message, "code": code }),
-        );
-        value.to_string()
+        answered.map_or_else(|failure| request::refusal(&failure), |value| value.to_string())
     }
 
     fn answer_to(&mut self, request: Request) -> Result<serde_json::Value, Failure> {
@@ -529,6 +540,8 @@ impl<'r> Operator<'r> {
             Request::Set { interface, words } => serde_json::to_value(self.set(&interface, &words)?),
             Request::Confirm => serde_json::to_value(self.confirm().map(|()| Applied::default())?),
             Request::Rollback => serde_json::to_value(self.roll_back()?),
+            // It is answered where the socket is, not by a line.
+            Request::Takeover { .. } => return Err(Failure::usage("this is asked by `weir up --takeover`")),
         }
         .map_err(Failure::failed)
     }

@@ -191,11 +191,14 @@ fn values(old: &Params, new: &Params) -> Option<Params> {
     Some(changed)
 }
 
-/// A port that runs what is ready.
-pub fn port(ready: Ready) -> Result<Port, Failure> {
+/// A port that runs what is ready, with the seed of the port that it goes on with, if it does.
+pub fn port(ready: Ready, seed: Option<u64>) -> Result<Port, Failure> {
     // A seed of its own for each port: with one that is known, anybody could compute source ports
     // whose flows share a queue with a victim's.
-    let seed = weir_sys::random_seed().map_err(|e| Failure::failed(format!("a random seed: {e}")))?;
+    let seed = match seed {
+        Some(seed) => seed,
+        None => weir_sys::random_seed().map_err(|e| Failure::failed(format!("a random seed: {e}")))?,
+    };
     let config = PortConfig { seed, ..PortConfig::new(ready.link, WireConfig::Open) };
     Ok(Port::new(config, ready.plan))
 }

@@ -53,6 +53,26 @@ pub enum Request {
     Confirm,
     /// Back to what ran before the last change.
     Rollback,
+    /// Everything is to pass to the process that asks (`weir_engine::takeover`).
+    Takeover {
+        /// The number of its protocol.
+        protocol: u32,
+        /// What it bridges: left, right, and whether that fails closed.
+        bridges: Vec<(String, String, bool)>,
+    },
+}
+
+/// What passes to the process that takes over besides the bridges.
+#[derive(Serialize, Deserialize)]
+pub struct Legacy {
+    /// The text of what runs.
+    pub running: String,
+    /// The text of what ran before the last change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<String>,
+    /// How interfaces and classes are, and since when.
+    #[serde(default)]
+    pub findings: Vec<Finding>,
 }
 
 /// How a box is.
@@ -117,10 +137,22 @@ impl From<&Said> for Difference {
 }
 
 /// Why a request was not granted.
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 struct Refused {
     error: String,
     code: u8,
+}
+
+/// The line that tells why.
+pub fn refusal(Failure { message, code }: &Failure) -> String {
+    let said = Refused { error: message.clone(), code: *code };
+    serde_json::to_string(&said).unwrap_or_default()
+}
+
+/// The reason in such a line.
+pub fn refused(line: &str) -> Option<Failure> {
+    let Refused { error, code } = serde_json::from_str(line).ok()?;
+    Some(Failure { code, message: error })
 }
 
 /// Asks the box that serves at `socket`.
@@ -128,8 +160,8 @@ pub fn ask<T: DeserializeOwned>(socket: &Path, request: &Request) -> Result<T, F
     let line = serde_json::to_string(request).map_err(Failure::failed)?;
     let answer = weir_engine::server::ask(socket, &line, PATIENCE)
         .map_err(|e| Failure::failed(format!("{e}; is it this --socket?")))?;
-    if let Ok(Refused { error, code }) = serde_json::from_str(&answer) {
-        return Err(Failure { code, message: error });
+    if let Some(failure) = refused(&answer) {
+        return Err(failure);
     }
     serde_json::from_str(&answer).map_err(Failure::failed)
 }

@@ -139,11 +139,19 @@ impl Bed {
 
     /// The same by a command that stands before `up`.
     pub fn up_by(&self, command: &[&str], arguments: &[&str]) -> Held {
-        let mut command = self.command(command, arguments);
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let held = Held(child);
+        let held = self.begin_by(command, arguments);
         wait("the socket", || self.ask(&["stats"]).code == 0);
         held
+    }
+
+    /// Starts `weir up` in the box, and waits for nothing.
+    pub fn begin(&self, arguments: &[&str]) -> Held {
+        self.begin_by(&[WEIR], arguments)
+    }
+
+    fn begin_by(&self, command: &[&str], arguments: &[&str]) -> Held {
+        let mut command = self.command(command, arguments);
+        Held(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
     }
 
     /// Runs `weir` in the box's namespace.

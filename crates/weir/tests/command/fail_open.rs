@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-const CONF: &str = "\
+pub const CONF: &str = "\
 interface right0 bandwidth 100M fifoq attach bridge left0
 interface left0 bandwidth 100M fifoq
 ";

@@ -19,5 +19,6 @@ mod shape;
 mod shown;
 mod streams;
 mod support;
+mod takeover;
 mod world;
 mod xdp;

@@ -266,17 +266,20 @@ fn status_says_how_each_class_is_and_exits_by_it() {
 /// The unit's commands are commands: what they miss is the file.
 // Claim L32.
 #[test]
-fn the_systemd_unit_says_what_weir_understands() {
-    let unit = std::fs::read_to_string(source("contrib/weir.service")).unwrap();
-    for name in ["ExecStart=", "ExecReload="] {
-        let line = unit.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        let conf = "/nonexistent/altq.conf";
-        let words: Vec<&str> =
-            line.split(' ').skip(1).map(|w| if w.ends_with(".conf") { conf } else { w }).collect();
-        let words: Vec<&str> = words.into_iter().filter(|word| *word != "--or-last-good").collect();
-        weir(&words).fails(2, &[conf]);
+fn the_systemd_units_say_what_weir_understands() {
+    for name in ["contrib/weir.service", "contrib/weir@.service"] {
+        let unit = std::fs::read_to_string(source(name)).unwrap();
+        for name in ["ExecStart=", "ExecReload="] {
+            let line = unit.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            let conf = "/nonexistent/altq.conf";
+            let words: Vec<&str> =
+                line.split(' ').skip(1).map(|w| if w.ends_with(".conf") { conf } else { w }).collect();
+            let words: Vec<&str> = words.into_iter().filter(|word| *word != "--or-last-good").collect();
+            weir(&words).fails(2, &[conf]);
+        }
+        assert!(unit.contains("--or-last-good"));
+        assert_eq!(unit.contains(" --takeover "), name.contains('@'));
     }
-    assert!(unit.contains("--or-last-good"));
 }
 
 /// Flows of the load: a class each.

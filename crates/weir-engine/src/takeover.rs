@@ -1,0 +1,363 @@
+//! Another process goes on with a running box: nothing is lost, twice, or out of order in its flow.
+//!
+//! The new process asks at the socket of the running one, when it has built all it needs. From then on:
+//!
+//! ```text
+//! running                                     new
+//! its workers stand still <------------------ request
+//! sockets, heartbeats, programs, claims,
+//! what waits, counters --------------------->
+//!                                             takes all of it in, runs nothing yet
+//!                         <------------------ done
+//! yours ------------------------------------->
+//! ends                                        its workers start
+//! ```
+//!
+//! - **A frame is in one place.** Both processes have the same sockets, and one of them reads at a time. What
+//!   comes meanwhile waits in them. What waited in the ports is copied, in order; the
+//!   running process forgets its copy with `yours`, and the new one lets nothing out before.
+//! - **The one goes on untouched if anything fails before `yours`**: a limit of time, an error, the
+//!   end of the new process, which ends the stream. If the running process dies after `done`, the
+//!   stream ends without an answer, and the new process has all it needs.
+//! - **The heart goes on beating**, in the same map, so that the kernel leaves the frames alone. It
+//!   stops where both die, or where one hangs.
+//! - **The same user only**, in the same network namespace, over a protocol with a number.
+
+use crate::bridge::{Bridge, BridgeEstate};
+use crate::control::{Control, Frozen};
+use crate::direction::Direction;
+use crate::fail_open::FailOpen;
+use crate::owner::Claim;
+use crate::up::{Pair, Ready, Running, Up, Way, directions};
+use crate::watch::{Claims, LinkState, lock};
+use crate::worker::Worker;
+use serde_json::Value;
+use std::fmt::Display;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use weir_io::af_packet::AfPacket;
+use weir_sys::Priority;
+use weir_sys::packet::PacketSocket;
+use weir_sys::passing::{network_of, own_uid, peer_of, receive_exactly, send_with};
+
+/// The number of the protocol: what is passed, and in which order.
+pub const PROTOCOL: u32 = 1;
+
+/// How long workers may stand still. Frames wait in the sockets meanwhile.
+const LIMIT: Duration = Duration::from_millis(100);
+/// How long the new process waits for what the running one sends.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Bytes of a part of what is passed, at most.
+const MOST: u64 = 1 << 32;
+
+/// What stands before all else where the running process hands over. A refusal is a line of JSON.
+const HANDS_OVER: &[u8; 1] = b"W";
+const DONE: &[u8; 5] = b"done\n";
+const YOURS: &[u8; 6] = b"yours\n";
+
+fn failed(what: impl Display) -> io::Error {
+    io::Error::other(what.to_string())
+}
+
+/// Runs something before all ordinary threads of the machine, if this process may.
+fn promptly<T: Send>(act: impl FnOnce() -> T + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        let prompt = || {
+            weir_sys::take_priority(Priority::Fifo);
+            act()
+        };
+        let thread = std::thread::Builder::new().name("weir-takeover".into()).spawn_scoped(scope, prompt)?;
+        thread.join().map_err(|_| failed("a panic"))
+    })
+}
+
+/// What is left of a limit.
+fn left(until: Instant) -> io::Result<Duration> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+// The running process.
+
+impl Up {
+    /// Hands everything over to the process that asked by `stream`, and which then serves `listener`.
+    /// `extra` is told to it. After success this box is to be [left](Up::leave): none of its workers
+    /// does anything any more. The answer is how long they stood still before.
+    ///
+    /// # Errors
+    /// Why it was not handed over. Everything goes on here as it was, and who asked is told `refusal` of
+    /// the reason.
+    pub fn give(
+        &self,
+        stream: &UnixStream,
+        listener: BorrowedFd<'_>,
+        extra: &Value,
+        refusal: impl Fn(&io::Error) -> String + Sync,
+    ) -> io::Result<Duration> {
+        promptly(|| {
+            let begun = Instant::now();
+            let until = begun + LIMIT;
+            let given = self.freeze(until).and_then(|frozen| {
+                self.tell(stream, listener, extra, frozen, until)?;
+                stream.set_read_timeout(Some(left(until)?))?;
+                let mut answer = [0; DONE.len()];
+                (&*stream).read_exact(&mut answer)?;
+                if answer != *DONE {
+                    return Err(failed("it answered something else than was expected"));
+                }
+                // From here on it is the other's, unless that one is gone.
+                (&*stream).write_all(YOURS)
+            });
+            let given = given.map_err(|e| match e.kind() {
+                io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+                    failed("the other process gave up or died")
+                }
+                io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
+                    failed(format!("the other process took longer than {LIMIT:?}"))
+                }
+                _ => e,
+            });
+            if let Err(why) = &given {
+                // Before anything moves here: the other one goes on if it hears nothing.
+                let _ = (&*stream).write_all(refusal(why).as_bytes());
+                let _ = stream.shutdown(std::net::Shutdown::Both);
+            }
+            self.controls().for_each(|control| control.release(given.is_ok()));
+            given.map(|()| begun.elapsed())
+        })?
+    }
+
+    fn controls(&self) -> impl Iterator<Item = Control> + '_ {
+        self.bridges().map(|(_, control)| control)
+    }
+
+    /// Has all workers stand still.
+    fn freeze(&self, until: Instant) -> io::Result<Vec<Frozen>> {
+        let answers = self.controls().map(|control| control.freeze()).collect::<io::Result<Vec<_>>>()?;
+        let mut all = Vec::new();
+        for (answer, (names, _)) in answers.iter().zip(self.bridges()) {
+            let frozen = answer.recv_timeout(left(until)?).map_err(|_| failed("a worker gives no answer"))?;
+            let named = |e: io::Error| failed(format!("{} and {}: {e}", names[0], names[1]));
+            all.push(frozen.map_err(named)?);
+        }
+        Ok(all)
+    }
+
+    fn tell(
+        &self,
+        stream: &UnixStream,
+        listener: BorrowedFd<'_>,
+        extra: &Value,
+        frozen: Vec<Frozen>,
+        until: Instant,
+    ) -> io::Result<()> {
+        stream.set_write_timeout(Some(left(until)?))?;
+        send_with(stream, HANDS_OVER, &[listener])?;
+        send_part(stream, &serde_json::to_vec(&(frozen.len(), extra))?, &[], &[])?;
+        for (running, Frozen { mut estate, bytes, sockets }) in self.running().iter().zip(frozen) {
+            let claims = lock(&running.claims);
+            let claimed = claims.iter().flatten().map(Claim::pass).collect::<io::Result<Vec<_>>>()?;
+            estate.claimed = [claims[0].is_some(), claims[1].is_some()];
+            drop(claims);
+            estate.links = running.worker.control().links();
+            let kernel = running.kernel().map_or(Ok(Vec::new()), |kernel| kernel.pass())?;
+            let all: Vec<OwnedFd> = sockets.into_iter().chain(claimed).chain(kernel).collect();
+            let all: Vec<BorrowedFd<'_>> = all.iter().map(AsFd::as_fd).collect();
+            stream.set_write_timeout(Some(left(until)?))?;
+            send_part(stream, &serde_json::to_vec(&estate)?, &bytes, &all)?;
+        }
+        Ok(())
+    }
+}
+
+/// Two texts, each behind its length, and descriptors with them.
+fn send_part(stream: &UnixStream, text: &[u8], bytes: &[u8], with: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let lengths = [text.len() as u64, bytes.len() as u64].map(u64::to_le_bytes);
+    send_with(stream, lengths.as_flattened(), with)?;
+    (&*stream).write_all(text)?;
+    (&*stream).write_all(bytes)
+}
+
+fn receive_part(stream: &UnixStream) -> io::Result<(Vec<u8>, Vec<u8>, Vec<OwnedFd>)> {
+    let mut lengths = [[0; 8]; 2];
+    let descriptors = receive_exactly(stream, lengths.as_flattened_mut())?;
+    let receive = |length: [u8; 8]| {
+        let length = u64::from_le_bytes(length);
+        if length > MOST {
+            return Err(failed("a part of what was handed over is too long"));
+        }
+        let mut part = Vec::new();
+        match stream.take(length).read_to_end(&mut part)? as u64 {
+            got if got == length => Ok(part),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    };
+    let [text, bytes] = lengths;
+    Ok((receive(text)?, receive(bytes)?, descriptors))
+}
+
+// The new process.
+
+/// Why a box was not taken over. What ran runs on, unless it is gone.
+#[derive(Debug)]
+pub enum NotTaken {
+    /// What the running process answered.
+    Refused(String),
+    /// What went wrong here.
+    Failed(io::Error),
+}
+
+impl From<io::Error> for NotTaken {
+    fn from(e: io::Error) -> Self {
+        NotTaken::Failed(e)
+    }
+}
+
+/// A box that was taken over, and runs.
+pub struct Taken {
+    /// Its bridges.
+    pub up: Up,
+    /// The socket at which it is asked.
+    pub listener: UnixListener,
+    /// What else the other process told.
+    pub extra: Value,
+}
+
+/// A bridge that was taken in, and does not run yet.
+struct Built {
+    ready: Ready,
+    /// Has its worker go.
+    go: Sender<()>,
+}
+
+/// Takes over from the box that serves at `path`, by a `request` of one line. `pairs` are its bridges, in its order
+/// and each with its left interface on the left, with ports that have had no packet yet.
+///
+/// # Errors
+/// It refuses, or something went wrong. Then nothing was changed.
+pub fn take(path: &Path, request: &str, pairs: Vec<Pair>) -> Result<Taken, NotTaken> {
+    // What takes time comes first: the buffers.
+    let prepared: Vec<(Pair, [Direction; 2])> = pairs.into_iter().map(directions).collect();
+    promptly(|| {
+        let stream = UnixStream::connect(path)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        if peer_of(&stream)?.uid != own_uid() {
+            return Err(NotTaken::Failed(failed("another user runs it")));
+        }
+        (&stream).write_all(format!("{request}\n").as_bytes())?;
+        let mut first = *HANDS_OVER;
+        let listener = receive_exactly(&stream, &mut first)?.pop();
+        let Some(listener) = listener.filter(|_| first == *HANDS_OVER) else {
+            let mut answer = String::from_utf8_lossy(&first).into_owned();
+            (&stream).read_to_string(&mut answer)?;
+            return Err(NotTaken::Refused(answer));
+        };
+        let (text, _, _) = receive_part(&stream)?;
+        let (count, extra): (usize, Value) = serde_json::from_slice(&text).map_err(io::Error::from)?;
+        if count != prepared.len() {
+            return Err(NotTaken::Failed(failed("it has other bridges than it said")));
+        }
+        let mut built = Vec::new();
+        for (pair, directions) in prepared {
+            let (text, bytes, descriptors) = receive_part(&stream)?;
+            let estate = serde_json::from_slice(&text).map_err(io::Error::from)?;
+            built.push(build(pair, directions, estate, &bytes, descriptors)?);
+        }
+        (&stream).write_all(DONE)?;
+        is_ours(&stream)?;
+        let mut up = Up::default();
+        // All of them before anything else.
+        for Built { go, .. } in &built {
+            let _ = go.send(());
+        }
+        for Built { ready, .. } in built {
+            up.push(ready.watch()?);
+        }
+        Ok(Taken { up, listener: listener.into(), extra })
+    })?
+}
+
+/// Waits for the answer to `done`: success if the box is this process's now. It is also where the other
+/// one died before it could say so.
+fn is_ours(stream: &UnixStream) -> Result<(), NotTaken> {
+    let mut answer = Vec::new();
+    if stream.take(YOURS.len() as u64).read_to_end(&mut answer).is_err() {
+        // It hangs. What it says from here on it says to nobody; what it has said counts.
+        let _ = stream.shutdown(std::net::Shutdown::Both);
+        stream.take(YOURS.len() as u64).read_to_end(&mut answer)?;
+        if answer.is_empty() {
+            return Err(NotTaken::Failed(failed(format!("it gave no answer within {PATIENCE:?}"))));
+        }
+    }
+    if answer.is_empty() || answer == YOURS {
+        return Ok(());
+    }
+    let mut answer = String::from_utf8_lossy(&answer).into_owned();
+    let _ = (&*stream).read_to_string(&mut answer);
+    Err(NotTaken::Refused(answer))
+}
+
+/// Takes in what was passed for one bridge.
+fn build(
+    pair: Pair,
+    mut directions: [Direction; 2],
+    estate: BridgeEstate,
+    mut bytes: &[u8],
+    descriptors: Vec<OwnedFd>,
+) -> io::Result<Built> {
+    let interfaces = [pair.left.interface, pair.right.interface];
+    if estate.interfaces != interfaces {
+        return Err(failed("it has other bridges than it said"));
+    }
+    let mut descriptors = descriptors.into_iter();
+    let mut next = || descriptors.next().ok_or_else(|| failed("a descriptor is missing"));
+    let (left, right) = (PacketSocket::passed(next()?)?, PacketSocket::passed(next()?)?);
+    let here = UnixDatagram::unbound()?;
+    if let (Ok(here), Ok(there)) = (network_of(here.as_fd()), network_of(left.as_fd()))
+        && here != there
+    {
+        return Err(failed("it runs in another network namespace"));
+    }
+    let devices = [left.index(), right.index()];
+    let mut claims = [None, None];
+    for side in 0..2 {
+        if estate.claimed[side] {
+            claims[side] = Some(Claim::taken(devices[side], next()?)?);
+        }
+    }
+    let failing = match estate.failing {
+        Some(counts) => Ok(FailOpen::taken(&interfaces, counts, next()?, descriptors.collect())?),
+        None => Err("it did so in the process before".to_owned()),
+    };
+    let now = weir_sys::now();
+    for (direction, estate) in directions.iter_mut().zip(estate.directions) {
+        direction.inherit(now, estate, &mut bytes)?;
+    }
+    let left = AfPacket::resumed(left, estate.left);
+    let right = AfPacket::resumed(right, estate.right);
+    let kernel = failing.as_ref().ok().map(FailOpen::kernel);
+    let mut bridge = Bridge::new(left, right, directions);
+    bridge.fail(failing);
+    let claims: Claims = Arc::new(Mutex::new(claims));
+    let (go, told) = channel();
+    // Its thread has its priority, and waits, before the other process has ended.
+    let worker = Worker::resume(bridge, interfaces.clone(), pair.pace, Some((estate.worker, told)))?;
+    for (side, LinkState { changes, .. }) in estate.links.into_iter().enumerate() {
+        worker.control().tell(side, &LinkState { changes, ..LinkState::default() });
+    }
+    let ready = Ready { worker, interfaces, devices, claims, kernel, way: Way::Packet, force: pair.force };
+    Ok(Built { ready, go })
+}
+
+impl Up {
+    /// Ends a box that another process has [taken](Up::give): nothing is done to any interface.
+    pub fn leave(self) {
+        self.into_running().into_iter().for_each(Running::leave);
+    }
+}

@@ -1,0 +1,386 @@
+//! A new process takes over from a running one, under load: nothing is lost, twice, or out of order.
+
+use crate::bed::{Bed, Held, arrived, inside, possible, send, terminate, wait};
+use crate::fail_open::{Probes, pause, signal, within};
+use crate::support::Run;
+use serde_json::Value;
+use std::collections::HashSet;
+use std::io::{Read, Write};
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use weir_core::Random;
+
+/// Flows of the load, each of which has a class of its own.
+const FLOWS: u16 = 4;
+/// Packets of the load come 20 at once, so that some wait nearly always.
+const BURST: u32 = 20;
+/// 10,000 packets a second, of 266 bytes on the wire each: 21.3 Mbit/s.
+const PERIOD: Duration = Duration::from_micros(100);
+
+/// Four classes behind a link that the load fills to nine tenths.
+fn file(discipline: &str) -> String {
+    let mut text = format!("interface right0 bandwidth 24M {discipline} attach bridge left0\n");
+    if discipline == "cbq" {
+        text += "class cbq right0 all NULL pbandwidth 100\n";
+    }
+    for (n, name) in ["a", "b", "c", "d"].iter().enumerate() {
+        let default = if n == 0 { " default" } else { "" };
+        text += &match discipline {
+            "cbq" => format!("class cbq right0 {name} all borrow pbandwidth 20{default} qlimit 2000\n"),
+            _ => format!("class priq right0 {name} NULL priority {n}{default} qlimit 2000\n"),
+        };
+        text += &format!("filter right0 {name} 0 {} 0 0 17\n", 5001 + n);
+    }
+    text
+}
+
+/// Numbered packets of four flows from the left host to the right one, until they are counted.
+struct Load {
+    stop: Arc<AtomicBool>,
+    sender: JoinHandle<u32>,
+    receiver: JoinHandle<(u32, u32, u32)>,
+}
+
+/// What became of them.
+#[derive(Debug)]
+struct Counted {
+    sent: u32,
+    came: u32,
+    twice: u32,
+    overtaken: u32,
+}
+
+impl Load {
+    fn start(bed: &Bed) -> Load {
+        let hosts = &bed.hosts[0];
+        let (told, ready) = std::sync::mpsc::channel();
+        let receiver = within(&hosts.right, move || {
+            let socket = |n| {
+                let socket = UdpSocket::bind(("10.0.0.2", 5001 + n)).unwrap();
+                weir_sys::socket::set_receive_buffer(socket.as_fd(), 8 << 20).unwrap();
+                socket.set_nonblocking(true).unwrap();
+                socket
+            };
+            let sockets: Vec<UdpSocket> = (0..FLOWS).map(socket).collect();
+            told.send(()).unwrap();
+            let mut seen = vec![HashSet::new(); sockets.len()];
+            let mut last = vec![None; sockets.len()];
+            let (mut came, mut twice, mut overtaken, mut since) = (0, 0, 0, Instant::now());
+            while since.elapsed() < Duration::from_millis(if came == 0 { 10_000 } else { 1_500 }) {
+                let mut bytes = [0; 400];
+                for (flow, socket) in sockets.iter().enumerate() {
+                    while socket.recv(&mut bytes).is_ok() {
+                        let number = u32::from_be_bytes(bytes[..4].try_into().unwrap());
+                        came += 1;
+                        twice += u32::from(!seen[flow].insert(number));
+                        overtaken += u32::from(last[flow].is_some_and(|last| last > number));
+                        (last[flow], since) = (Some(number), Instant::now());
+                    }
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            (came, twice, overtaken)
+        });
+        ready.recv().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = stop.clone();
+        let sender = within(&hosts.left, move || {
+            let socket = UdpSocket::bind("10.0.0.1:0").unwrap();
+            let (start, mut sent) = (weir_sys::now(), 0u32);
+            // Each burst has as many packets of each flow.
+            while !told.load(Ordering::Relaxed) {
+                for _ in 0..BURST {
+                    let mut bytes = [0; 200];
+                    bytes[..4].copy_from_slice(&sent.to_be_bytes());
+                    let flow = (sent % u32::from(FLOWS)) as u16;
+                    socket.send_to(&bytes, ("10.0.0.2", 5001 + flow)).unwrap();
+                    sent += 1;
+                }
+                let due = PERIOD.as_nanos() as u64 * u64::from(sent);
+                weir_sys::sleep_until(start + weir_core::units::Duration::from_nanos(due));
+            }
+            sent
+        });
+        Load { stop, sender, receiver }
+    }
+
+    fn end(self) -> Counted {
+        self.stop.store(true, Ordering::Relaxed);
+        let sent = self.sender.join().unwrap();
+        let (came, twice, overtaken) = self.receiver.join().unwrap();
+        let counted = Counted { sent, came, twice, overtaken };
+        println!("{counted:?}");
+        counted
+    }
+}
+
+/// A box with a way through it; none where this machine cannot.
+fn bed(what: &str) -> Option<Bed> {
+    possible(what).then(|| Bed::new(1))
+}
+
+/// Until neighbours are found, and the kernel has seen that the links are up.
+fn way(bed: &Bed) {
+    wait("the way", || {
+        send(bed, 0, 5999, 1);
+        arrived(&bed.hosts[0].right) > 0
+    });
+}
+
+fn bridge(bed: &Bed) -> Value {
+    bed.ask(&["stats", "-j"]).ok().json()["bridges"][0].clone()
+}
+
+fn port(bridge: &Value) -> Value {
+    let egresses = bridge["egresses"].as_array().unwrap();
+    egresses.iter().find(|egress| egress["interface"] == "right0").unwrap()["port"].clone()
+}
+
+/// The sum of a count over the classes that only the load leads to: all but the default one.
+fn sum(port: &Value, count: &str) -> u64 {
+    let classes = port["classes"].as_array().unwrap().iter();
+    classes
+        .filter(|class| ["b", "c", "d"].iter().any(|name| class["name"] == *name))
+        .filter_map(|class| class[count].as_u64())
+        .sum()
+}
+
+/// What a process left that ended by itself.
+fn ended(mut held: Held) -> Run {
+    let mut status = None;
+    wait("the end of the one before", || {
+        status = held.0.try_wait().unwrap();
+        status.is_some()
+    });
+    let (mut out, mut err) = (String::new(), String::new());
+    held.0.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    held.0.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+    Run { code: status.unwrap().code().unwrap_or(-1), out, err }
+}
+
+/// Starts a `weir up` that takes over.
+fn takes_over(bed: &Bed, conf: &str) -> Held {
+    bed.begin(&[conf, "--takeover"])
+}
+
+#[test]
+fn twenty_takeovers_under_load_lose_double_and_reorder_nothing() {
+    let Some(bed) = bed("the test of takeovers") else { return };
+    let files = ["priq", "cbq"].map(|kind| bed.folder.write(&format!("{kind}.altq"), file(kind)));
+    // Nobody serves yet: it starts as usual.
+    let mut up = bed.up(&[&files[0], "--takeover"]);
+    way(&bed);
+    let (first, load) = (bridge(&bed), Load::start(&bed));
+    let mut age = first["uptime_ns"].as_u64().unwrap();
+    let mut waited = 0;
+    for round in 1..=20 {
+        pause(100);
+        let before = port(&bridge(&bed));
+        let next = takes_over(&bed, &files[round / 5 % 2]);
+        let pid = next.pid();
+        let last = ended(std::mem::replace(&mut up, next)).ok();
+        println!("{}", last.err.lines().last().unwrap_or_default());
+        assert!(last.err.contains(&format!("process {pid} has taken over")), "{last:?}");
+        let now = bridge(&bed);
+        // What was counted goes on, and so does the seed.
+        let (old, uptime) = (age, now["uptime_ns"].as_u64().unwrap());
+        assert!(uptime > old, "{uptime} after {old}");
+        age = uptime;
+        let now = port(&now);
+        assert_eq!((&now["seed"], now["rate_bps"].as_u64()), (&before["seed"], Some(24_000_000)));
+        assert!(sum(&now, "sent_packets") >= sum(&before, "sent_packets"), "{before} {now}");
+        waited += before["backlog_packets"].as_u64().unwrap();
+    }
+    let counted = load.end();
+    let now = bridge(&bed);
+    assert_eq!((counted.came, counted.twice, counted.overtaken), (counted.sent, 0, 0), "{now}");
+    assert!(counted.sent > 20_000 && waited > 0, "{counted:?}, {waited} waited");
+    // All that came was counted once, in one of the processes.
+    let count = |name: &str| sum(&port(&now), name) - sum(&port(&first), name);
+    let loaded = u64::from(counted.sent / u32::from(FLOWS)) * 3;
+    assert_eq!((count("offered_packets"), count("sent_packets")), (loaded, loaded), "{now}");
+    assert_eq!(now["without"]["lapses"], 0, "{now}");
+    terminate(up).ok();
+}
+
+/// A process that asks for the box and then does not go on, in the test's own hands.
+fn asks(bed: &Bed) -> UnixStream {
+    let mut stream = UnixStream::connect(bed.socket()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let request = r#"{"ask":"takeover","protocol":1,"bridges":[["right0","left0",false]]}"#;
+    stream.write_all(format!("{request}\n").as_bytes()).unwrap();
+    stream
+}
+
+/// Reads what comes until it pauses, or ends.
+fn read_on(stream: &mut UnixStream) -> Vec<u8> {
+    let mut all = vec![0];
+    stream.read_exact(&mut all).unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(30))).unwrap();
+    let _ = stream.read_to_end(&mut all);
+    all
+}
+
+#[test]
+fn a_takeover_that_fails_halfway_leaves_the_running_one_untouched() {
+    let Some(bed) = bed("the test of takeovers that fail") else { return };
+    // What comes in the standstills leaves soon: no queue gets full.
+    let conf = bed.folder.write("a.altq", file("priq").replace("24M", "200M"));
+    let up = bed.up(&[&conf]);
+    way(&bed);
+    let pid = up.pid();
+    let load = Load::start(&bed);
+    for round in 0..3 {
+        pause(100);
+        // It dies at once, when it has all, and after something that is no answer.
+        drop(asks(&bed));
+        let mut has_all = asks(&bed);
+        assert!(read_on(&mut has_all).len() > 1_000);
+        drop(has_all);
+        let mut mad = asks(&bed);
+        read_on(&mut mad);
+        let _ = mad.write_all(b"what?");
+        pause(50);
+        // It hangs: after a tenth of a second the running one goes on, and says why.
+        let mut hangs = asks(&bed);
+        let begun = Instant::now();
+        hangs.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let mut all = Vec::new();
+        hangs.read_to_end(&mut all).unwrap();
+        let told = String::from_utf8_lossy(&all);
+        assert!(
+            told.contains("took longer than 100ms"),
+            "round {round}: {} after {:?}",
+            told.len(),
+            begun.elapsed()
+        );
+    }
+    // Another protocol, other bridges, and no request at all.
+    for (request, why) in [
+        (
+            r#"{"ask":"takeover","protocol":77,"bridges":[["right0","left0",false]]}"#,
+            "by protocol 1, and this one takes over by 77",
+        ),
+        (
+            r#"{"ask":"takeover","protocol":1,"bridges":[["right0","left9",false]]}"#,
+            "bridges other interfaces",
+        ),
+        (r#"{"ask":"takeover","protocol":1,"bridges":[["right0","left0",true]]}"#, "or they fail otherwise"),
+    ] {
+        let mut stream = UnixStream::connect(bed.socket()).unwrap();
+        stream.write_all(format!("{request}\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.contains(why), "{answer}");
+    }
+    // It is killed at some instant before it has taken over.
+    let mut random = Random::new(weir_seed::seed());
+    let mut running = up;
+    for _ in 0..6 {
+        let next = takes_over(&bed, &conf);
+        pause(random.below(40));
+        if running.0.try_wait().unwrap().is_some() {
+            running = next;
+            continue;
+        }
+        signal(&next, "-KILL");
+        drop(next);
+        pause(20);
+        if running.0.try_wait().unwrap().is_some() {
+            // It had all, and died with it: the kernel carries on, and so may packets that waited be lost.
+            println!("killed when it had taken over");
+            load.end();
+            return;
+        }
+    }
+    let counted = load.end();
+    assert_eq!((counted.came, counted.twice, counted.overtaken), (counted.sent, 0, 0));
+    let now = bridge(&bed);
+    assert_eq!(now["without"]["lapses"], 0, "the heart has beaten all the time: {now}");
+    if running.pid() == pid {
+        assert!(terminate(running).ok().err.contains("all goes on here"));
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_refused_before_anything_moves() {
+    let Some(bed) = bed("the test of bad files for a takeover") else { return };
+    let conf = bed.folder.write("a.altq", file("priq"));
+    let up = bed.up(&[&conf]);
+    let before = port(&bridge(&bed))["seed"].clone();
+    let refused = |text: &str, code: u8, words: &[&str]| {
+        let path = bed.folder.write("b.altq", text);
+        let run = bed.try_up(&[&path, "--takeover"]);
+        assert_eq!(run.code, i32::from(code), "{run:?}");
+        words.iter().for_each(|word| assert!(run.err.contains(word), "{word}: {run:?}"));
+    };
+    refused(&file("priq").replace("bandwidth", "bandwith"), 2, &["b.altq:1:18"]);
+    inside(&bed.boxed, "ip link add p0 type veth peer name p1; ip link set p0 up; ip link set p1 up");
+    let more = file("priq") + "interface p0 fifoq attach bridge left9\n";
+    refused(
+        &more,
+        2,
+        &["the running weir bridges left0 and right0", "left9 and p0", "`weir apply` this file first"],
+    );
+    let closed = file("priq").replace("attach bridge left0", "attach bridge left0 fail closed");
+    refused(&closed, 2, &["they fail otherwise"]);
+    refused("interface right0 fifoq attach nfqueue\n", 3, &["cannot be taken over", "end the running weir"]);
+    // Something that waits for a decision is not passed on.
+    bed.ask(&["apply", &conf, "--confirm", "5m"]).ok();
+    refused(&file("priq"), 1, &["`weir confirm` or `weir rollback` first"]);
+    bed.ask(&["confirm"]).ok();
+    assert_eq!(port(&bridge(&bed))["seed"], before);
+    // A file that runs with the same bridges, written the other way round, takes over.
+    let other = bed.folder.write("b.altq", "interface left0 bandwidth 5M fifoq attach bridge right0\n");
+    let next = takes_over(&bed, &other);
+    ended(up).ok();
+    let now = bridge(&bed);
+    assert_eq!(now["interfaces"], serde_json::json!(["right0", "left0"]));
+    assert_eq!(port(&now), Value::Null);
+    // What ran before is what `weir rollback` goes back to.
+    bed.ask(&["rollback"]).ok();
+    assert_eq!(port(&bridge(&bed))["rate_bps"], 24_000_000);
+    terminate(next).ok();
+}
+
+/// Either process is killed at some instant around a takeover. What waited may be lost; the outage is
+/// that of any kill, and nothing comes twice.
+#[test]
+fn whoever_is_killed_the_outage_is_bounded() {
+    let Some(bed) = bed("the test of kills around a takeover") else { return };
+    let conf = bed.folder.write("a.altq", crate::fail_open::CONF);
+    let mut random = Random::new(weir_seed::seed());
+    let mut up = bed.up(&[&conf]);
+    if bridge(&bed)["without"]["open"] != true {
+        eprintln!("SKIPPED: no fail open here");
+        return;
+    }
+    way(&bed);
+    for round in 0..6 {
+        let probes = Probes::start(&bed);
+        pause(200);
+        let next = takes_over(&bed, &conf);
+        pause(random.below(60));
+        let (killed, other) = if round % 2 == 0 { (up, next) } else { (next, up) };
+        signal(&killed, "-KILL");
+        drop(killed);
+        pause(400);
+        // Whoever lives goes on, or has ended because there was nothing to take over any more.
+        let mut other = other;
+        if other.0.try_wait().unwrap().is_some() {
+            other = bed.up(&[&conf]);
+        }
+        pause(100);
+        let seen = probes.end();
+        assert_eq!(seen.twice, 0, "round {round}: {seen:?}");
+        assert!(seen.outage <= Duration::from_millis(100), "round {round}: {seen:?}");
+        wait("an answer", || bed.ask(&["stats"]).code == 0);
+        up = other;
+    }
+    terminate(up).ok();
+}
