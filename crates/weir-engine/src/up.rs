@@ -154,7 +154,7 @@ fn claim(name: &str, force: bool) -> io::Result<Option<Claim>> {
 /// Opens an interface for its raw frames: those that come while the heart beats, if it has one.
 fn open(name: &str, way: Way, kernel: Option<&Kernel>) -> io::Result<Socket> {
     let opened = match way {
-        Way::Packet => PacketSocket::open_filtered(name, 0, kernel.map(Kernel::filter)).map(Socket::Packet),
+        Way::Packet => PacketSocket::open_ring(name, 0, kernel.map(Kernel::filter)).map(Socket::Packet),
         Way::Xdp { busy_poll } => {
             let heartbeat = kernel.map(Kernel::heartbeat);
             XdpSocket::open(name, Options { heartbeat, busy_poll }).map(|s| Socket::Xdp(Box::new(s)))

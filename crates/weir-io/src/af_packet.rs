@@ -9,7 +9,10 @@
 //!   segments on sending and repeats the IP header, so changing DSCP or ECN in it beforehand is sound: the IP header's own
 //!   checksum is never partial, and the pseudo header of TCP and UDP holds neither field.
 //! - VLAN tags, which the kernel strips on receipt, are put back into the frame.
-//! - Batches of [`BATCH`] with `recvmmsg` and `sendmmsg`, through the interface's own queueing
+//! - What arrives stands in a ring that is shared with the system, and is copied out of it: that costs a
+//!   third of fetching it by `recvmmsg`. What is longer than 1972 bytes, an aggregate or a jumbo frame, stands
+//!   in the socket's queue besides, and is fetched from there.
+//! - Batches of [`BATCH`] leave with `sendmmsg`, through the interface's own queueing
 //!   discipline. Past it (`PACKET_QDISC_BYPASS`) the kernel drops what it would have to segment.
 
 use crate::device::Device;
@@ -19,13 +22,17 @@ use crate::{BATCH, FrameRef, Io, IoStats, Pool, Refusal, Socket};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use weir_core::queue::DropReason;
-use weir_sys::packet::{BUFFER_BYTES, PacketSocket, SendError};
+use weir_sys::packet::{Arrival, BUFFER_BYTES, PacketSocket, SendError};
 
 /// An interface, opened for raw frames.
 pub struct AfPacket {
     socket: PacketSocket,
     /// Frames waiting to be filled, so that a receive that finds nothing costs no allocation.
     slots: Vec<FrameRef>,
+    /// Frames being filled from the socket's queue, for as long as a call lasts.
+    empty: Vec<FrameRef>,
+    /// Times that the ring was found empty.
+    silences: u32,
     device: Device,
     /// Bytes up to which the device's queue may grow, as the system counts them.
     short_bytes: Option<u64>,
@@ -39,13 +46,20 @@ impl AfPacket {
     /// # Errors
     /// No such interface, or no privilege for raw sockets.
     pub fn open(interface: &str, buffer_bytes: usize) -> io::Result<Self> {
-        PacketSocket::open(interface, buffer_bytes).map(AfPacket::over)
+        PacketSocket::open_ring(interface, buffer_bytes, None).map(AfPacket::over)
     }
 
     /// The interface of `socket`.
     pub fn over(socket: PacketSocket) -> Self {
-        let slots = Vec::with_capacity(BATCH);
-        AfPacket { socket, slots, device: Device::default(), short_bytes: None, stats: IoStats::default() }
+        AfPacket {
+            socket,
+            slots: Vec::with_capacity(BATCH),
+            empty: Vec::with_capacity(BATCH),
+            silences: 0,
+            device: Device::default(),
+            short_bytes: None,
+            stats: IoStats::default(),
+        }
     }
 
     /// The same, counting on from `stats`.
@@ -56,6 +70,9 @@ impl AfPacket {
 
 /// What may stand in a device that nothing manages.
 const LONG_QUEUE_BYTES: u64 = 8 << 20;
+
+/// An empty ring is asked every so many times for what went wrong.
+const SILENCES: u32 = 16;
 
 impl AfPacket {
     /// Tells the socket how much may stand in the device. Without the privilege, as much as it allows.
@@ -73,45 +90,120 @@ impl AfPacket {
 const MOST_BATCHES: usize = 8;
 
 impl AfPacket {
+    /// A frame to be filled.
+    fn slot(&mut self, pool: &mut Pool) -> Option<FrameRef> {
+        self.slots.pop().or_else(|| pool.alloc())
+    }
+
     /// Receives up to `most` frames, at most a batch: true if more may be waiting.
     fn receive_batch(&mut self, pool: &mut Pool, most: usize, out: &mut Vec<FrameRef>) -> bool {
-        while self.slots.len() < BATCH {
-            let Some(slot) = pool.alloc() else { break };
-            self.slots.push(slot);
+        let before = out.len();
+        if self.socket.has_ring() {
+            let (seen, queued) = self.take_from_ring(pool, most, out);
+            if queued {
+                self.take_from_queue(pool, out, before);
+            }
+            return seen >= most;
         }
-        if self.slots.is_empty() {
-            return false;
+        while out.len() < before + most
+            && let Some(slot) = self.slot(pool)
+        {
+            out.push(slot);
         }
-        for &slot in &self.slots {
+        out.len() > before && self.take_from_queue(pool, out, before)
+    }
+
+    /// Appends what stands in the ring to `out`, at most `most` frames: how many there were, lost ones
+    /// among them, and whether some are yet to be filled, those that were too long for the ring.
+    fn take_from_ring(&mut self, pool: &mut Pool, most: usize, out: &mut Vec<FrameRef>) -> (usize, bool) {
+        let (mut seen, mut queued) = (0, false);
+        while seen < most
+            && let Some(slot) = self.slot(pool)
+        {
+            let Some(arrival) = self.socket.arrival() else {
+                self.slots.push(slot);
+                break;
+            };
+            match arrival {
+                Arrival::Whole { bytes, vlan_tag } if bytes.len() > OFFLOAD_BYTES => {
+                    pool.receive_copy(slot, bytes, vlan_tag);
+                    self.stats.rx_frames += 1;
+                    self.stats.rx_bytes += u64::from(pool.len_bytes(slot));
+                    out.push(slot);
+                }
+                Arrival::Queued => {
+                    queued = true;
+                    out.push(slot);
+                }
+                Arrival::Whole { .. } | Arrival::Cut => {
+                    self.stats.rx_nobuf += 1;
+                    self.slots.push(slot);
+                }
+            }
+            self.socket.release();
+            seen += 1;
+        }
+        if seen == 0 {
+            self.silences = self.silences.wrapping_add(1);
+            if self.silences.is_multiple_of(SILENCES) {
+                self.ask_for_error();
+            }
+        }
+        (seen, queued)
+    }
+
+    /// A link that went down costs nothing but is counted, and must be asked for: until then the socket
+    /// counts as readable.
+    fn ask_for_error(&mut self) {
+        self.stats.rx_errors += u64::from(self.socket.has_ring() && self.socket.take_error().is_some());
+    }
+
+    /// Fills the empty ones of the frames of `out` from `before` on from the socket's queue. Those that
+    /// cannot be filled are given back. True if more may be waiting.
+    fn take_from_queue(&mut self, pool: &mut Pool, out: &mut Vec<FrameRef>, before: usize) -> bool {
+        self.empty.clear();
+        self.empty.extend(out[before..].iter().filter(|&&frame| pool.len_bytes(frame) == 0));
+        for &frame in &self.empty {
             // Without a tail a long frame is truncated, seen below, and counted.
-            pool.attach_tail(slot);
+            pool.attach_tail(frame);
         }
-        let mut rooms = pool.receive_rooms(&self.slots);
-        let most = most.min(self.slots.len());
-        let count = match self.socket.receive(&mut rooms[..most]) {
-            Ok(count) => count,
+        let mut rooms = pool.receive_rooms(&self.empty);
+        let mut answer = self.socket.receive(&mut rooms[..self.empty.len()]);
+        if self.socket.has_ring() && answer.is_err() {
+            // What the ring says is in the queue stands behind the news that the link went down.
+            self.stats.rx_errors += 1;
+            answer = self.socket.receive(&mut rooms[..self.empty.len()]);
+        }
+        let (count, more) = match answer {
+            Ok(count) => (count, count >= self.empty.len()),
             Err(e) => {
                 // A link that went down, or a frame whose offload has no form in this header:
                 // the system has taken it from the queue, and it is lost.
                 let nothing = matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
                 self.stats.rx_errors += u64::from(!nothing);
-                return !nothing;
+                (0, !nothing)
             }
         };
-        for (i, slot) in self.slots.drain(..count).enumerate() {
+        for (i, &frame) in self.empty[..count].iter().enumerate() {
             let received = self.socket.received(i);
             let len = received.len_bytes.saturating_sub(OFFLOAD_BYTES);
             if received.truncated || len == 0 {
                 self.stats.rx_nobuf += 1;
-                pool.free(slot);
                 continue;
             }
-            pool.received(slot, len, received.vlan_tag);
+            pool.received(frame, len, received.vlan_tag);
             self.stats.rx_frames += 1;
-            self.stats.rx_bytes += u64::from(pool.len_bytes(slot));
-            out.push(slot);
+            self.stats.rx_bytes += u64::from(pool.len_bytes(frame));
         }
-        count >= most
+        let slots = &mut self.slots;
+        out.retain(|&frame| {
+            let filled = pool.len_bytes(frame) > 0;
+            if !filled {
+                slots.push(frame);
+            }
+            filled
+        });
+        more
     }
 }
 
@@ -183,6 +275,7 @@ impl Io for AfPacket {
     }
 
     fn stats(&mut self) -> IoStats {
+        self.ask_for_error();
         self.stats.rx_overrun += u64::from(self.socket.take_overruns());
         if self.short_bytes.is_some() {
             self.stats.tx_queue_bytes = self.socket.queued_bytes();

@@ -268,6 +268,14 @@ impl Pool {
         })
     }
 
+    /// Makes `bytes`, an offload header and a frame that fits a head, what was received into a frame
+    /// without tail, as [`Pool::received`] says it.
+    pub(crate) fn receive_copy(&mut self, frame: FrameRef, bytes: &[u8], tag: Option<[u8; 4]>) {
+        let at = frame.0 as usize * HEAD_BYTES + START - OFFLOAD_BYTES;
+        self.heads[at..at + bytes.len()].copy_from_slice(bytes);
+        self.received(frame, bytes.len() - OFFLOAD_BYTES, tag);
+    }
+
     /// Says that `len` bytes were received into [`Pool::receive_rooms`], without the offload
     /// header, and that the VLAN tag `tag`, which the system had taken out, belongs back in.
     /// A tail that holds nothing is given back.

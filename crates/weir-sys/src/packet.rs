@@ -10,6 +10,9 @@ use crate::interface::{Interface, ask, interface_index, interface_name};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+mod ring;
+use ring::Ring;
+
 /// Frames that one system call moves at most.
 pub const BATCH: usize = 32;
 /// Bytes of the offload header that stands before each frame (`struct virtio_net_hdr`).
@@ -43,6 +46,22 @@ pub struct Received {
     pub vlan_tag: Option<[u8; 4]>,
 }
 
+/// What arrived next, on a socket with a ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arrival<'a> {
+    /// A frame.
+    Whole {
+        /// Its bytes, offload header included.
+        bytes: &'a [u8],
+        /// The VLAN tag (TPID, TCI) that the system took out of it.
+        vlan_tag: Option<[u8; 4]>,
+    },
+    /// A frame that is too long for the ring: it is the next one that [`PacketSocket::receive`] has.
+    Queued,
+    /// A frame that is too long for the ring, and for which the socket's queue had no room: it is lost.
+    Cut,
+}
+
 /// Why the system did not take a frame to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendError {
@@ -72,6 +91,8 @@ impl From<io::Error> for SendError {
 
 /// A raw socket on an interface. Its calls never block.
 pub struct PacketSocket {
+    /// Where frames arrive; without one, all do in the socket's queue. It goes before its socket.
+    ring: Option<Ring>,
     socket: OwnedFd,
     index: u32,
     headers: Box<[libc::mmsghdr; BATCH]>,
@@ -94,10 +115,35 @@ impl PacketSocket {
 
     /// The same. From the first frame on, the program `filter` decides how many bytes of each frame
     /// come in, none to keep it out: a [`crate::bpf::Kind::SocketFilter`].
+    ///
+    /// # Errors
+    /// As for [`PacketSocket::open`].
     pub fn open_filtered(
         interface: &str,
         buffer_bytes: usize,
         filter: Option<BorrowedFd<'_>>,
+    ) -> io::Result<Self> {
+        Self::open_as(interface, buffer_bytes, filter, false)
+    }
+
+    /// The same, with a ring of twice `buffer_bytes` (0: 4 MB) in memory shared with the system. There
+    /// [`PacketSocket::arrival`] finds what comes, without a system call.
+    ///
+    /// # Errors
+    /// As for [`PacketSocket::open`].
+    pub fn open_ring(
+        interface: &str,
+        buffer_bytes: usize,
+        filter: Option<BorrowedFd<'_>>,
+    ) -> io::Result<Self> {
+        Self::open_as(interface, buffer_bytes, filter, true)
+    }
+
+    fn open_as(
+        interface: &str,
+        buffer_bytes: usize,
+        filter: Option<BorrowedFd<'_>>,
+        with_ring: bool,
     ) -> io::Result<Self> {
         let index = interface_index(interface)?;
         // Protocol 0 receives nothing until the socket is bound to its interface below.
@@ -118,6 +164,7 @@ impl PacketSocket {
         {
             option(libc::SOL_SOCKET, force, room).or_else(|_| option(libc::SOL_SOCKET, plain, room))?;
         }
+        let ring = with_ring.then(|| Ring::of(socket.as_fd(), 2 * room as usize)).transpose()?;
         be_promiscuous(socket.as_fd(), index)?;
         if let Some(filter) = filter {
             option(libc::SOL_SOCKET, libc::SO_ATTACH_BPF, filter.as_raw_fd())?;
@@ -130,14 +177,15 @@ impl PacketSocket {
         let size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
         // SAFETY: `address` is a valid sockaddr_ll of the size given, alive until after the call.
         check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size) })?;
-        Ok(Self::over(socket, index))
+        Ok(Self::over(socket, index, ring))
     }
 
-    /// A socket that another process has opened so, with all that waits in it.
+    /// A socket that another process has opened so, with all that waits in it, and where that one stands in
+    /// its [ring](PacketSocket::ring_place).
     ///
     /// # Errors
-    /// It is no such socket.
-    pub fn passed(socket: OwnedFd) -> io::Result<Self> {
+    /// It is no such socket, or has no such ring.
+    pub fn passed(socket: OwnedFd, ring: Option<(u32, u32)>) -> io::Result<Self> {
         // SAFETY: a sockaddr_ll is plain numbers, for which all zeroes is valid.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         let mut size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
@@ -147,13 +195,15 @@ impl PacketSocket {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no socket for raw frames"));
         }
         let index = u32::try_from(address.sll_ifindex).unwrap_or(0);
-        Ok(Self::over(socket, index))
+        let ring = ring.map(|(slots, next)| Ring::passed(socket.as_fd(), slots, next)).transpose()?;
+        Ok(Self::over(socket, index, ring))
     }
 
-    fn over(socket: OwnedFd, index: u32) -> Self {
+    fn over(socket: OwnedFd, index: u32, ring: Option<Ring>) -> Self {
         // SAFETY: mmsghdr is plain numbers and pointers; all zeroes is valid, null.
         let headers = unsafe { std::mem::zeroed() };
         PacketSocket {
+            ring,
             socket,
             index,
             headers: Box::new(headers),
@@ -161,8 +211,46 @@ impl PacketSocket {
         }
     }
 
+    /// How many slots its ring has, and which is read next, for who takes the socket over.
+    pub fn ring_place(&self) -> Option<(u32, u32)> {
+        self.ring.as_ref().map(Ring::place)
+    }
+    /// True if frames arrive in a ring.
+    pub fn has_ring(&self) -> bool {
+        self.ring.is_some()
+    }
+    /// The frame that stands next in the ring; `None` if there is none, or no ring.
+    pub fn arrival(&self) -> Option<Arrival<'_>> {
+        self.ring.as_ref()?.front()
+    }
+    /// Is done with [`PacketSocket::arrival`]: its place belongs to the system again.
+    pub fn release(&mut self) {
+        if let Some(ring) = &mut self.ring {
+            ring.release();
+        }
+    }
+
+    /// What went wrong since the last call, once: the link went down. Until then a socket counts as
+    /// readable. On one without a ring, [`PacketSocket::receive`] tells it.
+    pub fn take_error(&self) -> Option<io::Error> {
+        let mut error: libc::c_int = 0;
+        let mut size = size_of_val(&error) as libc::socklen_t;
+        // SAFETY: `error` has the size given, and both live until after the call.
+        let answer = unsafe {
+            libc::getsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_ERROR,
+                (&raw mut error).cast(),
+                &raw mut size,
+            )
+        };
+        (answer == 0 && error != 0).then(|| io::Error::from_raw_os_error(error))
+    }
+
     /// Receives into the first [`BATCH`] of `rooms` at most, one frame each, and answers how many
-    /// frames there were. [`PacketSocket::received`] tells of each.
+    /// frames there were. [`PacketSocket::received`] tells of each. On a socket with a ring, these are
+    /// the frames that are too long for it.
     ///
     /// # Errors
     /// `WouldBlock` if nothing waits. Any other error costs one frame: the link went down, or the
@@ -397,7 +485,7 @@ mod tests {
     use weir_core::units::Duration;
 
     /// Runs `test` with a pair of interfaces in a namespace of its own, which ends with its thread.
-    fn on_a_pair(test: impl FnOnce(PacketSocket, PacketSocket) + Send + 'static) {
+    pub(super) fn on_a_pair(test: impl FnOnce(PacketSocket, PacketSocket) + Send + 'static) {
         if !crate::is_root() {
             eprintln!("SKIPPED: needs root for a network namespace");
             return;
@@ -467,14 +555,14 @@ mod tests {
             assert_eq!(a.send(&[[IoSlice::new(&frame), IoSlice::new(&[])]]), Ok(1));
             let (index, same) = (b.index(), b.as_fd().try_clone_to_owned().unwrap());
             drop(b);
-            let mut passed = PacketSocket::passed(same).unwrap();
+            let mut passed = PacketSocket::passed(same, None).unwrap();
             assert_eq!(passed.index(), index);
             assert!(crate::wait(&[passed.as_fd()], Some(Duration::from_secs(5))).unwrap(), "nothing waits");
             let mut room = [0u8; 200];
             let got = passed.receive(&mut [[IoSliceMut::new(&mut room), IoSliceMut::new(&mut [])]]);
             assert_eq!((got.unwrap(), &room[..frame.len()]), (1, &frame[..]));
             let other = std::os::unix::net::UnixDatagram::unbound().unwrap();
-            assert!(PacketSocket::passed(other.into()).is_err());
+            assert!(PacketSocket::passed(other.into(), None).is_err());
         });
     }
 

@@ -153,21 +153,53 @@ fn frames_cross_the_end_of_their_head_buffer() {
     in_namespace(|| {
         ip("link set wa mtu 9000");
         ip("link set wb mtu 9000");
-        let mut pool = Pool::new(PoolSize { frames: 128, tails: 64 });
-        let (mut a, mut b) = (AfPacket::open("wa", 0).unwrap(), AfPacket::open("wb", 0).unwrap());
-        for len in (2020..=2100).chain([4000, 9014]) {
-            let plain = frame(len, len as u8);
-            let mut tagged = plain.clone();
-            tagged.splice(12..12, [0x81, 0x00, 0x60, 0x2a]);
-            for bytes in [plain, tagged] {
-                let one = fill(&mut pool, &bytes);
-                assert_eq!(a.send(&mut pool, &[one], &mut Vec::new()), 1);
-                pool.free(one);
-                assert!(collect(&mut b, &mut pool, 1) == [bytes], "{len}");
+        let with_ring: fn() -> AfPacket = || AfPacket::open("wb", 0).unwrap();
+        let without: fn() -> AfPacket = || AfPacket::over(PacketSocket::open("wb", 0).unwrap());
+        for (open, kept) in [(with_ring, 1), (without, BATCH - 1)] {
+            let mut b = open();
+            let mut pool = Pool::new(PoolSize { frames: 128, tails: 64 });
+            let mut a = AfPacket::open("wa", 0).unwrap();
+            for len in (1960..=2100).chain([4000, 9014]) {
+                let plain = frame(len, len as u8);
+                let mut tagged = plain.clone();
+                tagged.splice(12..12, [0x81, 0x00, 0x60, 0x2a]);
+                for bytes in [plain, tagged] {
+                    let one = fill(&mut pool, &bytes);
+                    assert_eq!(a.send(&mut pool, &[one], &mut Vec::new()), 1);
+                    pool.free(one);
+                    assert!(collect(&mut b, &mut pool, 1) == [bytes], "{len}");
+                }
             }
+            assert_eq!((a.stats().tx_errors, b.stats().rx_nobuf), (0, 0));
+            assert_eq!(pool.available(), 128 - kept, "those that wait to be filled");
         }
-        assert_eq!((a.stats().tx_errors, b.stats().rx_nobuf), (0, 0));
-        assert_eq!(pool.available(), 128 - (BATCH - 1), "those that wait to be filled");
+    });
+}
+
+/// Short ones from the ring and long ones from the queue, in batches of any mixture.
+#[test]
+fn frames_of_any_length_keep_their_order() {
+    in_namespace(|| {
+        ip("link set wa mtu 9000");
+        ip("link set wb mtu 9000");
+        let mut pool = Pool::new(PoolSize { frames: 256, tails: 128 });
+        let (mut a, mut b) = (AfPacket::open("wa", 0).unwrap(), AfPacket::open("wb", 0).unwrap());
+        for seed in weir_seed::seeds(5) {
+            let mut random = weir_core::Random::new(seed);
+            let mut sent = Vec::new();
+            for n in 0..1 + random.below(3 * BATCH as u64) {
+                let len = [60, 1514, 1972, 1973, 2028, 2029, 9014][random.below(7) as usize];
+                sent.push(frame(len, n as u8));
+            }
+            let frames: Vec<_> = sent.iter().map(|bytes| fill(&mut pool, bytes)).collect();
+            let mut done = 0;
+            while done < frames.len() {
+                done += a.send(&mut pool, &frames[done..], &mut Vec::new());
+            }
+            frames.iter().for_each(|&f| pool.free(f));
+            assert!(collect(&mut b, &mut pool, sent.len()) == sent, "seed {seed}");
+        }
+        assert_eq!(b.stats().rx_nobuf, 0);
     });
 }
 
