@@ -435,9 +435,11 @@ impl<L: Io, R: Io> Run<L, R> {
             true => HEARTBEAT,
             false => LONGEST_SLEEP,
         };
-        let _ = weir_sys::wait(&descriptors[..count], Some(gap.min(longest)));
+        let readable = weir_sys::wait_for(&descriptors[..count], Some(gap.min(longest)));
+        // The bell is the first.
+        let rang = readable.is_ok_and(|which| which & 1 != 0);
         let mut rings = [0; 64];
-        while (&self.inbox.bell).read(&mut rings).is_ok_and(|n| n == rings.len()) {}
+        while rang && (&self.inbox.bell).read(&mut rings).is_ok_and(|n| n == rings.len()) {}
         true
     }
 }

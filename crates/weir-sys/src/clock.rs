@@ -50,6 +50,11 @@ pub fn sleep_until(until: Instant) {
 /// Waits until one of `descriptors` is readable, or for `timeout` (`None`: for ever).
 /// True if one is. A signal ends the wait early, with false.
 pub fn wait(descriptors: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<bool> {
+    wait_for(descriptors, timeout).map(|which| which != 0)
+}
+
+/// The same. Answers which are readable: bit n stands for descriptor n.
+pub fn wait_for(descriptors: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<u8> {
     const MOST: usize = 8;
     assert!(descriptors.len() <= MOST, "an engine waits on its two interfaces and its control descriptor");
     let mut polls = [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; MOST];
@@ -63,8 +68,10 @@ pub fn wait(descriptors: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Re
     let answer =
         unsafe { libc::ppoll(polls.as_mut_ptr(), descriptors.len() as libc::nfds_t, time, std::ptr::null()) };
     match check(answer) {
-        Ok(n) => Ok(n > 0),
-        Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(false),
+        Ok(_) => {
+            Ok(polls.iter().enumerate().fold(0, |which, (n, poll)| which | u8::from(poll.revents != 0) << n))
+        }
+        Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(0),
         Err(e) => Err(e),
     }
 }
@@ -105,5 +112,6 @@ mod tests {
         b.send(b"x").unwrap();
         assert!(wait(&[a.as_fd()], None).unwrap());
         assert!(wait(&[b.as_fd(), a.as_fd()], Some(Duration::ZERO)).unwrap());
+        assert_eq!(wait_for(&[b.as_fd(), a.as_fd()], Some(Duration::ZERO)).unwrap(), 0b10);
     }
 }
