@@ -22,6 +22,7 @@
 mod clock;
 mod estate;
 mod event;
+mod flows;
 mod hold;
 mod ledger;
 mod plan;
@@ -49,6 +50,7 @@ use crate::sched::LeafInfo;
 use crate::units::{Duration, Fine, Instant};
 use alloc::vec::Vec;
 use clock::Clock;
+use flows::Flows;
 use ledger::Ledger;
 use protect::Lane;
 use room::Room;
@@ -85,6 +87,7 @@ pub struct Port {
     /// What stands below takes nothing (`hold.rs`).
     held: bool,
     classifier: Classifier,
+    flows: Flows,
     conditioners: Option<Conditioners>,
     leaves: Vec<LeafInfo>,
     default_leaf: u32,
@@ -124,6 +127,7 @@ impl Port {
             wire,
             timer: None,
             held: false,
+            flows: Flows::new(&classifier),
             classifier,
             conditioners,
             default_leaf: tree.default_leaf.unwrap_or(0),
@@ -179,10 +183,7 @@ impl Port {
             }
         }
         let marked = key.with_tos((meta.dscp << 2) | (key.tos & 3));
-        meta.leaf = self.classify(&marked);
-        meta.flow = key.flow_hash(self.seed);
-        meta.src_hash = key.src_hash(self.seed);
-        meta.dst_hash = key.dst_hash(self.seed);
+        self.place(meta, &marked);
         (meta.src_port, meta.dst_port) = (key.src_port, key.dst_port);
         meta.protocol = key.protocol;
         meta.ecn = if self.ecn { key.tos & 3 } else { 0 };
@@ -196,11 +197,6 @@ impl Port {
 
     /// The number that stands for the leaf of control packets that went first.
     pub const CONTROL: u32 = u32::MAX - 1;
-
-    /// The leaf for packets with that key that no conditioner marks.
-    pub fn classify(&self, key: &Key) -> u32 {
-        self.classifier.classify(key).map_or(self.default_leaf, |found| found.class)
-    }
 
     /// Offers a packet whose class is decided: what `condition` gave, or a `Meta` whose `leaf` the
     /// host has chosen itself. A leaf that the tree does not have counts as the default one.

@@ -1,5 +1,6 @@
 //! Another tree under a running port: by a new configuration, or by a fall back to FIFO; or an empty one.
 
+use super::flows::Flows;
 use super::room::Room;
 use super::wire::Wire;
 use super::{Event, Port, PortPlan};
@@ -74,6 +75,7 @@ impl Port {
         self.room = Room::new(&tree.leaves, self.wire.ring_size(), self.capacity(), &self.ledger);
         let leaves = replace(&mut self.leaves, tree.leaves);
         self.default_leaf = default;
+        self.flows = Flows::new(&classifier);
         let filters = replace(&mut self.classifier, classifier);
         let conditioners = replace(&mut self.conditioners, conditioners);
         (self.ecn, self.tunnels, self.segment) = (ecn, tunnels, segment);

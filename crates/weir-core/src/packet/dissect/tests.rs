@@ -164,6 +164,20 @@ fn golden_bytes_v4_tcp() {
     assert_eq!((d.l3_offset, d.l4_offset, d.vlan_tag, d.fragment), (14, Some(34), None, None));
 }
 
+/// The frames that most are go the short way, up to the least that holds their ports.
+#[test]
+fn plain_frames_go_the_short_way() {
+    for (key, least) in [(tcp4(), 38), (udp6(), 58)] {
+        let frame = build::Framing::Ethernet.wrap(&build::packet(&key));
+        for len in 0..=frame.len() {
+            assert_eq!(plain(&frame[..len]).is_some(), len >= least, "{key}: {len} bytes");
+        }
+        assert_eq!(plain(&frame), Some(dissect_any(&frame)));
+        let tagged = build::Framing::Dot1q.wrap(&build::packet(&key));
+        assert_eq!(plain(&tagged), None);
+    }
+}
+
 #[test]
 fn golden_bytes_v6_udp() {
     let mut frame = std::vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x81, 0x00, 0xa0, 0x64, 0x86, 0xdd];
@@ -366,7 +380,12 @@ fn fragment_cache_forgets_the_longest_unused() {
 fn no_input_panics() {
     let seed = weir_seed::seed();
     let mut random = Stream(seed);
+    let plain_ones = core::cell::Cell::new(0);
     let check = |frame: &[u8]| {
+        if let Some(found) = plain(frame) {
+            assert_eq!(found, dissect_any(frame), "the short way and the long one");
+            plain_ones.set(plain_ones.get() + 1);
+        }
         for d in [dissect(frame), dissect_ip(frame)] {
             assert!(d.l3_offset <= frame.len());
             assert!(d.l4_offset.is_none_or(|at| at <= frame.len() && at > d.l3_offset));
@@ -409,6 +428,7 @@ fn no_input_panics() {
         cases += 1;
     }
     assert!(cases >= 10_000);
+    assert!(plain_ones.get() >= 2_000, "{} went the short way", plain_ones.get());
 }
 
 #[test]
