@@ -4,6 +4,7 @@
 # make bench       nanoseconds per packet of every discipline, and the simulator's speed
 # make bench-live  the live bridge beside the kernel's own forwarding (root)
 # make accuracy    rates, bursts and delay of `weir up` beside htb, some 8 minutes (root)
+# make soak        faults under load on `weir up` in namespaces, and the book's page of them (root; MINUTES=15 SEED=20)
 # make fuzz        every way in under libFuzzer, a minute each (SECONDS_EACH=60)
 # make book        pages of disciplines from their sources, the book's figures, and its HTML in target/book
 
@@ -17,7 +18,7 @@ RANDOMISED := cargo test --quiet \
 	$(addprefix --test ,conformance jobs_promises jobs_elsewhere jobs_model child conditioned allocations models \
 	mutants damaged generated two_bit targets by_hand)
 
-.PHONY: demo test mutants fuzz bench bench-live accuracy book build setup
+.PHONY: demo test mutants fuzz soak bench bench-live accuracy book build setup
 
 setup:
 	@scripts/setup.sh build
@@ -43,6 +44,11 @@ test:
 	cargo build --release --quiet --package weir
 	$(WEIR) experiment run --all --no-bench
 	@scripts/book.sh
+
+soak:
+	@scripts/setup.sh demo
+	WEIR_SOAK=$(or $(MINUTES),15) WEIR_SEED=$(or $(SEED),20) WEIR_SOAK_PAGE=$(CURDIR)/book/src/soak.md \
+	cargo test -p weir --test soak -- --nocapture traffic_survives
 
 fuzz:
 	@scripts/setup.sh fuzz

@@ -30,6 +30,8 @@ impl Device {
                     None
                 }
                 Ok(_) => Some(DropReason::Portdown),
+                // It is getting another name: nothing can be said of it now.
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.trouble,
                 Err(_) => Some(DropReason::Gone),
             };
         }

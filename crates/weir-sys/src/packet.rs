@@ -374,9 +374,11 @@ impl PacketSocket {
     /// What the system says of the interface now, whatever its name has become.
     ///
     /// # Errors
-    /// The interface is gone.
+    /// `WouldBlock` while it gets another name, when nothing can be said of it. Any other: it is gone.
     pub fn interface(&self) -> io::Result<Interface> {
-        ask(self.as_fd(), interface_name(self.as_fd(), self.index)?)
+        let named = || interface_name(self.as_fd(), self.index);
+        // The system is asked by name. For some milliseconds of a renaming it finds none.
+        ask(self.as_fd(), named()?).or_else(|_| named().and(Err(io::ErrorKind::WouldBlock.into())))
     }
 
     /// The number that the interface had when the socket was opened.
@@ -509,6 +511,30 @@ mod tests {
             test(PacketSocket::open("sa", 0).unwrap(), PacketSocket::open("sb", 0).unwrap());
         };
         std::thread::spawn(run).join().unwrap();
+    }
+
+    #[test]
+    fn an_interface_that_is_renamed_meanwhile_is_not_gone() {
+        on_a_pair(|a, _| {
+            let lines: String = (0..60).map(|_| "link set sa name other\nlink set other name sa\n").collect();
+            let mut batch = std::process::Command::new("ip")
+                .args(["-batch", "-"])
+                .stdin(std::process::Stdio::piped())
+                .spawn()
+                .unwrap();
+            std::io::Write::write_all(&mut batch.stdin.take().unwrap(), lines.as_bytes()).unwrap();
+            let mut asked = 0;
+            let status = loop {
+                match a.interface() {
+                    Ok(interface) => asked += u32::from(interface.running),
+                    Err(e) => assert_eq!(e.kind(), io::ErrorKind::WouldBlock, "{e}"),
+                }
+                if let Some(status) = batch.try_wait().unwrap() {
+                    break status;
+                }
+            };
+            assert!(status.success() && asked > 0, "{status}, asked {asked} times");
+        });
     }
 
     #[test]

@@ -1,0 +1,262 @@
+//! Random configurations, one after the other, under load in both directions.
+
+use crate::Size;
+use crate::bed::{Bed, terminate};
+use crate::page::Row;
+use crate::place::{Mode, bed, counted, egress, probes, until_shaped};
+use crate::probes::{Fate, Load, Seen};
+use std::fmt::Write;
+use weir_core::Random;
+use weir_core::units::Instant;
+use weir_sys::now;
+
+/// Forth: of these flows `STAY` keep their class, the others' classes come and go.
+pub const FORTH: Load = Load { rate_pps: 2_000, flows: 6, payload_bytes: 434 };
+pub const STAY: u64 = 4;
+/// Back, and over the bridge that comes and goes.
+const BACK: Load = Load { rate_pps: 500, flows: 2, payload_bytes: 200 };
+const BESIDE: Load = Load { rate_pps: 300, flows: 2, payload_bytes: 200 };
+
+/// What files are drawn from.
+pub struct Kind {
+    /// Rates of the managed link, in bit/s: from, to.
+    pub rate_bps: (u64, u64),
+    /// Whether limits and conditioners may be so narrow that they cost packets.
+    pub narrow: bool,
+}
+
+fn one_of<'t>(random: &mut Random, all: &[&'t str]) -> &'t str {
+    all[random.below(all.len() as u64) as usize]
+}
+
+/// A class of its own, with its discipline or AQM.
+fn class(random: &mut Random, discipline: &str, name: &str, number: u64, narrow: bool) -> String {
+    const ROOMY: [&str; 5] =
+        ["wfq nqueues 16 hash full qsize 900000", "drr", "fifoq qlimit 2000", "fqcodel", "qfq"];
+    let limit = match narrow {
+        true => 1 + random.below(30),
+        false => 2_000,
+    };
+    let aqm = if narrow { one_of(random, &["", "", " red", " codel", " pie", " blue"]) } else { "" };
+    let default = if number == 0 { " default" } else { "" };
+    // All of them have more than all of the load, also where they may not borrow.
+    let share = 14 + random.below(2);
+    let text = match discipline {
+        "hfsc" => format!("root pshare {share}{default} qlimit {limit}{aqm}"),
+        "cbq" => format!("top borrow pbandwidth {share}{default} qlimit {limit}{aqm}"),
+        _ if !narrow && random.below(2) == 0 => {
+            format!("NULL priority {number}{default} {}", one_of(random, &ROOMY))
+        }
+        _ => format!("NULL priority {number}{default} qlimit {limit}{aqm}"),
+    };
+    format!("class {discipline} right0 {name} {text}\n")
+}
+
+/// A configuration of that kind; `beside` is how a second bridge fails, if there is one.
+pub fn file(random: &mut Random, kind: &Kind, beside: Option<&str>) -> String {
+    let (from, to) = kind.rate_bps;
+    let rate = from + random.below(to - from);
+    let discipline = one_of(random, &["priq", "hfsc", "cbq"]);
+    let mut text = format!("interface right0 bandwidth {rate} {discipline} attach bridge left0\n");
+    if discipline == "cbq" {
+        text += "class cbq right0 top NULL pbandwidth 100\n";
+    }
+    for number in 0..u64::from(FORTH.flows) {
+        if number >= STAY && random.below(2) == 0 {
+            continue;
+        }
+        text += &class(random, discipline, &format!("c{number}"), number, kind.narrow);
+        writeln!(text, "filter right0 c{number} 0 0 0 {} 17", u64::from(Load::SOURCE) + number).unwrap();
+    }
+    match random.below(4) {
+        0 => {}
+        1 => text += "interface left0 bandwidth 20M priq\nclass priq left0 all NULL default qlimit 2000\n",
+        2 => text += "interface left0 bandwidth 20M drr\n",
+        _ => {
+            let depth = if kind.narrow { 500 + random.below(20_000) } else { 200_000 };
+            writeln!(
+                text,
+                "interface left0\nconditioner left0 c <tbmeter 20M {depth} <pass><drop>>\nfilter left0 c 0 0 0 0 17"
+            )
+            .unwrap();
+        }
+    }
+    if let Some(fail) = beside {
+        writeln!(text, "interface right1 bandwidth 10M fifoq attach bridge left1 fail {fail}").unwrap();
+    }
+    text
+}
+
+/// What `applies` of a kind did to the traffic.
+struct Found {
+    applies: u32,
+    forth: Seen,
+    back: Seen,
+    beside: Seen,
+    /// Whole times in which the other bridge was there.
+    there: Vec<(Instant, Instant)>,
+    /// What the counters say was lost forth.
+    counted: u64,
+    reassigned: u64,
+    sent_by_weir: u64,
+    refused: Vec<String>,
+}
+
+fn run(random: &mut Random, kind: &Kind, applies: u32, seconds: u64) -> Found {
+    let bed: Bed = bed(2, Mode::Open);
+    let up = bed.up(&[&bed.folder.write("0.altq", file(random, kind, None))]);
+    let ways = [probes(&bed, 0, true, FORTH), probes(&bed, 0, false, BACK), probes(&bed, 1, true, BESIDE)];
+    until_shaped(&bed, "right0", now());
+    let (mut beside, mut there, mut since) = (None, Vec::new(), None);
+    let (start, mut refused) = (now(), Vec::new());
+    let pause_ns = seconds * 1_000_000_000 / u64::from(applies);
+    for n in 1..=applies {
+        let before = beside;
+        if random.below(6) == 0 {
+            let fail = one_of(random, &["open", "closed"]);
+            beside = before.map_or(Some(fail), |_| None);
+        }
+        let path = bed.folder.write("n.altq", file(random, kind, beside));
+        if before.is_some() && beside.is_none() {
+            there.extend(since.take().map(|since| (since, now())));
+        }
+        let run = bed.ask(&["apply", &path]);
+        if run.code != 0 {
+            refused.push(format!("{run:?}\n{}", bed.folder.read("n.altq")));
+        }
+        if beside.is_some() && before.is_none() {
+            since = Some(now());
+        }
+        weir_sys::sleep_until(
+            start + weir_core::units::Duration::from_nanos(pause_ns).saturating_mul(u64::from(n)),
+        );
+    }
+    there.extend(since.map(|since| (since, now())));
+    let [forth, back, beside] = ways.map(crate::probes::Probes::end);
+    let last = egress(&bed, "right0");
+    terminate(up).ok();
+    let number = |value: &serde_json::Value| value.as_u64().unwrap_or(0);
+    Found {
+        applies,
+        forth,
+        back,
+        beside,
+        there,
+        counted: counted(&last),
+        reassigned: number(&last["port"]["reassigned_packets"]),
+        sent_by_weir: number(&last["sent_packets"]),
+        refused,
+    }
+}
+
+/// The row of the way forth, whose losses the counters must explain one by one.
+fn forth(what: &str, found: &Found, may_lose: bool) -> Row {
+    let Found { applies, counted, reassigned, sent_by_weir, .. } = found;
+    let asked = match may_lose {
+        true => "each lost packet counted, 0 twice, 0 overtaken",
+        false => "0 lost, 0 twice, 0 overtaken",
+    };
+    let fate = found.forth.fate();
+    let mut row = Row::new(format!("{applies} applies, {what}"), asked);
+    // A flow whose class goes has its packets in the default class, behind those of its next class.
+    let moved = found.forth.overtaken_in(|flow| u64::from(flow) >= STAY);
+    let stayed = fate.overtaken - moved;
+    row.found = format!(
+        "{} sent, {} lost and {counted} counted, {} twice, {stayed} overtaken; in flows that changed their class {moved} of {reassigned} moved packets overtaken",
+        fate.sent, fate.lost, fate.twice
+    );
+    row.expect(u64::from(fate.lost) == *counted, || format!("{} lost, {counted} counted", fate.lost));
+    row.expect(may_lose || fate.lost == 0, || "lost".into());
+    row.expect(!may_lose || fate.lost > 0, || "no limit was reached: the row shows nothing".into());
+    row.expect(fate.twice == 0 && stayed == 0, || "twice or overtaken".into());
+    row.expect(found.refused.is_empty(), || {
+        format!("{} applies refused: {}", found.refused.len(), found.refused[0])
+    });
+    // Had the path underneath carried them, nothing would be shown.
+    row.expect(*sent_by_weir >= u64::from(fate.sent - fate.lost), || {
+        format!("weir sent {sent_by_weir} only")
+    });
+    row
+}
+
+fn others(what: &str, found: &Found, may_lose: bool) -> Vec<Row> {
+    let back = found.back.fate();
+    let mut row =
+        Row::new(format!("{what}: the way back, managed and not in turn"), "0 lost, 0 twice, 0 overtaken");
+    row.found =
+        format!("{} sent, {} lost, {} twice, {} overtaken", back.sent, back.lost, back.twice, back.overtaken);
+    if may_lose {
+        row.asked = "0 twice, 0 overtaken".into();
+    }
+    row.expect((may_lose || back.lost == 0) && back.twice == 0 && back.overtaken == 0, || "not so".into());
+    let fates: Vec<Fate> = found.there.iter().map(|&(from, to)| found.beside.between(from, to)).collect();
+    let lost: u32 = fates.iter().map(|fate| fate.lost).sum();
+    let sent: u32 = fates.iter().map(|fate| fate.sent).sum();
+    let all = found.beside.fate();
+    let mut beside = Row::new(
+        format!("{what}: a bridge that came and went {} times", fates.len()),
+        "0 lost while it is there, 0 twice, 0 overtaken",
+    );
+    beside.found = format!("{sent} sent, {lost} lost, {} twice, {} overtaken", all.twice, all.overtaken);
+    beside.expect(lost == 0 && all.twice == 0 && all.overtaken == 0, || "not so".into());
+    vec![row, beside]
+}
+
+pub fn rows(size: &Size) -> Vec<Row> {
+    let mut random = Random::new(weir_seed::seed());
+    let bps = FORTH.bps();
+    // At 80 % of the link, and at less.
+    let roomy = Kind { rate_bps: (bps * 10 / 8, bps * 2), narrow: false };
+    let found = run(&mut random, &roomy, size.applies, size.applies_seconds);
+    let mut rows = vec![forth("load at 80 % of the link and less", &found, false)];
+    rows.extend(others("there", &found, false));
+    // And where links, limits and AQMs are narrower than the load.
+    let narrow = Kind { rate_bps: (bps * 7 / 10, bps * 13 / 10), narrow: true };
+    let found = run(&mut random, &narrow, size.applies / 2, size.applies_seconds / 2);
+    rows.push(forth("limits below the load", &found, true));
+    rows.extend(others("there", &found, true));
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_core::units::Duration;
+
+    /// The row of a hundred probes, of which `fault` makes something else.
+    fn row(counted: u64, may_lose: bool, fault: impl FnOnce(&mut Vec<(u32, Instant)>)) -> Row {
+        let at = |number: u32| Instant::from_millis(1_000 + u64::from(number));
+        let came = || (0..100).map(|n| (n, at(n) + Duration::from_millis(1))).collect();
+        let seen = |came| Seen::of(FORTH, (0..100).map(at).collect(), came);
+        let mut spoiled = came();
+        fault(&mut spoiled);
+        let found = Found {
+            applies: 1,
+            forth: seen(spoiled),
+            back: seen(came()),
+            beside: seen(came()),
+            there: Vec::new(),
+            counted,
+            reassigned: 0,
+            sent_by_weir: 100,
+            refused: Vec::new(),
+        };
+        forth("", &found, may_lose)
+    }
+
+    #[test]
+    fn a_packet_or_a_counter_that_is_wrong_is_seen() {
+        assert!(row(0, false, |_| {}).held());
+        assert!(!row(1, false, |_| {}).held(), "a counter that tells of a loss that was none");
+        assert!(!row(0, false, |came| came.truncate(99)).held(), "a packet is lost");
+        assert!(!row(1, false, |came| came.truncate(99)).held(), "it is lost though it is counted");
+        assert!(row(1, true, |came| came.truncate(99)).held());
+        assert!(
+            !row(2, true, |came| came.truncate(99)).held() && !row(0, true, |came| came.truncate(99)).held()
+        );
+        assert!(!row(0, false, |came| came.push(came[3])).held(), "one came twice");
+        // Flow 0 keeps its class, flow 5 does not.
+        assert!(!row(0, false, |came| came.swap(0, 6)).held(), "one was overtaken");
+        assert!(row(0, false, |came| came.swap(5, 11)).held());
+    }
+}
