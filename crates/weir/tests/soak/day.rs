@@ -25,6 +25,8 @@ use weir_sys::allocations::live_bytes_on_this_thread;
 const FRAME_BYTES: usize = 1_000;
 /// On the wire, with what the link adds.
 const COST_BYTES: u64 = FRAME_BYTES as u64 + 24;
+/// Buffers of the bridge.
+const FRAMES: u32 = 4_096;
 const SECOND_NS: u64 = 1_000_000_000;
 const MINUTE_S: u64 = 60;
 /// The first minutes of each hour are measured: the link is full, and nothing happens.
@@ -85,7 +87,7 @@ struct Day {
 impl Day {
     /// Begins with a file, of which whatever else runs meanwhile is no more than an interlude.
     fn new(start: Instant, base: &'static str) -> Day {
-        let size = PoolSize { frames: 4_096, tails: 4 };
+        let size = PoolSize { frames: FRAMES, tails: 4 };
         let drops: Arc<AtomicU64> = Arc::default();
         let mut forth = Direction::new(0, Some(port(base)), size, Delay::default());
         forth.observe(Box::new(Drops(drops.clone())));
@@ -167,6 +169,17 @@ impl Day {
         self.fed as i64 - known as i64
     }
 
+    /// As much as there ever is stands on the way out: what grows once, grows now.
+    fn fill(&mut self) {
+        self.bridge.interfaces().1.room = Some(0);
+        self.apply(Change::Port(None));
+        self.feed(2 * u64::from(FRAMES));
+        self.run(Duration::from_secs(1));
+        self.bridge.interfaces().1.room = None;
+        self.apply(Change::Port(Some(Box::new(port(self.base)))));
+        self.rest();
+    }
+
     /// A link that is full for so long: by how many bytes more or less than its rate left.
     fn full(&mut self, minutes: u64) -> i64 {
         self.feed(90);
@@ -229,6 +242,7 @@ fn rounds(rounds: u64, base: &'static str, leak: usize) -> Vec<Row> {
     // Halfway the clock passes 2^63 ns, so that what takes it for a signed number shows.
     let start = Instant::from_nanos((1 << 63) - rounds * 3_600 * SECOND_NS);
     let mut day = Day::new(start, base);
+    day.fill();
     let (mut drifts, mut held) = (Vec::with_capacity(rounds as usize), Vec::with_capacity(rounds as usize));
     for _ in 0..rounds {
         drifts.push(day.full(FULL_MINUTES));

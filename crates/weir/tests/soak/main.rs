@@ -22,6 +22,7 @@ mod signals;
 
 use page::Row;
 use std::time::Instant;
+use weir_core::units::Duration;
 
 /// Live bytes are counted, so that a leak shows.
 #[global_allocator]
@@ -42,6 +43,11 @@ struct Size {
 }
 
 impl Size {
+    /// A bound on time. The small one runs beside other tests, so that it has four times as much.
+    fn at_most(&self, milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds * if self.minutes.is_some() { 1 } else { 4 })
+    }
+
     /// What `WEIR_SOAK=MINUTES` asks for.
     fn asked() -> Size {
         let small = Size { minutes: None, applies: 30, applies_seconds: 4, rounds: 1, hours: 1 };

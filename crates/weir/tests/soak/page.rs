@@ -28,6 +28,12 @@ impl Row {
             self.wrong.push(wrong());
         }
     }
+    /// Notes what a worker that got no processor in time cost: this is the machine's, and shown.
+    pub fn note_lapses(&mut self, (lapses, stale): (u64, u64)) {
+        if lapses > 0 {
+            self.found += &format!("; {lapses} lapses of the worker, {stale} packets thrown away for them");
+        }
+    }
     pub fn held(&self) -> bool {
         self.wrong.is_empty()
     }

@@ -146,6 +146,21 @@ pub fn counted(egress: &Value) -> u64 {
         + number(&egress["nobuf_packets"])
 }
 
+/// Times that a worker was silent for longer than its limit, so that the kernel carried for it, and the
+/// packets that it threw away for that, of both directions.
+pub fn lapses(bed: &Bed) -> (u64, u64) {
+    let run = bed.ask(&["stats", "-j"]);
+    if run.code != 0 {
+        return (0, 0);
+    }
+    let stats = run.json();
+    let of = |name: &str| -> u64 {
+        let bridges = stats["bridges"].as_array().unwrap().iter();
+        bridges.map(|bridge| bridge["without"][name].as_u64().unwrap_or(0)).sum()
+    };
+    (of("lapses"), of("stale_packets"))
+}
+
 /// How long it takes from `from` until packets leave by the worker.
 pub fn until_shaped(bed: &Bed, name: &str, from: Instant) -> Duration {
     let sent = || egress(bed, name)["sent_packets"].as_u64();
