@@ -239,12 +239,12 @@ fn others(what: &str, found: &Found, may_lose: bool) -> Vec<Row> {
     let all = found.beside.fate();
     let mut beside = Row::new(
         format!("{what}: a bridge that came and went {} times", fates.len()),
-        "0 lost while it is there, 0 twice, 0 overtaken",
+        "0 lost while it is there, 0 twice",
     );
     beside.found = format!("{sent} sent, {lost} lost, {} twice, {} overtaken", all.twice, all.overtaken);
     beside.note_lapses(found.lapses);
-    let well = u64::from(lost) <= stale && (all.overtaken == 0 || lapses > 0);
-    beside.expect(well && all.twice == 0, || "not so".into());
+    // As it comes and goes the kernel and the worker carry at once, and one may overtake the other.
+    beside.expect(u64::from(lost) <= stale && all.twice == 0, || "not so".into());
     let [early, late] = found.holds;
     let mut holds = Row::new(
         format!("{what}: what `weir up` holds after a quarter of them, and at the end"),

@@ -140,9 +140,6 @@ fn row(size: &Size, mode: Mode, what: &'static str, worst: &Worst) -> Row {
         row.found += &format!(", shaping after {}", ms(worst.shaped));
         row.expect(worst.shaped <= size.at_most(1_000), || "late to shape".into());
     }
-    if mode == Mode::Nfqueue && what == STOP {
-        row.known = Some("the kernel keeps packets for a worker that hangs until the queue is full");
-    }
     // Reversed: where nothing carries the traffic the probes see it.
     if mode == Mode::Closed && matches!(what, TERM | KILL) {
         row.expect(fate.outage >= Duration::from_millis(200), || "no outage is seen".into());
