@@ -191,6 +191,13 @@ impl Seen {
         self.came.iter().find(|(number, _)| *number >= first).map(|(_, at)| at.since(from))
     }
 
+    /// When those that never came were sent.
+    pub fn lost_at(&self) -> Vec<Instant> {
+        let mut came = vec![false; self.sent.len()];
+        self.came.iter().for_each(|(number, _)| came[*number as usize] = true);
+        self.sent.iter().zip(came).filter(|(_, came)| !came).map(|(at, _)| *at).collect()
+    }
+
     /// Arrivals behind a later packet, in these flows alone.
     pub fn overtaken_in(&self, wanted: impl Fn(u16) -> bool) -> u32 {
         let flow_of = |number: u32| (number % u32::from(self.load.flows)) as u16;
@@ -243,6 +250,7 @@ mod tests {
         assert_eq!(of(0, 20), Fate { sent: 20, ..Fate::default() });
         assert_eq!((of(15, 25).lost, of(25, 35).lost, of(30, 100).lost), (5, 5, 0));
         assert_eq!(seen.until_one_came(Instant::from_millis(22)), Some(Duration::from_millis(8)));
+        assert_eq!(seen.lost_at(), (20..30).map(at).collect::<Vec<_>>());
         assert_eq!((seen.overtaken_in(|_| true), seen.overtaken_in(|flow| flow == 1)), (0, 0));
     }
 }

@@ -25,7 +25,7 @@ pub struct Kind {
     pub narrow: bool,
 }
 
-fn one_of<'t>(random: &mut Random, all: &[&'t str]) -> &'t str {
+fn one_of(random: &mut Random, all: &[&'static str]) -> &'static str {
     all[random.below(all.len() as u64) as usize]
 }
 
@@ -120,6 +120,8 @@ struct Found {
     beside: Seen,
     /// Whole times in which the other bridge was there.
     there: Vec<(Instant, Instant)>,
+    /// Each apply: from, to, and how the other bridge failed before and after it.
+    turns: Vec<(Instant, Instant, [Option<&'static str>; 2])>,
     /// What the counters say was lost forth.
     counted: u64,
     reassigned: u64,
@@ -138,6 +140,7 @@ fn run(random: &mut Random, kind: &Kind, applies: u32, seconds: u64) -> Found {
     until_shaped(&bed, "right0", now());
     let (mut beside, mut there, mut since) = (None, Vec::new(), None);
     let (start, mut refused, mut early) = (now(), Vec::new(), Holds::default());
+    let mut turns = Vec::new();
     let pause_ns = seconds * 1_000_000_000 / u64::from(applies);
     for n in 1..=applies {
         let before = beside;
@@ -148,7 +151,9 @@ fn run(random: &mut Random, kind: &Kind, applies: u32, seconds: u64) -> Found {
         if before.is_some() && beside.is_none() {
             there.extend(since.take().map(|since| (since, now())));
         }
+        let from = now();
         let run = bed.ask(&["apply", &path]);
+        turns.push((from, now(), [before, beside]));
         if run.code != 0 {
             refused.push(format!("{run:?}\n{}", bed.folder.read("n.altq")));
         }
@@ -174,6 +179,7 @@ fn run(random: &mut Random, kind: &Kind, applies: u32, seconds: u64) -> Found {
         back,
         beside,
         there,
+        turns,
         counted: counted(&last),
         reassigned: number(&last["port"]["reassigned_packets"]),
         sent_by_weir: number(&last["sent_packets"]),
@@ -237,6 +243,14 @@ fn others(what: &str, found: &Found, may_lose: bool) -> Vec<Row> {
     let lost: u32 = fates.iter().map(|fate| fate.lost).sum();
     let sent: u32 = fates.iter().map(|fate| fate.sent).sum();
     let all = found.beside.fate();
+    // For whoever looks for the cause.
+    for at in found.beside.lost_at() {
+        let last = found.turns.iter().rev().find(|(from, ..)| *from <= at);
+        let inside = found.there.iter().any(|(from, to)| (*from..*to).contains(&at));
+        if let (true, Some((from, to, how))) = (inside, last) {
+            println!("lost {:?} after an apply of {:?} began: {how:?}", at.since(*from), to.since(*from));
+        }
+    }
     let mut beside = Row::new(
         format!("{what}: a bridge that came and went {} times", fates.len()),
         "0 lost while it is there, 0 twice",
@@ -298,6 +312,7 @@ mod tests {
             back: seen(came()),
             beside: seen(came()),
             there: Vec::new(),
+            turns: Vec::new(),
             counted,
             reassigned: 0,
             sent_by_weir: 100,
