@@ -243,12 +243,14 @@ fn others(what: &str, found: &Found, may_lose: bool) -> Vec<Row> {
     let lost: u32 = fates.iter().map(|fate| fate.lost).sum();
     let sent: u32 = fates.iter().map(|fate| fate.sent).sum();
     let all = found.beside.fate();
-    // For whoever looks for the cause.
+    let mut turning = 0;
     for at in found.beside.lost_at() {
         let last = found.turns.iter().rev().find(|(from, ..)| *from <= at);
         let inside = found.there.iter().any(|(from, to)| (*from..*to).contains(&at));
         if let (true, Some((from, to, how))) = (inside, last) {
+            // For whoever looks for the cause.
             println!("lost {:?} after an apply of {:?} began: {how:?}", at.since(*from), to.since(*from));
+            turning += u64::from(at < *to && *how == [Some("closed"), Some("open")]);
         }
     }
     let mut beside = Row::new(
@@ -259,6 +261,9 @@ fn others(what: &str, found: &Found, may_lose: bool) -> Vec<Row> {
     beside.note_lapses(found.lapses);
     // As it comes and goes the kernel and the worker carry at once, and one may overtake the other.
     beside.expect(u64::from(lost) <= stale && all.twice == 0, || "not so".into());
+    if all.twice == 0 && u64::from(lost) <= stale + turning {
+        beside.known = Some("lost while `fail closed` became `fail open`, now and then");
+    }
     let [early, late] = found.holds;
     let mut holds = Row::new(
         format!("{what}: what `weir up` holds after a quarter of them, and at the end"),
