@@ -27,6 +27,8 @@ pub(crate) struct BridgeEstate {
     /// Its interfaces: left, right.
     pub(crate) interfaces: [String; 2],
     pub(crate) worker: WorkerEstate,
+    /// Slots of each socket's ring, and which is read next.
+    pub(crate) rings: [Option<(u32, u32)>; 2],
     #[serde(with = "Counts")]
     pub(crate) left: IoStats,
     #[serde(with = "Counts")]
@@ -188,7 +190,8 @@ impl<L: Io, R: Io> Bridge<L, R> {
         names: &[String; 2],
         worker: WorkerEstate,
     ) -> io::Result<(BridgeEstate, Vec<u8>, [OwnedFd; 2])> {
-        let sockets = [self.left.pass()?, self.right.pass()?];
+        let ((left, left_ring), (right, right_ring)) = (self.left.pass()?, self.right.pass()?);
+        let (sockets, rings) = ([left, right], [left_ring, right_ring]);
         let mut bytes = Vec::new();
         let [forth, back] = &mut self.directions;
         let directions = [forth.estate(now, &mut bytes), back.estate(now, &mut bytes)];
@@ -196,7 +199,8 @@ impl<L: Io, R: Io> Bridge<L, R> {
         let failing = self.failing.as_ref().ok().map(FailOpen::counts);
         let (links, claimed) = Default::default();
         let interfaces = names.clone();
-        let estate = BridgeEstate { interfaces, worker, left, right, failing, directions, links, claimed };
+        let estate =
+            BridgeEstate { interfaces, worker, rings, left, right, failing, directions, links, claimed };
         Ok((estate, bytes, sockets))
     }
 

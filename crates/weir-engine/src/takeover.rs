@@ -317,7 +317,8 @@ fn build(
     }
     let mut descriptors = descriptors.into_iter();
     let mut next = || descriptors.next().ok_or_else(|| failed("a descriptor is missing"));
-    let (left, right) = (PacketSocket::passed(next()?)?, PacketSocket::passed(next()?)?);
+    let [left, right] = estate.rings;
+    let (left, right) = (PacketSocket::passed(next()?, left)?, PacketSocket::passed(next()?, right)?);
     let here = UnixDatagram::unbound()?;
     if let (Ok(here), Ok(there)) = (network_of(here.as_fd()), network_of(left.as_fd()))
         && here != there

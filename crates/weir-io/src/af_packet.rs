@@ -287,8 +287,8 @@ impl Io for AfPacket {
         self.socket.set_filter(filter)
     }
 
-    fn pass(&self) -> io::Result<OwnedFd> {
-        self.socket.as_fd().try_clone_to_owned()
+    fn pass(&self) -> io::Result<(OwnedFd, Option<(u32, u32)>)> {
+        Ok((self.socket.as_fd().try_clone_to_owned()?, self.socket.ring_place()))
     }
 
     fn way(&self) -> String {

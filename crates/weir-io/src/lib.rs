@@ -148,7 +148,7 @@ pub trait Io {
     ///
     /// # Errors
     /// It has none that could be passed.
-    fn pass(&self) -> io::Result<OwnedFd> {
+    fn pass(&self) -> io::Result<(OwnedFd, Option<(u32, u32)>)> {
         Err(io::Error::new(io::ErrorKind::Unsupported, "this way in cannot pass to another process"))
     }
 
@@ -182,7 +182,7 @@ impl<I: Io + ?Sized> Io for Box<I> {
     fn filter(&mut self, filter: Option<BorrowedFd<'_>>) -> io::Result<()> {
         (**self).filter(filter)
     }
-    fn pass(&self) -> io::Result<OwnedFd> {
+    fn pass(&self) -> io::Result<(OwnedFd, Option<(u32, u32)>)> {
         (**self).pass()
     }
     fn is_polled(&self) -> bool {
