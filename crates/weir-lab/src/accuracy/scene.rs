@@ -117,7 +117,10 @@ impl Scene {
     }
     /// Rates of the two classes, bit/s.
     fn shares(&self) -> [u64; 2] {
-        SHARES.map(|percent| self.rate_bps * percent / 100)
+        let [stream, paced] = SHARES;
+        // A CBQ has a control class of 2 %, from its default class if the file names none.
+        let control = if self.stands == Stands::WeirCbq { 2 } else { 0 };
+        [stream - control, paced].map(|percent| self.rate_bps * percent / 100)
     }
     /// Packets that each class queues: 100 ms of the link, so that a stream that is late keeps it full.
     fn queue_packets(&self) -> u64 {
@@ -183,6 +186,7 @@ impl Scene {
             (Stands::WeirCbq, _) => format!(
                 "{line} cbq\n\
                  class cbq {right} root NULL pbandwidth 100\n\
+                 class cbq {right} ctl root pbandwidth 2 control\n\
                  class cbq {right} stream root exactbandwidth {stream} qlimit {queue} default\n\
                  class cbq {right} paced root exactbandwidth {paced} qlimit {queue}\n\
                  filter {right} paced 0 {PACED} 0 0 17\n"
