@@ -112,7 +112,7 @@ impl Holder {
     /// Wants `rate`, and nothing below `min`. The newest wish replaces those before. Wanting less than
     /// what is held takes effect at once.
     pub fn want(&mut self, rate: Rate, min: Rate, domains: &[Name]) {
-        if rate > self.wish && rate > self.held && self.refusal.is_none() {
+        if rate > self.wish && rate > self.held && self.state != State::Refused {
             self.rise_at = 0;
         }
         (self.wish, self.min) = (rate, min.min(rate));
@@ -170,6 +170,7 @@ impl Holder {
             Some(sent) if !self.tell => Some(sent.again.min(self.outdated(sent))),
             Some(_) => Some(0),
             None if self.tell => Some(0),
+            None if self.wish > self.held && self.held == 0 => Some(self.rise_at),
             None if self.wish > self.held => Some(self.rise_at.min(self.renew_at)),
             None if self.held > 0 => Some(self.renew_at),
             None => None,
@@ -206,7 +207,7 @@ impl Holder {
             return request;
         }
         let rise = self.wish > self.held && now >= self.rise_at;
-        let renew = (self.held > 0 || self.wish > self.held) && now >= self.renew_at;
+        let renew = self.held > 0 && now >= self.renew_at;
         if !rise && !renew && !self.tell {
             return None;
         }
@@ -273,7 +274,8 @@ impl Holder {
                 self.rise_at = now + self.terms.retry;
                 // What is held goes on to its end, and is asked for again before.
                 let left = self.held_until.saturating_sub(now);
-                self.renew_at = now + jitter(self.terms.retry.min(left / 2), random);
+                let renew = now + jitter(self.terms.retry.min(left / 2), random);
+                self.renew_at = if self.held > 0 { renew } else { Nanos::MAX };
                 (self.state, self.refusal) = (State::Refused, Some(why.clone()));
             }
         }

@@ -174,10 +174,16 @@ impl<L: Io, R: Io> Bridge<L, R> {
 
     /// Goes on over `socket` on the left (0) or on the right.
     pub fn exchange(&mut self, side: usize, socket: Socket) {
-        match side {
-            0 => self.left.exchange(socket),
-            _ => self.right.exchange(socket),
-        }
+        let kernel = self.failing.as_ref().ok().map(FailOpen::kernel);
+        let filter = kernel.as_ref().map(|kernel| kernel.filter());
+        // It may have been opened before what becomes of the traffic was changed. One that takes no filter has none.
+        let _ = if side == 0 {
+            self.left.exchange(socket);
+            self.left.filter(filter)
+        } else {
+            self.right.exchange(socket);
+            self.right.filter(filter)
+        };
     }
 
     /// What it has at `now`, the bytes of its packets, and its sockets. All of it stays here, too.

@@ -97,6 +97,8 @@ struct Watched {
     since: Instant,
     /// Its rule is away.
     passes: bool,
+    /// The last try to change that failed.
+    failed: bool,
 }
 
 impl Watched {
@@ -110,8 +112,7 @@ impl Watched {
         if served {
             self.since = now;
         }
-        let silent = now.since(self.since) >= LIMIT;
-        std::mem::replace(&mut self.passes, silent) != silent
+        (now.since(self.since) >= LIMIT) != self.passes
     }
 }
 
@@ -143,17 +144,23 @@ pub fn run(requests: UnixStream) -> io::Result<()> {
     }
 }
 
-/// Takes the rule of a queue away that nobody serves, or lays it again.
-fn see_to(queue: &Watched) {
-    let Watched { interface, queue, passes, .. } = queue;
-    let done = match passes {
-        true => rule::remove_from(interface, *queue).map(|()| "nobody serves its queue: packets pass"),
-        false => rule::add(interface, *queue).map(|_| "its queue is served again"),
+/// Takes the rule of a queue away that nobody serves, or lays it again. What fails is tried again at the next
+/// glance, and said once.
+fn see_to(watched: &mut Watched) {
+    let Watched { interface, queue, .. } = &*watched;
+    let done = match watched.passes {
+        false => rule::remove_from(interface, *queue).map(|()| "nobody serves its queue: packets pass"),
+        true => rule::add(interface, *queue).map(|_| "its queue is served again"),
     };
-    match done {
-        Ok(what) => weir_sys::say(&format!("interface {interface}: {what}")),
-        Err(e) => weir_sys::say(&format!("interface {interface}: {e}")),
+    let what = match &done {
+        Ok(what) => (*what).to_owned(),
+        Err(e) => e.to_string(),
+    };
+    if done.is_ok() || !watched.failed {
+        weir_sys::say(&format!("interface {interface}: {what}"));
     }
+    watched.failed = done.is_err();
+    watched.passes ^= done.is_ok();
 }
 
 fn answer(watched: &mut Vec<Watched>, line: &str) -> io::Result<&'static str> {
@@ -163,7 +170,7 @@ fn answer(watched: &mut Vec<Watched>, line: &str) -> io::Result<&'static str> {
             let new = rule::add(interface, queue)?;
             watched.retain(|other| other.interface != interface);
             let (interface, last, since) = (interface.to_owned(), Service::default(), weir_sys::now());
-            watched.push(Watched { interface, queue, last, since, passes: false });
+            watched.push(Watched { interface, queue, last, since, passes: false, failed: false });
             Ok(if new { "new" } else { "" })
         }
         Some(("take", interface)) => {
@@ -184,11 +191,13 @@ mod tests {
     fn a_queue_that_nobody_serves_is_found() {
         let looks = |signs: &[(u64, u32)]| -> Vec<(usize, bool)> {
             let (last, since) = (Service::default(), Instant::ZERO);
-            let mut one = Watched { interface: "e0".into(), queue: 1, last, since, passes: false };
+            let mut one =
+                Watched { interface: "e0".into(), queue: 1, last, since, passes: false, failed: false };
             let mut found = Vec::new();
             for (n, &(unfetched_bytes, verdicts)) in signs.iter().enumerate() {
                 let now = Instant::from_millis(10 * n as u64);
                 if one.look(now, Some(Service { unfetched_bytes, verdicts })) {
+                    one.passes = !one.passes;
                     found.push((n, one.passes));
                 }
             }

@@ -38,12 +38,17 @@ pub fn add(interface: &str, queue: u16) -> io::Result<bool> {
     Ok(new)
 }
 
-/// Takes the rules that lead from `interface` to `queue` away, without a look at others.
+/// Takes the rules that lead from `interface` to `queue` away, and no others.
 ///
 /// # Errors
 /// As [`add`]'s.
 pub(crate) fn remove_from(interface: &str, queue: u16) -> io::Result<()> {
-    COMMANDS.iter().try_for_each(|command| run(command, "-D", interface, queue))
+    // Each of them, although one fails; and none that somebody has taken away already.
+    let gone = COMMANDS.map(|command| match queues(command, interface)?.contains(&queue) {
+        true => run(command, "-D", interface, queue),
+        false => Ok(()),
+    });
+    gone.into_iter().collect()
 }
 
 /// Takes Weir's rules for an interface away, and no others: how many there were.

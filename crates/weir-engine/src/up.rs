@@ -423,9 +423,9 @@ impl Up {
         let close = |why: String, kernel: &mut Option<Arc<Kernel>>| {
             // The path before what hides it.
             fail_open::remove_between(interfaces)?;
-            control.fail(Err(why))?;
+            // Whatever the worker answers, there is no path any more.
             *kernel = None;
-            Ok(())
+            control.fail(Err(why))
         };
         if closed {
             return close(fail_open::CLOSED.to_owned(), &mut kernel);

@@ -167,33 +167,40 @@ impl AfPacket {
             // Without a tail a long frame is truncated, seen below, and counted.
             pool.attach_tail(frame);
         }
-        let mut rooms = pool.receive_rooms(&self.empty);
-        let mut answer = self.socket.receive(&mut rooms[..self.empty.len()]);
-        if self.socket.has_ring() && answer.is_err() {
-            // What the ring says is in the queue stands behind the news that the link went down.
-            self.stats.rx_errors += 1;
-            answer = self.socket.receive(&mut rooms[..self.empty.len()]);
-        }
-        let (count, more) = match answer {
-            Ok(count) => (count, count >= self.empty.len()),
-            Err(e) => {
-                // A link that went down, or a frame whose offload has no form in this header:
-                // the system has taken it from the queue, and it is lost.
-                let nothing = matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
-                self.stats.rx_errors += u64::from(!nothing);
-                (0, !nothing)
+        let (mut done, mut more) = (0, false);
+        while done < self.empty.len() {
+            let rest = &self.empty[done..];
+            let mut rooms = pool.receive_rooms(rest);
+            match self.socket.receive(&mut rooms[..rest.len()]) {
+                Ok(count) => {
+                    for (i, &frame) in rest[..count].iter().enumerate() {
+                        let received = self.socket.received(i);
+                        let len = received.len_bytes.saturating_sub(OFFLOAD_BYTES);
+                        if received.truncated || len == 0 {
+                            self.stats.rx_nobuf += 1;
+                            continue;
+                        }
+                        pool.received(frame, len, received.vlan_tag);
+                        self.stats.rx_frames += 1;
+                        self.stats.rx_bytes += u64::from(pool.len_bytes(frame));
+                    }
+                    done += count;
+                    more = done == self.empty.len();
+                }
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => break,
+                Err(e) => {
+                    // That the link went down, or a frame whose offload has no form in this header: the
+                    // system has taken that one from the queue, and it is lost.
+                    self.stats.rx_errors += 1;
+                    done += usize::from(e.kind() != io::ErrorKind::NetworkDown);
+                    more = true;
+                }
             }
-        };
-        for (i, &frame) in self.empty[..count].iter().enumerate() {
-            let received = self.socket.received(i);
-            let len = received.len_bytes.saturating_sub(OFFLOAD_BYTES);
-            if received.truncated || len == 0 {
-                self.stats.rx_nobuf += 1;
-                continue;
+            // What the ring says is in the queue is fetched to the last, so that slots and queue keep step: it may
+            // stand behind the news that the link went down. Without a ring it waits for the next call.
+            if !self.socket.has_ring() {
+                break;
             }
-            pool.received(frame, len, received.vlan_tag);
-            self.stats.rx_frames += 1;
-            self.stats.rx_bytes += u64::from(pool.len_bytes(frame));
         }
         let slots = &mut self.slots;
         out.retain(|&frame| {

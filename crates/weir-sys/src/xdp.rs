@@ -258,7 +258,9 @@ impl XdpSocket {
     /// # Errors
     /// The interface is gone.
     pub fn interface(&self) -> io::Result<Interface> {
-        ask(self.asking.as_fd(), interface_name(self.asking.as_fd(), self.index)?)
+        let named = || interface_name(self.asking.as_fd(), self.index);
+        // The system is asked by name. For some milliseconds of a renaming it finds none.
+        ask(self.asking.as_fd(), named()?).or_else(|_| named().and(Err(io::ErrorKind::WouldBlock.into())))
     }
 
     /// Shows `take` up to `most` frames that have come, each queue in turn; how many there were.

@@ -7,8 +7,8 @@ use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 const CONF: &str = "\
-interface right0 bandwidth 100M fifoq attach bridge left0 xdp
-interface left0 bandwidth 100M fifoq
+interface right0 bandwidth 100M fifoq qlimit 500 attach bridge left0 xdp
+interface left0 bandwidth 100M fifoq qlimit 500
 ";
 /// What `weir stats` says of a pair of veth.
 const WAY: &str = "AF_XDP in the driver, copying";
