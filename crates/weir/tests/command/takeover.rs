@@ -212,7 +212,7 @@ fn twenty_takeovers_under_load_lose_double_and_reorder_nothing() {
 fn asks(bed: &Bed) -> UnixStream {
     let mut stream = UnixStream::connect(bed.socket()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    let request = r#"{"ask":"takeover","protocol":1,"bridges":[["right0","left0",false]]}"#;
+    let request = r#"{"ask":"takeover","protocol":2,"bridges":[["right0","left0",false]]}"#;
     stream.write_all(format!("{request}\n").as_bytes()).unwrap();
     stream
 }
@@ -264,13 +264,13 @@ fn a_takeover_that_fails_halfway_leaves_the_running_one_untouched() {
     for (request, why) in [
         (
             r#"{"ask":"takeover","protocol":77,"bridges":[["right0","left0",false]]}"#,
-            "by protocol 1, and this one takes over by 77",
+            "by protocol 2, and this one takes over by 77",
         ),
         (
-            r#"{"ask":"takeover","protocol":1,"bridges":[["right0","left9",false]]}"#,
+            r#"{"ask":"takeover","protocol":2,"bridges":[["right0","left9",false]]}"#,
             "bridges other interfaces",
         ),
-        (r#"{"ask":"takeover","protocol":1,"bridges":[["right0","left0",true]]}"#, "or they fail otherwise"),
+        (r#"{"ask":"takeover","protocol":2,"bridges":[["right0","left0",true]]}"#, "or they fail otherwise"),
     ] {
         let mut stream = UnixStream::connect(bed.socket()).unwrap();
         stream.write_all(format!("{request}\n").as_bytes()).unwrap();
