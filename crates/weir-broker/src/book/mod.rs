@@ -15,7 +15,7 @@
 //! What makes them hold:
 //! - **An edge shapes down before it asks for less.** So a request for `rate` proves that the edge uses at
 //!   most `rate`, and at most what it was granted before. The smaller of the two stays counted whatever is
-//!   decided ([`Lease::base`]).
+//!   decided (`Lease::base`).
 //! - **Versions.** A newer wish replaces the older one. The edge heeds the answer to its newest alone, so a
 //!   grant that comes late is never used.
 //! - **Two clocks that only need the same speed.** The edge counts a lease from when it *sent* its request,
