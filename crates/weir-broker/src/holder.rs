@@ -130,11 +130,6 @@ impl Holder {
         }
     }
 
-    /// What is wanted, in bit/s.
-    pub fn wanted(&self) -> Rate {
-        self.wish
-    }
-
     /// What may be used at `now`, in bit/s.
     pub fn rate(&self, now: Nanos) -> Rate {
         if now < self.held_until { self.held } else { 0 }
@@ -148,16 +143,6 @@ impl Holder {
     /// How the lease stands, and why the last request was refused.
     pub fn state(&self) -> (State, Option<&Refusal>) {
         (self.state, self.refusal.as_ref())
-    }
-
-    /// The newest version sent.
-    pub fn version(&self) -> u64 {
-        self.version
-    }
-
-    /// Says everything again, because the broker may have lost it: after a new connection.
-    pub fn resync(&mut self) {
-        (self.tell, self.sent) = (self.tell || self.wish > 0 || self.held > 0, None);
     }
 
     /// When [`poll`](Self::poll) has something to do, if ever.

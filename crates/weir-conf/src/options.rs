@@ -6,6 +6,7 @@ use crate::read::{Done, Reader, Stop, at};
 use crate::words::{Word, Words};
 use weir_core::queue::{Curve, Kind, ParamSpec, Scope, TimeUnit, Value, bytes_as_typed};
 use weir_core::sched::Entry;
+use weir_core::units::Duration;
 use weir_text::number;
 use weir_text::{Place, Trouble};
 
@@ -146,7 +147,7 @@ impl Reader<'_> {
         self.warn(Trouble::new(word.place, message, "leave it out"));
     }
 
-    /// A service curve, `[sc M1 D M2]`; brackets may touch the words.
+    /// A service curve, `[sc M1 D M2]` or `[sc M]`; brackets may touch the words.
     fn curve(
         &mut self,
         words: &mut Words<'_>,
@@ -154,8 +155,7 @@ impl Reader<'_> {
         scope: Scope,
         options: &mut Options,
     ) -> Done<bool> {
-        const FORM: &str =
-            "a service curve is written as `[sc 4M 5ms 1M]`: kind, first rate, time, second rate";
+        const FORM: &str = "a service curve is `[sc 4M 5ms 1M]`: kind, first rate, time, second rate; or `[sc 1M]`: kind, rate";
         let curves = || entry.params().filter(|p| p.scope == scope && p.kind == Kind::Curve);
         let Some(open) = words.peek().filter(|_| curves().next().is_some()) else { return Ok(false) };
         words.take();
@@ -184,18 +184,22 @@ impl Reader<'_> {
                 }
             },
         };
-        let word = words.need("the first rate of the service curve", FORM)?;
+        let mut word = words.need("the first rate of the service curve", FORM)?;
+        let straight = closes(&mut word) || words.accept("]").is_some();
         let m1 = number::rate(word.text).map_err(|bad| at(word, bad))?;
+        if straight {
+            // One rate: a straight line.
+            let line = Curve { m1, d: Duration::ZERO, m2: m1 };
+            self.put(options, spec, Some(Value::Curve(line)), name.place);
+            return Ok(true);
+        }
         let word = words.need("the time of the service curve", FORM)?;
         let d = number::time(word.text, Some(TimeUnit::Millis)).map_err(|bad| at(word, bad))?;
         if let Some(warning) = d.warning {
             self.warn(at(word, warning));
         }
         let mut word = words.need("the second rate of the service curve", FORM)?;
-        let closed = word.text.strip_suffix(']');
-        if let Some(inner) = closed {
-            word = Word { text: inner, place: Place { length: word.place.length - 1, ..word.place } };
-        } else if words.accept("]").is_none() {
+        if !closes(&mut word) && words.accept("]").is_none() {
             let place = words.peek().map_or(words.end(), |w| w.place);
             return Err(Trouble::new(place, "`]` is missing", FORM).into());
         }
@@ -229,6 +233,13 @@ impl Reader<'_> {
         }
         trouble.into()
     }
+}
+
+/// Takes the bracket off that ends a word; false if there is none.
+fn closes(word: &mut Word<'_>) -> bool {
+    let Some(text) = word.text.strip_suffix(']') else { return false };
+    *word = Word { text, place: Place { length: word.place.length - 1, ..word.place } };
+    true
 }
 
 /// True if both begin with the same letter, in either case.

@@ -127,6 +127,20 @@ class hfsc em0 b root [sc 2M 10 1M] grate 3M\n";
 }
 
 #[test]
+fn one_rate_is_a_straight_curve() {
+    let of = |curve: &str| {
+        let text = format!("interface em0 bandwidth 10M hfsc\nclass hfsc em0 a root {curve} default\n");
+        let node = plan(&text).interface("").unwrap().node(&Registry::builtin());
+        node.classes[0].params.curve("sc").map(|c| (c.m1.as_bps(), c.d.as_nanos(), c.m2.as_bps()))
+    };
+    let straight = Some((1_000_000, 0, 1_000_000));
+    for curve in ["[sc 1M]", "[ sc 1M ]", "[sc 1M 0 1M]"] {
+        assert_eq!(of(curve), straight, "{curve}");
+    }
+    assert_eq!(of("[sc 2M 5 1M]"), Some((2_000_000, 5_000_000, 1_000_000)));
+}
+
+#[test]
 fn the_commands_red_and_rio_fill_what_a_discipline_leaves_open() {
     let text = "red 7 21 0\ninterface em0 bandwidth 10M red thmax 30\n";
     let node = plan(text).interface("").unwrap().node(&Registry::builtin());

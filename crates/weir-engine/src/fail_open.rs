@@ -46,6 +46,10 @@ const LIMIT_PROMPT: Duration = Duration::from_millis(50);
 /// How long any other worker may be silent.
 const LIMIT: Duration = Duration::from_millis(100);
 
+/// So much before the path carries, the sockets take nothing more in. A frame meets the filter first and the path
+/// after it: without this, one that meets them at the limit goes both ways. One that comes meanwhile is lost.
+const EARLIER: Duration = Duration::from_millis(1);
+
 /// What hides the path, in words.
 const BY_LINKS: &str = "a TCX program above it";
 const BY_PATH: &str = "one program for both, because this kernel has no TCX";
@@ -181,7 +185,8 @@ impl Kernel {
     /// What reads a heartbeat, with nothing laid or attached yet.
     fn over(heartbeat: Heartbeat, names: [String; 2], new: bool) -> io::Result<Kernel> {
         // A frame is kept whole, or not at all.
-        let filter = Assembler::default().skip_if_dead(&heartbeat, 2).set(0, -1).exit().set(0, 0).exit();
+        let filter = Assembler::default().skip_if_dead_within(EARLIER, &heartbeat, 2);
+        let filter = filter.set(0, -1).exit().set(0, 0).exit();
         let filter = filter.into_program(Kind::SocketFilter, "weir_socket")?;
         let hide = hidden(&heartbeat).set(0, NEXT).exit().into_program(Kind::Classifier, "weir_alive")?;
         let (above, means) = (Mutex::new(Above::Nothing), OnceLock::new());

@@ -11,6 +11,9 @@ use std::process::{Command, Stdio};
 /// Families, each with the command that keeps its rules.
 const COMMANDS: [&str; 2] = ["iptables", "ip6tables"];
 
+/// How many seconds iptables may wait for others that change rules: less than who asks for it waits.
+const WAIT_S: &str = "8";
+
 /// The numbers of Weir's own queues: a rule that leads to one of them is Weir's.
 pub const QUEUES: Range<u16> = 22_000..23_000;
 
@@ -69,7 +72,7 @@ pub fn remove(interface: &str) -> io::Result<usize> {
 /// Where Weir's rules for an interface lead.
 fn queues(command: &str, interface: &str) -> io::Result<Vec<u16>> {
     let mut list = Command::new(command);
-    list.args(["-w", "-t", "mangle", "-S", "POSTROUTING"]).stdin(Stdio::null()).stderr(Stdio::null());
+    list.args(["-w", WAIT_S, "-t", "mangle", "-S", "POSTROUTING"]).stdin(Stdio::null()).stderr(Stdio::null());
     let output = list.output().map_err(|e| missing(command, &e))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let words = ["-A", "POSTROUTING", "-o", interface, "-j", "NFQUEUE", "--queue-num"];
@@ -84,7 +87,7 @@ fn queues(command: &str, interface: &str) -> io::Result<Vec<u16>> {
 
 fn arguments(command: &str, what: &str, interface: &str, queue: u16) -> Command {
     let mut run = Command::new(command);
-    run.args(["-w", "-t", "mangle", what, "POSTROUTING", "-o", interface]);
+    run.args(["-w", WAIT_S, "-t", "mangle", what, "POSTROUTING", "-o", interface]);
     run.args(["-j", "NFQUEUE", "--queue-num", &queue.to_string(), "--queue-bypass"]);
     run.stdin(Stdio::null());
     run

@@ -277,7 +277,7 @@ pub fn take(path: &Path, request: &str, pairs: Vec<Pair>) -> Result<Taken, NotTa
             let _ = go.send(());
         }
         for Built { ready, .. } in built {
-            up.push(ready.watch()?);
+            up.push(ready.watch_or_say());
         }
         Ok(Taken { up, listener: listener.into(), extra })
     })?

@@ -258,6 +258,31 @@ pub(crate) struct Ready {
 impl Ready {
     /// Starts what watches its interfaces.
     pub(crate) fn watch(self) -> io::Result<Running> {
+        let (mut running, watch) = self.run();
+        match watch {
+            Ok(watch) => running.watch = Some(watch),
+            Err(e) => {
+                let _ = running.worker.stop();
+                return Err(e);
+            }
+        }
+        Ok(running)
+    }
+
+    /// The same for a bridge that carries traffic already: unwatched is better than gone.
+    pub(crate) fn watch_or_say(self) -> Running {
+        let (mut running, watch) = self.run();
+        match watch {
+            Ok(watch) => running.watch = Some(watch),
+            Err(e) => weir_sys::say(&format!(
+                "bridge {} {}: nobody sees what happens to its interfaces: {e}",
+                running.interfaces[0], running.interfaces[1]
+            )),
+        }
+        running
+    }
+
+    fn run(self) -> (Running, io::Result<Watch>) {
         let Ready { worker, interfaces, devices, claims, kernel, way, force } = self;
         let kernel: SharedKernel = Arc::new(Mutex::new(kernel));
         let shared = kernel.clone();
@@ -272,13 +297,7 @@ impl Ready {
         };
         let watch =
             Watch::start(interfaces.clone(), devices, claims.clone(), worker.control(), Box::new(back));
-        match watch {
-            Ok(watch) => Ok(Running { interfaces, worker, watch: Some(watch), kernel, laid: false, claims }),
-            Err(e) => {
-                let _ = worker.stop();
-                Err(e)
-            }
-        }
+        (Running { interfaces, worker, watch: None, kernel, laid: false, claims }, watch)
     }
 }
 

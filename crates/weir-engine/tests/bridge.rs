@@ -20,6 +20,7 @@ use weir_engine::{Bridge, Change, Changed, Delay, Direction, Pace, Worker};
 use weir_io::fault::{Faults, Faulty};
 use weir_io::memory::Memory;
 use weir_io::{Io, PoolSize};
+use weir_seed::{in_time, timed};
 
 const SIZE: PoolSize = PoolSize { frames: 512, tails: 4 };
 const MBPS: u64 = 10;
@@ -479,20 +480,25 @@ fn what_a_worker_holds_leaves_before_it_ends() {
 
 #[test]
 fn a_worker_answers_swaps_and_stops_while_it_works() {
-    let mut bridge = bridge(fifo(500), Duration::ZERO);
-    bridge.interfaces().0.arriving = (0..30).map(|n| frame(n, 125, 0)).collect();
-    let worker = Worker::start(bridge, ["left".into(), "right".into()], Pace::default()).unwrap();
-    let control = worker.control();
-    assert!(control.swap(0, PortPlan::new(fifo(50), Classifier::empty())).unwrap());
-    assert!(!control.swap(1, PortPlan::new(fifo(50), Classifier::empty())).unwrap());
-    assert!(!control.swap(7, PortPlan::new(fifo(50), Classifier::empty())).unwrap());
-    std::thread::sleep(std::time::Duration::from_millis(30));
-    let state = control.state().unwrap();
-    assert_eq!(state.egresses[0].sent_packets, 30, "{state:?}");
-    assert_eq!(state.egresses[0].port.as_ref().unwrap().classes[0].name, "all");
-    let last = worker.stop().unwrap();
-    assert!(last.cpu_ns > 0 && last.uptime_ns > 30_000_000);
-    assert!(control.swap(0, PortPlan::new(fifo(5), Classifier::empty())).is_err(), "nobody answers any more");
+    timed(|| {
+        let mut bridge = bridge(fifo(500), Duration::ZERO);
+        bridge.interfaces().0.arriving = (0..30).map(|n| frame(n, 125, 0)).collect();
+        let worker = Worker::start(bridge, ["left".into(), "right".into()], Pace::default()).unwrap();
+        let control = worker.control();
+        assert!(control.swap(0, PortPlan::new(fifo(50), Classifier::empty())).unwrap());
+        assert!(!control.swap(1, PortPlan::new(fifo(50), Classifier::empty())).unwrap());
+        assert!(!control.swap(7, PortPlan::new(fifo(50), Classifier::empty())).unwrap());
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        let state = control.state().unwrap();
+        in_time!(state.egresses[0].sent_packets == 30, "{state:?}");
+        assert_eq!(state.egresses[0].port.as_ref().unwrap().classes[0].name, "all");
+        let last = worker.stop().unwrap();
+        in_time!(last.cpu_ns > 0 && last.uptime_ns > 30_000_000);
+        assert!(
+            control.swap(0, PortPlan::new(fifo(5), Classifier::empty())).is_err(),
+            "nobody answers any more"
+        );
+    });
 }
 
 /// A worker that spins without end, on the processor of an ordinary thread: that thread runs every
@@ -500,26 +506,28 @@ fn a_worker_answers_swaps_and_stops_while_it_works() {
 // Claim L38.
 #[test]
 fn a_worker_under_sched_fifo_leaves_room_for_ordinary_threads() {
-    let spin = Duration::from_secs(1 << 40);
-    let pace = Pace { spin, cpu: Some(0), priority: weir_sys::Priority::Fifo };
-    let worker = Worker::start(bridge(fifo(5), Duration::ZERO), ["l".into(), "r".into()], pace).unwrap();
-    let priority = worker.control().state().unwrap().priority;
-    if priority != "SCHED_FIFO 10" {
-        eprintln!("SKIPPED: needs CAP_SYS_NICE: {priority}");
-        return;
-    }
-    let ordinary = std::thread::spawn(|| {
-        weir_sys::pin_to(0).unwrap();
-        let (start, mut last, mut turns) = (weir_sys::now(), weir_sys::now(), 0);
-        while last.since(start) < Duration::from_millis(500) {
-            let now = weir_sys::now();
-            turns += u32::from(now.since(last) > Duration::from_micros(500));
-            last = now;
+    timed(|| {
+        let spin = Duration::from_secs(1 << 40);
+        let pace = Pace { spin, cpu: Some(0), priority: weir_sys::Priority::Fifo };
+        let worker = Worker::start(bridge(fifo(5), Duration::ZERO), ["l".into(), "r".into()], pace).unwrap();
+        let priority = worker.control().state().unwrap().priority;
+        if priority != "SCHED_FIFO 10" {
+            eprintln!("SKIPPED: needs CAP_SYS_NICE: {priority}");
+            return;
         }
-        turns
+        let ordinary = std::thread::spawn(|| {
+            weir_sys::pin_to(0).unwrap();
+            let (start, mut last, mut turns) = (weir_sys::now(), weir_sys::now(), 0);
+            while last.since(start) < Duration::from_millis(500) {
+                let now = weir_sys::now();
+                turns += u32::from(now.since(last) > Duration::from_micros(500));
+                last = now;
+            }
+            turns
+        });
+        let turns = ordinary.join().unwrap();
+        let last = worker.stop().unwrap();
+        in_time!(last.cpu_ns > last.uptime_ns / 4, "the worker spins: {last:?}");
+        in_time!(turns > 25, "an ordinary thread had {turns} turns in 0.5 s");
     });
-    let turns = ordinary.join().unwrap();
-    let last = worker.stop().unwrap();
-    assert!(last.cpu_ns > last.uptime_ns / 4, "the worker spins: {last:?}");
-    assert!(turns > 25, "an ordinary thread had {turns} turns in 0.5 s");
 }

@@ -13,6 +13,7 @@ use weir_lab::bed::{Bed, BedHost, BedPlan, possible_here};
 use weir_lab::bench::Mode;
 use weir_lab::flow::{FlowReport, ReceiverKind, ReceiverSpec, SenderSpec, Traffic};
 use weir_lab::node::{Order, Program};
+use weir_seed::{in_time, timed};
 use weir_sys::now;
 
 const MS: u64 = 1_000_000;
@@ -112,40 +113,42 @@ fn find(reports: &[FlowReport], port: u16, sender: bool) -> &FlowReport {
 #[test]
 fn tcp_udp_and_requests_cross_the_box_and_are_counted() {
     let Some(_turn) = turn() else { return };
-    let mut run = Run::start(1500);
-    run.receive(ReceiverKind::Tcp, 5001, vec![(20000, None), (20001, None)]);
-    run.receive(ReceiverKind::Udp, 5002, vec![(20002, None)]);
-    run.receive(ReceiverKind::Rr, 5003, vec![(20003, Some(400))]);
-    let tcp = |congestion: &str, chunk| Traffic::Tcp {
-        congestion: congestion.into(),
-        mss_bytes: None,
-        chunk,
-        unsent_bytes: Some(16384),
-    };
-    // One stream that pauses, one of a single chunk; 1 Mbit/s of packets; requests.
-    run.send("a", 20000, 5001, &[(0, 400), (900, 1500)], tcp("reno", None));
-    run.send("a2", 20001, 5001, &[(0, 1500)], tcp("cubic", Some((100_000, None))));
-    let udp = Traffic::Udp { payload_bytes: 958, burst: 1, period_ns: 8 * MS, on: Vec::new() };
-    run.send("a2", 20002, 5002, &[(0, 1500)], udp);
-    let rr = Traffic::Rr { request_bytes: 100, response_bytes: 400, pause_ns: 2 * MS };
-    run.send("a", 20003, 5003, &[(0, 1500)], rr);
-    let reports = run.collect();
-    for report in &reports {
-        assert!(report.errors.is_empty(), "{report:?}");
-    }
-    let paused = find(&reports, 20000, false);
-    let cells = &paused.delivered;
-    assert!(cells[1] > 1_000_000 && cells[11] > 1_000_000, "{cells:?}");
-    assert!(cells[6] + cells[7] < cells[1] / 20, "idle from 400 to 900 ms: {cells:?}");
-    let sender = find(&reports, 20000, true);
-    assert!(sender.sent_bytes >= paused.delivered_bytes && sender.rtt.count() > 5, "{sender:?}");
-    assert_eq!(find(&reports, 20001, false).delivered_bytes, 100_000);
-    let (sent, got) = (find(&reports, 20002, true), find(&reports, 20002, false));
-    assert!((180..=188).contains(&sent.sent_packets), "{}", sent.sent_packets);
-    assert!(got.lost + 2 >= sent.sent_packets - got.delivered_packets);
-    assert!(got.delivered_packets > 170 && got.one_way.count() == got.delivered_packets);
-    let asked = find(&reports, 20003, true);
-    assert!(asked.transactions > 100 && asked.rtt.max() < 1_000_000_000, "{asked:?}");
+    timed(|| {
+        let mut run = Run::start(1500);
+        run.receive(ReceiverKind::Tcp, 5001, vec![(20000, None), (20001, None)]);
+        run.receive(ReceiverKind::Udp, 5002, vec![(20002, None)]);
+        run.receive(ReceiverKind::Rr, 5003, vec![(20003, Some(400))]);
+        let tcp = |congestion: &str, chunk| Traffic::Tcp {
+            congestion: congestion.into(),
+            mss_bytes: None,
+            chunk,
+            unsent_bytes: Some(16384),
+        };
+        // One stream that pauses, one of a single chunk; 1 Mbit/s of packets; requests.
+        run.send("a", 20000, 5001, &[(0, 400), (900, 1500)], tcp("reno", None));
+        run.send("a2", 20001, 5001, &[(0, 1500)], tcp("cubic", Some((100_000, None))));
+        let udp = Traffic::Udp { payload_bytes: 958, burst: 1, period_ns: 8 * MS, on: Vec::new() };
+        run.send("a2", 20002, 5002, &[(0, 1500)], udp);
+        let rr = Traffic::Rr { request_bytes: 100, response_bytes: 400, pause_ns: 2 * MS };
+        run.send("a", 20003, 5003, &[(0, 1500)], rr);
+        let reports = run.collect();
+        for report in &reports {
+            assert!(report.errors.is_empty(), "{report:?}");
+        }
+        let paused = find(&reports, 20000, false);
+        let cells = &paused.delivered;
+        in_time!(cells[1] > 1_000_000 && cells[11] > 1_000_000, "{cells:?}");
+        in_time!(cells[6] + cells[7] < cells[1] / 20, "idle from 400 to 900 ms: {cells:?}");
+        let sender = find(&reports, 20000, true);
+        in_time!(sender.sent_bytes >= paused.delivered_bytes && sender.rtt.count() > 5, "{sender:?}");
+        assert_eq!(find(&reports, 20001, false).delivered_bytes, 100_000);
+        let (sent, got) = (find(&reports, 20002, true), find(&reports, 20002, false));
+        in_time!((180..=188).contains(&sent.sent_packets), "{}", sent.sent_packets);
+        in_time!(got.lost + 2 >= sent.sent_packets - got.delivered_packets);
+        in_time!(got.delivered_packets > 170 && got.one_way.count() == got.delivered_packets);
+        let asked = find(&reports, 20003, true);
+        in_time!(asked.transactions > 100 && asked.rtt.max() < 1_000_000_000, "{asked:?}");
+    });
 }
 
 /// The kernel may hear of a carrier a second late. A bed that is built carries frames at once, and

@@ -1,4 +1,4 @@
-//! The seed and the effort of every randomised test. Dev only.
+//! The seed and the effort of every randomised test, and the patience of every timed one. Dev only.
 //!
 //! `WEIR_SEED=7` draws other cases than usual, `WEIR_EFFORT=20` twenty times as many. A test that
 //! asks for the seed prints it, so that the output of a failure says how to repeat it.
@@ -9,6 +9,10 @@
 //!     assert!(length <= 1_500, "seed {seed}");
 //! }
 //! ```
+
+mod timed;
+
+pub use timed::{TIMES, late, timed};
 
 use std::cell::Cell;
 

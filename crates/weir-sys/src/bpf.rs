@@ -296,6 +296,10 @@ impl Assembler {
     /// Passes over the next `count` instructions unless `heartbeat` counts as alive. Uses registers
     /// 0 to 5. A beat that is later than now counts as alive.
     pub fn skip_if_dead(self, heartbeat: &Heartbeat, count: i16) -> Self {
+        self.skip_if_dead_within(Duration::ZERO, heartbeat, count)
+    }
+    /// The same unless `heartbeat` counts as alive for the next `time` (at most 2 s), without another beat.
+    pub fn skip_if_dead_within(self, time: Duration, heartbeat: &Heartbeat, count: i16) -> Self {
         let map = heartbeat.map.as_raw_fd();
         self.call(KTIME_GET_NS)
             .put(0x18, 1, PSEUDO_MAP_VALUE, 0, map)
@@ -303,6 +307,7 @@ impl Assembler {
             .load(2, 1, std::mem::offset_of!(Words, beat) as i16)
             .load(3, 1, std::mem::offset_of!(Words, limit) as i16)
             .subtract(0, 2)
+            .put(0x07, 0, 0, 0, i32::try_from(time.as_nanos()).unwrap_or(i32::MAX))
             .skip_if_at_least(0, 3, count)
     }
 
@@ -479,6 +484,14 @@ mod tests {
             assert_eq!(run(&program), u32::MAX, "the limit has passed");
             heartbeat.set_limit(Duration::from_secs(100));
             assert_eq!(run(&program), 7);
+            // Alive, but not for the next 2 s.
+            let early = |time| Assembler::default().skip_if_dead_within(time, &heartbeat, 2).set(0, 7).exit();
+            let early = |time| early(time).set(0, -1).exit().into_program(kind, "weir_test").unwrap();
+            heartbeat.set_limit(Duration::from_secs(1));
+            heartbeat.beat(crate::now());
+            assert_eq!(run(&early(Duration::from_secs(2))), u32::MAX);
+            heartbeat.set_limit(Duration::from_secs(100));
+            assert_eq!(run(&early(Duration::from_secs(2))), 7);
             heartbeat.stop();
             let dead = crate::now().since(Instant::ZERO) > Duration::from_secs(100);
             assert_eq!(run(&program), if dead { u32::MAX } else { 7 });

@@ -12,7 +12,7 @@
 use crate::check;
 use crate::clock::clock;
 use crate::interface::interface_index;
-use crate::packet::OFFLOAD_BYTES;
+use crate::packet::{OFFLOAD_BYTES, PACKET_IGNORE_OUTGOING, PACKET_VNET_HDR, SOL_PACKET, take_drops};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use weir_core::units::Instant;
@@ -23,10 +23,6 @@ const BATCH: usize = 64;
 pub const KEPT_BYTES: usize = 96;
 /// Room for the control message: its header and a `timespec`.
 const CONTROL_BYTES: usize = 64;
-const SOL_PACKET: libc::c_int = 263;
-const PACKET_STATISTICS: libc::c_int = 6;
-const PACKET_VNET_HDR: libc::c_int = 15;
-const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 
 /// Which way frames go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -170,20 +166,7 @@ impl Capture {
 
     /// Frames that the system dropped because nobody read them in time, since the last call.
     pub fn take_lost(&mut self) -> u32 {
-        let mut counts = [0u32; 2];
-        let mut size = size_of_val(&counts) as libc::socklen_t;
-        // SAFETY: `counts` has the size given (tpacket_stats: packets, drops), and both live
-        // until after the call.
-        let answer = unsafe {
-            libc::getsockopt(
-                self.socket.as_raw_fd(),
-                SOL_PACKET,
-                PACKET_STATISTICS,
-                counts.as_mut_ptr().cast(),
-                &raw mut size,
-            )
-        };
-        if answer == 0 { counts[1] } else { 0 }
+        take_drops(self.socket.as_fd())
     }
 }
 

@@ -25,6 +25,8 @@
 mod check;
 mod decide;
 mod request;
+#[cfg(test)]
+mod tests;
 
 pub use request::{
     Command, Event, Fault, MAX_DOMAINS, MAX_NAME, MAX_PATH, MAX_TTL_MS, MIN_TTL_MS, Name, Refusal, Request,
@@ -159,8 +161,6 @@ pub struct Shown<'a> {
     pub capacity: Rate,
     /// What is granted and held, in bit/s.
     pub taken: Rate,
-    /// The most that a neighbour's agreement allows, in bit/s.
-    pub ceiling: Option<Rate>,
 }
 
 /// A lease as [`Book::leases`] shows it.
@@ -227,12 +227,7 @@ impl Book {
 
     /// The resources in the order in which they were told.
     pub fn resources(&self) -> impl Iterator<Item = Shown<'_>> {
-        self.resources.iter().map(|r| Shown {
-            resource: &r.name,
-            capacity: r.capacity,
-            taken: r.taken,
-            ceiling: r.agreement.as_ref().map(|a| a.ceiling),
-        })
+        self.resources.iter().map(|r| Shown { resource: &r.name, capacity: r.capacity, taken: r.taken })
     }
 
     /// The leases that hold something or wait for it, in no order that means anything.

@@ -52,7 +52,6 @@ impl World {
     }
 
     pub(super) fn provide(&mut self, domain: usize, capacity: Rate) {
-        self.domains[domain].capacity = capacity;
         let Some(broker) = self.domains[domain].brokers.last_mut() else { return };
         let resource: Name = if domain == 0 { HOME.into() } else { CORE.into() };
         broker.gathered.push(Command::Provide { resource, capacity });

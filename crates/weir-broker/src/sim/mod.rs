@@ -170,7 +170,6 @@ struct Domain {
     truth: Book,
     term: u64,
     brokers: Vec<Broker>,
-    capacity: Rate,
 }
 
 /// One history.
@@ -227,7 +226,7 @@ impl World {
                 Edge { user, domain, lease, abroad, cut_until: 0, late: 0 }
             })
             .collect();
-        let domain = |name| Domain { truth: Book::new(name), term: 0, brokers: Vec::new(), capacity: FULL };
+        let domain = |name| Domain { truth: Book::new(name), term: 0, brokers: Vec::new() };
         let bulk = if random.below(2) == 0 { 1 } else { FULL / 10 };
         let mut world = World {
             now: 0,

@@ -115,18 +115,17 @@ pub fn bench(rounds: usize, program: &Program, progress: &mut dyn FnMut(&str)) -
     for round in 1..=rounds {
         // Modes take turns within a round, so that a slow moment of the machine hits them all.
         progress(&format!("round {round} of {rounds}: the generator alone"));
-        let idle = soak(&mut bed, [hosts_cpu, cpu], None)?;
         bed.boxed().tell(&Order::Ip("link set dev left down\n".into()))?;
-        let alone = soak(&mut bed, [hosts_cpu, cpu], Some(PACE));
+        let alone = busy(&mut bed, [hosts_cpu, cpu]);
         bed.boxed().tell(&Order::Ip("link set dev left up\n".into()))?;
         bed.ready()?;
-        let before = busy(alone?, idle);
+        let before = alone?;
         for (mode, samples) in Mode::ALL.into_iter().zip(&mut measured) {
             progress(&format!("round {round} of {rounds}: {}", mode.name()));
             bed.call_box("bench-begin", json!({ "mode": mode, "cpu": cpu }))?;
             let sample = measure(&mut bed).and_then(|sample| {
-                let soaked = soak(&mut bed, [hosts_cpu, cpu], Some(PACE))?;
-                Ok(Sample { cpu_us: (busy(soaked, idle) - before) * 1e6 / PACE as f64, ..sample })
+                let more = busy(&mut bed, [hosts_cpu, cpu])? - before;
+                Ok(Sample { cpu_us: more * 1e6 / PACE as f64, ..sample })
             });
             bed.call_box("bench-end", Value::Null)?;
             samples.push(sample?);
@@ -202,30 +201,20 @@ fn two_processors() -> [usize; 2] {
     [0, count.min(2) - 1]
 }
 
-/// Rounds of a loop a second that a thread of the idle class gets through on each processor while
-/// the sender sends `pace` packets a second of 60 bytes.
-fn soak(bed: &mut Bed, cpus: [usize; 2], pace: Option<u64>) -> Result<[f64; 2], NodeError> {
+/// How much of the two processors is busy, in processors, while the sender sends `PACE` packets of 60 bytes a second.
+fn busy(bed: &mut Bed, cpus: [usize; 2]) -> Result<f64, NodeError> {
     let length_ns = (WARM_UP + SOAKED + WARM_UP).as_nanos();
-    if let Some(pps) = pace {
-        let paced = json!({ "size": 60, "length_ns": length_ns, "pps": pps });
-        bed.host(SENDER)?.ask(&call("bench-blast", paced))?;
-        sleep_until(now() + WARM_UP);
-    }
+    let paced = json!({ "size": 60, "length_ns": length_ns, "pps": PACE });
+    bed.host(SENDER)?.ask(&call("bench-blast", paced))?;
+    sleep_until(now() + WARM_UP);
     let order = |cpu: usize| call("bench-soak", json!({ "cpu": cpu, "length_ns": SOAKED.as_nanos() }));
     // The box's node drives its soaker on the worker's processor, the left one's on the other.
     bed.side(0).ask(&order(cpus[0]))?;
     bed.boxed().ask(&order(cpus[1]))?;
     let patience = std::time::Duration::from_secs(10);
     let answers = [bed.side(0).answer(patience)?, bed.boxed().answer(patience)?];
-    if pace.is_some() {
-        bed.host(SENDER)?.answer(patience)?;
-    }
-    Ok(answers.map(|answer| answer.as_f64().unwrap_or(f64::NAN)))
-}
-
-/// Processors that were busy, in processors: what is missing to what soakers do when all is idle.
-fn busy(soaked: [f64; 2], idle: [f64; 2]) -> f64 {
-    soaked.iter().zip(idle).map(|(soaked, idle)| 1.0 - soaked / idle).sum()
+    bed.host(SENDER)?.answer(patience)?;
+    Ok(answers.iter().map(|answer| answer.as_f64().unwrap_or(f64::NAN)).sum())
 }
 
 fn measure(bed: &mut Bed) -> Result<Sample, NodeError> {

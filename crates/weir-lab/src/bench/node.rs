@@ -238,28 +238,37 @@ fn udp_frame(size: usize, mac: &str, to: Ipv4Addr) -> Result<Vec<u8>, String> {
     Ok(frame)
 }
 
-/// Rounds of an empty loop a second that the idle class leaves to a thread on one processor.
+/// The part of a processor's time that a thread of the idle class does not get: it reads the clock without end,
+/// and where two readings lie apart something else ran, be it a thread, an interrupt, or another machine. (How far
+/// a loop comes meanwhile is no measure: two processors may share one core, and slow each other down.)
 fn soak(with: &Value) -> Result<Value, String> {
     let length = Duration::from_nanos(with["length_ns"].as_u64().unwrap_or(0).min(10_000_000_000));
     let cpu = with["cpu"].as_u64().unwrap_or(0) as usize;
     let run = move || -> Result<f64, String> {
         weir_sys::pin_to(cpu).map_err(|e| e.to_string())?;
         weir_sys::be_idle().map_err(|e| e.to_string())?;
-        let (began, mut rounds) = (now(), 0u64);
+        let mut last = now();
+        let mut apart = || {
+            let this = now();
+            (this.since(std::mem::replace(&mut last, this)), this)
+        };
+        let reading = (0..10_000).map(|_| apart().0).min().unwrap_or_default();
+        let (_, began) = apart();
+        let mut taken_ns = 0;
         loop {
-            for n in 0..2_000u64 {
-                std::hint::black_box(n);
+            let (gap, this) = apart();
+            if gap.as_nanos() > 4 * reading.as_nanos().max(25) {
+                taken_ns += gap.as_nanos() - reading.as_nanos();
             }
-            rounds += 1;
-            let spent = now().since(began);
+            let spent = this.since(began);
             if spent >= length {
-                return Ok(rounds as f64 * 1e9 / spent.as_nanos() as f64);
+                return Ok(taken_ns as f64 / spent.as_nanos() as f64);
             }
         }
     };
     let thread = std::thread::spawn(run);
-    let rounds = thread.join().map_err(|_| "the soaker ended".to_string())??;
-    Ok(json!(rounds))
+    let taken = thread.join().map_err(|_| "the soaker ended".to_string())??;
+    Ok(json!(taken))
 }
 
 /// Packets that have arrived at this host.

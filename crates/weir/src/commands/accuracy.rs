@@ -34,13 +34,12 @@ fn rate(text: &str) -> Result<u64, Failure> {
     }
 }
 
-/// The median, and the spread where there is one.
+/// The median, and below it half of what lies between the quartiles, where there is a spread. So narrow, a
+/// table fits.
 fn show(figure: Figure, digits: usize) -> String {
     let Figure { median, low, high } = figure;
-    match format!("{low:.digits$} to {high:.digits$}") {
-        spread if high > low => format!("{median:.digits$} ({spread})"),
-        _ => format!("{median:.digits$}"),
-    }
+    let spread = if high > low { format!("\n±{:.digits$}", (high - low) / 2.0) } else { String::new() };
+    format!("{median:.digits$}{spread}")
 }
 
 fn print(report: &AccuracyReport) {
@@ -61,7 +60,7 @@ fn print(report: &AccuracyReport) {
             rows.add(cells);
         }
     };
-    let head = ["", "IN THE BOX", ">RATE", ">OFFLOADS"];
+    let head = ["", "IN THE BOX", ">RATE", ">OFF-|LOADS"];
     let shares =
         [">STREAM|% off", ">PACED|% off", ">IN 1 ms|bytes over", ">IN 10 ms|bytes over", ">ASKED|bytes"];
     let mut rows = table(&[&head[..], &shares[..]].concat());
@@ -77,7 +76,7 @@ fn print(report: &AccuracyReport) {
     }
     out!("");
     print_wrapped(&format!(
-        "Medians of {} rounds, and quartiles. Streams: {}. A class may be 1 % off in its worst second, and \
+        "Medians of {} rounds, and half of what lies between the quartiles. Streams: {}. A class may be 1 % off in its worst second, and \
          one packet. `unclear`: the rounds spread over the bound, or say nothing.",
         report.rounds, report.congestion
     ));
@@ -89,3 +88,14 @@ fn print(report: &AccuracyReport) {
 
 /// How the figure begins whose bound the table shows.
 const BOUND: [&str; 2] = ["bytes over", "premium: p99"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_shows_its_spread_where_it_has_one() {
+        assert_eq!(show(Figure { median: 11_724.0, low: 10_210.0, high: 11_724.0 }, 0), "11724\n±757");
+        assert_eq!(show(Figure { median: 0.25, low: 0.25, high: 0.25 }, 2), "0.25");
+    }
+}

@@ -6,6 +6,7 @@ use crate::support::{WEIR, source, weir};
 use std::sync::Mutex;
 use weir_lab::Program;
 use weir_lab::accuracy::{AccuracyReport, Asked, Row, Scene, Stands, What, accuracy};
+use weir_seed::{in_time, timed};
 
 /// 10 Mbit/s, with a bucket of two full frames.
 const RATE: u64 = 10_000_000;
@@ -35,22 +36,25 @@ fn turn(what: &str) -> Option<std::sync::MutexGuard<'static, ()>> {
 #[test]
 fn classes_keep_their_rates_and_no_window_holds_more_than_its_bucket() {
     let Some(_turn) = turn("the test of rates and bursts") else { return };
-    let report = run(What::Shares, &[(Stands::Weir, false), (Stands::Weir, true), (Stands::WeirFifo, false)]);
-    let [off, on, fifo] = &report.rows[..] else { panic!("three rows") };
-    for row in [off, on] {
-        for index in [0, 1] {
-            assert!(figure(row, index) < 12.0, "{row:?}");
+    timed(|| {
+        let report =
+            run(What::Shares, &[(Stands::Weir, false), (Stands::Weir, true), (Stands::WeirFifo, false)]);
+        let [off, on, fifo] = &report.rows[..] else { panic!("three rows") };
+        for row in [off, on] {
+            for index in [0, 1] {
+                in_time!(figure(row, index) < 12.0, "{row:?}");
+            }
         }
-    }
-    for row in [off, on, fifo] {
-        for index in [2, 3] {
-            assert!(figure(row, index) <= 3.0 * BUCKET + FRAME, "{row:?}");
+        for row in [off, on, fifo] {
+            for index in [2, 3] {
+                in_time!(figure(row, index) <= 3.0 * BUCKET + FRAME, "{row:?}");
+            }
         }
-    }
-    // Reversed: a FIFO keeps no shares.
-    assert!(figure(fifo, 1) > 12.0, "{fifo:?}");
-    let page = std::fs::read_to_string(source("book/src/json.md")).unwrap();
-    fits(&of(&page, "weir bench accuracy -j"), &serde_json::to_value(&report).unwrap(), "").unwrap();
+        // Reversed: a FIFO keeps no shares.
+        in_time!(figure(fifo, 1) > 12.0, "{fifo:?}");
+        let page = std::fs::read_to_string(source("book/src/json.md")).unwrap();
+        fits(&of(&page, "weir bench accuracy -j"), &serde_json::to_value(&report).unwrap(), "").unwrap();
+    });
 }
 
 /// L03: the whole time in the box of a packet that goes first, before a flood and four streams. A full-size
@@ -58,13 +62,15 @@ fn classes_keep_their_rates_and_no_window_holds_more_than_its_bucket() {
 #[test]
 fn premium_packets_wait_for_no_queue() {
     let Some(_turn) = turn("the test of premium delay") else { return };
-    let report = run(What::Premium, &[(Stands::Weir, false), (Stands::WeirFifo, false)]);
-    let [premium, fifo] = &report.rows[..] else { panic!("two rows") };
-    assert!((0.0..10.0).contains(&figure(premium, 0)) && figure(premium, 0) > 0.0, "{premium:?}");
-    assert_eq!(figure(premium, 1), 0.0, "{premium:?}");
-    // Reversed: in a FIFO they wait as all do, and are lost as all are.
-    let wait = figure(fifo, 0);
-    assert!(wait > 20.0 || wait == 0.0 && figure(fifo, 1) > 100.0, "{fifo:?}");
+    timed(|| {
+        let report = run(What::Premium, &[(Stands::Weir, false), (Stands::WeirFifo, false)]);
+        let [premium, fifo] = &report.rows[..] else { panic!("two rows") };
+        in_time!((0.0..10.0).contains(&figure(premium, 0)) && figure(premium, 0) > 0.0, "{premium:?}");
+        in_time!(figure(premium, 1) == 0.0, "{premium:?}");
+        // Reversed: in a FIFO they wait as all do, and are lost as all are.
+        let wait = figure(fifo, 0);
+        in_time!(wait > 20.0 || wait == 0.0 && figure(fifo, 1) > 100.0, "{fifo:?}");
+    });
 }
 
 #[test]

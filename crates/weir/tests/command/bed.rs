@@ -173,11 +173,16 @@ impl Bed {
 }
 
 /// Has a process end in order; what it left.
-pub fn terminate(mut held: Held) -> Run {
+pub fn terminate(held: Held) -> Run {
     let kill = Command::new("kill").args(["-TERM", &held.pid()]).status().unwrap();
     assert!(kill.success());
+    ended(held)
+}
+
+/// What a process left that ends by itself.
+pub fn ended(mut held: Held) -> Run {
     let mut status = None;
-    wait("the end", || {
+    wait("the end of a process", || {
         status = held.0.try_wait().unwrap();
         status.is_some()
     });

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use weir_seed::{in_time, timed};
 
 pub const CONF: &str = "\
 interface right0 bandwidth 100M fifoq attach bridge left0
@@ -166,63 +167,84 @@ pub fn under_load(what: &str, conf: &str) -> Option<(Bed, String, Held, Probes)>
     Some((bed, conf, up, probes))
 }
 
+/// Stops a worker under load for 0.7 s, within [`timed`](weir_seed::timed): nothing comes twice, and no outage is longer than 100 ms. What the
+/// probes saw, what the worker had sent once it went on and 0.4 s later, and what is said of the time without it.
+pub fn stop_and_go(bed: &Bed, up: &Held, probes: Probes) -> (Seen, [u64; 2], serde_json::Value) {
+    signal(up, "-STOP");
+    pause(700);
+    signal(up, "-CONT");
+    pause(300);
+    let (before, _) = sent(bed);
+    pause(400);
+    let (after, without) = sent(bed);
+    let seen = probes.end();
+    assert_eq!(seen.twice, 0, "{seen:?}");
+    in_time!(seen.outage <= Duration::from_millis(100), "{seen:?}");
+    (seen, [before, after], without)
+}
+
 // Claim L06.
 #[test]
 fn after_a_kill_the_kernel_carries_on_and_the_next_run_takes_over() {
-    let Some((bed, conf, up, probes)) = under_load("the test of a kill", CONF) else { return };
-    signal(&up, "-KILL");
-    pause(400);
-    let seen = probes.end();
-    assert_eq!(seen.twice, 0, "{seen:?}");
-    assert!(seen.outage <= Duration::from_millis(50), "{seen:?}");
-    assert!(seen.sent > RATE / 2, "{seen:?}");
-    // The path is there, and the next run takes it over and leaves one.
-    let path = "weir to right0, with its clsact";
-    assert_eq!(filters(&bed).matches(path).count(), 1, "{}", filters(&bed));
-    let probes = Probes::start(&bed);
-    pause(200);
-    let up = bed.up(&[&conf]);
-    pause(200);
-    assert_eq!(filters(&bed).matches(path).count(), 1, "{}", filters(&bed));
-    terminate(up).ok();
-    pause(200);
-    let up = bed.up(&[&conf]);
-    pause(200);
-    terminate(up).ok();
-    pause(200);
-    let seen = probes.end();
-    assert_eq!((seen.lost, seen.twice), (0, 0), "two starts and two ends: {seen:?}");
+    timed(|| {
+        let Some((bed, conf, up, probes)) = under_load("the test of a kill", CONF) else { return };
+        signal(&up, "-KILL");
+        pause(400);
+        let seen = probes.end();
+        assert_eq!(seen.twice, 0, "{seen:?}");
+        in_time!(seen.outage <= Duration::from_millis(50), "{seen:?}");
+        in_time!(seen.sent > RATE / 2, "{seen:?}");
+        // The path is there, and the next run takes it over and leaves one.
+        let path = "weir to right0, with its clsact";
+        assert_eq!(filters(&bed).matches(path).count(), 1, "{}", filters(&bed));
+        let probes = Probes::start(&bed);
+        pause(200);
+        let up = bed.up(&[&conf]);
+        pause(200);
+        assert_eq!(filters(&bed).matches(path).count(), 1, "{}", filters(&bed));
+        terminate(up).ok();
+        pause(200);
+        let up = bed.up(&[&conf]);
+        pause(200);
+        terminate(up).ok();
+        pause(200);
+        let seen = probes.end();
+        assert_eq!(seen.twice, 0, "{seen:?}");
+        in_time!(seen.lost == 0, "two starts and two ends: {seen:?}");
+    });
 }
 
 /// `fail` changes in place, both ways, under traffic: nothing is lost or comes twice, and the bridge, its port
 /// and its counters go on.
 #[test]
 fn fail_open_and_fail_closed_change_in_place() {
-    let Some((bed, _, up, probes)) = under_load("the test of `weir set IF fail`", CONF) else { return };
-    let bridge = || bed.ask(&["stats", "-j"]).ok().json()["bridges"][0].clone();
-    let mut before = bridge();
-    for round in 0..6 {
-        let how = ["closed", "open"][round % 2];
-        let set = bed.ask(&["set", "right0", "fail", how]).ok();
-        assert!(set.err.contains("0 exchanged"), "{set:?}");
-        pause(60);
-        let now = bridge();
-        let open = how == "open";
-        assert_eq!(now["without"]["open"], open, "{now}");
-        assert_eq!(filters(&bed).contains("weir to "), open, "{}", filters(&bed));
-        let seed = |bridge: &serde_json::Value| bridge["egresses"][0]["port"]["seed"].clone();
-        assert_eq!(seed(&now), seed(&before));
-        for counter in ["uptime_ns", "steps"] {
-            assert!(now[counter].as_u64() > before[counter].as_u64(), "{counter}: {before} {now}");
+    timed(|| {
+        let Some((bed, _, up, probes)) = under_load("the test of `weir set IF fail`", CONF) else { return };
+        let bridge = || bed.ask(&["stats", "-j"]).ok().json()["bridges"][0].clone();
+        let mut before = bridge();
+        for round in 0..6 {
+            let how = ["closed", "open"][round % 2];
+            let set = bed.ask(&["set", "right0", "fail", how]).ok();
+            assert!(set.err.contains("0 exchanged"), "{set:?}");
+            pause(60);
+            let now = bridge();
+            let open = how == "open";
+            assert_eq!(now["without"]["open"], open, "{now}");
+            assert_eq!(filters(&bed).contains("weir to "), open, "{}", filters(&bed));
+            let seed = |bridge: &serde_json::Value| bridge["egresses"][0]["port"]["seed"].clone();
+            assert_eq!(seed(&now), seed(&before));
+            for counter in ["uptime_ns", "steps"] {
+                assert!(now[counter].as_u64() > before[counter].as_u64(), "{counter}: {before} {now}");
+            }
+            before = now;
         }
-        before = now;
-    }
-    // The last change holds: without the worker the kernel carries on.
-    signal(&up, "-KILL");
-    pause(300);
-    let seen = probes.end();
-    assert_eq!(seen.twice, 0, "{seen:?}");
-    assert!(seen.outage <= Duration::from_millis(50) && seen.lost <= RATE / 20, "{seen:?}");
+        // The last change holds: without the worker the kernel carries on.
+        signal(&up, "-KILL");
+        pause(300);
+        let seen = probes.end();
+        assert_eq!(seen.twice, 0, "{seen:?}");
+        in_time!(seen.outage <= Duration::from_millis(50) && seen.lost <= RATE / 20, "{seen:?}");
+    });
 }
 
 /// An apply that takes a bridge away which fails closed: what waits in it leaves first.
@@ -254,104 +276,107 @@ fn what_waits_in_a_bridge_that_goes_leaves_first() {
 // Claim L07.
 #[test]
 fn while_a_worker_is_stopped_the_kernel_carries_and_nothing_comes_twice() {
-    let Some((bed, _, up, probes)) = under_load("the test of a stop", CONF) else { return };
-    signal(&up, "-STOP");
-    pause(700);
-    signal(&up, "-CONT");
-    pause(300);
-    let (before, _) = sent(&bed);
-    pause(400);
-    let (after, without) = sent(&bed);
-    let seen = probes.end();
-    assert_eq!(seen.twice, 0, "{seen:?}");
-    assert!(seen.outage <= Duration::from_millis(100), "{seen:?}");
-    assert!(seen.sent > RATE * 3 / 2, "{seen:?}");
-    // Less than a second later the worker shapes again, all that comes.
-    assert!(after - before > u64::from(RATE) / 4, "{before} and {after} packets; {without}");
-    assert!(without["lapses"].as_u64().unwrap() >= 1, "{without}");
-    assert!(without["stale_packets"].as_u64().unwrap() >= 20, "{without}");
+    timed(|| {
+        let Some((bed, _, up, probes)) = under_load("the test of a stop", CONF) else { return };
+        let (seen, [before, after], without) = stop_and_go(&bed, &up, probes);
+        in_time!(seen.sent > RATE * 3 / 2, "{seen:?}");
+        // Less than a second later the worker shapes again, all that comes.
+        in_time!(after - before > u64::from(RATE) / 4, "{before} and {after} packets; {without}");
+        in_time!(without["lapses"].as_u64().unwrap() >= 1, "{without}");
+        in_time!(without["stale_packets"].as_u64().unwrap() >= 20, "{without}");
+    });
 }
 
 // Claim L08.
 #[test]
 fn an_operator_has_the_kernel_carry_the_traffic_and_weir_again() {
-    let Some((bed, _, up, probes)) = under_load("the test of `weir bypass`", CONF) else { return };
-    let carried = |pause_ms: u64| {
-        let before = sent(&bed).0;
-        pause(pause_ms);
-        sent(&bed).0 - before
-    };
-    assert!(bed.ask(&["bypass", "on"]).ok().err.contains("carried by the kernel, without any discipline"));
-    pause(100);
-    assert!(carried(200) < u64::from(RATE) / 20, "the kernel carries it");
-    assert!(bed.ask(&["stats"]).ok().out.contains("BYPASSED: the kernel carries the traffic"));
-    assert!(bed.ask(&["bypass", "off"]).ok().err.contains("carried by weir"));
-    pause(100);
-    assert!(carried(200) > u64::from(RATE) / 10, "weir carries it");
-    let seen = probes.end();
-    assert_eq!((seen.lost, seen.twice), (0, 0), "{seen:?}");
-    terminate(up).ok();
-    bed.ask(&["bypass", "on"]).fails(1, &["weir up"]);
-    let closed =
-        bed.folder.write("b.altq", CONF.replace("attach bridge left0", "attach bridge left0 fail closed"));
-    let _up = bed.up(&[&closed]);
-    bed.ask(&["bypass", "on"]).fails(1, &["fails closed: the configuration says so: not bypassed"]);
+    timed(|| {
+        let Some((bed, _, up, probes)) = under_load("the test of `weir bypass`", CONF) else { return };
+        let carried = |pause_ms: u64| {
+            let before = sent(&bed).0;
+            pause(pause_ms);
+            sent(&bed).0 - before
+        };
+        assert!(
+            bed.ask(&["bypass", "on"]).ok().err.contains("carried by the kernel, without any discipline")
+        );
+        pause(100);
+        in_time!(carried(200) < u64::from(RATE) / 20, "the kernel carries it");
+        assert!(bed.ask(&["stats"]).ok().out.contains("BYPASSED: the kernel carries the traffic"));
+        assert!(bed.ask(&["bypass", "off"]).ok().err.contains("carried by weir"));
+        pause(100);
+        in_time!(carried(200) > u64::from(RATE) / 10, "weir carries it");
+        let seen = probes.end();
+        assert_eq!(seen.twice, 0, "{seen:?}");
+        in_time!(seen.lost == 0, "{seen:?}");
+        terminate(up).ok();
+        bed.ask(&["bypass", "on"]).fails(1, &["weir up"]);
+        let closed = bed
+            .folder
+            .write("b.altq", CONF.replace("attach bridge left0", "attach bridge left0 fail closed"));
+        let _up = bed.up(&[&closed]);
+        bed.ask(&["bypass", "on"]).fails(1, &["fails closed: the configuration says so: not bypassed"]);
+    });
 }
 
 /// While the worker lives and after it, the box itself can be reached on an interface of the bridge.
 // Claim L09.
 #[test]
 fn an_address_on_a_port_of_the_bridge_stays_reachable() {
-    let what = "the test of an address of the box";
-    let Some((bed, _, up, probes)) = under_load(what, CONF) else { return };
-    inside(&bed.boxed, "ip addr add 10.0.0.9/24 dev left0");
-    let reachable = |when: &str| {
-        let before = arrived(&bed.boxed);
-        inside(
-            &bed.hosts[0].left,
-            "ip neigh flush dev eth0; for n in 1 2 3; do echo > /dev/udp/10.0.0.9/5001; done",
-        );
-        wait(when, || arrived(&bed.boxed) >= before + 3);
-    };
-    reachable("the box while the worker lives");
-    signal(&up, "-KILL");
-    pause(100);
-    reachable("the box after the worker");
-    let seen = probes.end();
-    assert_eq!(seen.twice, 0, "{seen:?}");
-    assert!(seen.outage <= Duration::from_millis(50), "{seen:?}");
+    timed(|| {
+        let what = "the test of an address of the box";
+        let Some((bed, _, up, probes)) = under_load(what, CONF) else { return };
+        inside(&bed.boxed, "ip addr add 10.0.0.9/24 dev left0");
+        let reachable = |when: &str| {
+            let before = arrived(&bed.boxed);
+            inside(
+                &bed.hosts[0].left,
+                "ip neigh flush dev eth0; for n in 1 2 3; do echo > /dev/udp/10.0.0.9/5001; done",
+            );
+            wait(when, || arrived(&bed.boxed) >= before + 3);
+        };
+        reachable("the box while the worker lives");
+        signal(&up, "-KILL");
+        pause(100);
+        reachable("the box after the worker");
+        let seen = probes.end();
+        assert_eq!(seen.twice, 0, "{seen:?}");
+        in_time!(seen.outage <= Duration::from_millis(50), "{seen:?}");
+    });
 }
 
 /// What hung on a device goes with it. When the interface is back, so is all of it.
 // Claim L12.
 #[test]
 fn an_interface_that_was_made_again_fails_open_too() {
-    let what = "the test of an interface that is made again";
-    let Some((bed, _, up, probes)) = under_load(what, CONF) else { return };
-    let Bed { boxed, hosts, .. } = &bed;
-    inside(boxed, "ip link del right0");
-    probes.end();
-    connect(&hosts[0].right, boxed, "right0", 0, 2);
-    let comes = || {
-        let before = arrived(&hosts[0].right);
-        wait("traffic", || {
-            send(&bed, 0, 5001, 1);
-            arrived(&hosts[0].right) > before
-        });
-    };
-    comes();
-    let probes = Probes::start(&bed);
-    pause(200);
-    signal(&up, "-STOP");
-    pause(300);
-    signal(&up, "-CONT");
-    pause(200);
-    signal(&up, "-KILL");
-    pause(200);
-    let seen = probes.end();
-    assert_eq!(seen.twice, 0, "{seen:?}");
-    assert!(seen.outage <= Duration::from_millis(100), "{seen:?}");
-    assert_eq!(filters(&bed).matches("weir to ").count(), 2, "{}", filters(&bed));
+    timed(|| {
+        let what = "the test of an interface that is made again";
+        let Some((bed, _, up, probes)) = under_load(what, CONF) else { return };
+        let Bed { boxed, hosts, .. } = &bed;
+        inside(boxed, "ip link del right0");
+        probes.end();
+        connect(&hosts[0].right, boxed, "right0", 0, 2);
+        let comes = || {
+            let before = arrived(&hosts[0].right);
+            wait("traffic", || {
+                send(&bed, 0, 5001, 1);
+                arrived(&hosts[0].right) > before
+            });
+        };
+        comes();
+        let probes = Probes::start(&bed);
+        pause(200);
+        signal(&up, "-STOP");
+        pause(300);
+        signal(&up, "-CONT");
+        pause(200);
+        signal(&up, "-KILL");
+        pause(200);
+        let seen = probes.end();
+        assert_eq!(seen.twice, 0, "{seen:?}");
+        in_time!(seen.outage <= Duration::from_millis(100), "{seen:?}");
+        assert_eq!(filters(&bed).matches("weir to ").count(), 2, "{}", filters(&bed));
+    });
 }
 
 /// The same kill where the file says `fail closed`: nothing passes any more, though an earlier run
@@ -359,25 +384,28 @@ fn an_interface_that_was_made_again_fails_open_too() {
 // Claim L10.
 #[test]
 fn a_bridge_that_fails_closed_takes_its_traffic_with_it() {
-    let what = "the test of `fail closed`";
-    let Some((bed, conf, up, probes)) = under_load(what, CONF) else { return };
-    terminate(up).ok();
-    let closed =
-        bed.folder.write("b.altq", CONF.replace("attach bridge left0", "attach bridge left0 fail closed"));
-    let up = bed.up(&[&closed]);
-    assert!(!filters(&bed).contains("weir"), "{}", filters(&bed));
-    let table = bed.ask(&["stats"]).ok().out;
-    assert!(table.contains("fails closed: the configuration says so"), "{table}");
-    pause(200);
-    let before = arrived(&bed.hosts[0].right);
-    signal(&up, "-KILL");
-    pause(500);
-    let seen = probes.end();
-    assert!(seen.outage >= Duration::from_millis(400), "{seen:?}");
-    assert_eq!(arrived(&bed.hosts[0].right), before);
-    // `weir down` has nothing to do, and says so.
-    let down = bed.ask_inside(&["down", &conf]);
-    assert!(down.ok().err.contains("left0: it had no path"));
+    timed(|| {
+        let what = "the test of `fail closed`";
+        let Some((bed, conf, up, probes)) = under_load(what, CONF) else { return };
+        terminate(up).ok();
+        let closed = bed
+            .folder
+            .write("b.altq", CONF.replace("attach bridge left0", "attach bridge left0 fail closed"));
+        let up = bed.up(&[&closed]);
+        assert!(!filters(&bed).contains("weir"), "{}", filters(&bed));
+        let table = bed.ask(&["stats"]).ok().out;
+        assert!(table.contains("fails closed: the configuration says so"), "{table}");
+        pause(200);
+        let before = arrived(&bed.hosts[0].right);
+        signal(&up, "-KILL");
+        pause(500);
+        let seen = probes.end();
+        in_time!(seen.outage >= Duration::from_millis(400), "{seen:?}");
+        assert_eq!(arrived(&bed.hosts[0].right), before);
+        // `weir down` has nothing to do, and says so.
+        let down = bed.ask_inside(&["down", &conf]);
+        assert!(down.ok().err.contains("left0: it had no path"));
+    });
 }
 
 // Claim L11.

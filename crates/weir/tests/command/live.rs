@@ -7,6 +7,7 @@ use crate::support::{Folder, Run, WEIR, scenario, source, weir};
 use std::net::UdpSocket;
 use std::process::Command;
 use std::time::{Duration, Instant};
+use weir_seed::{in_time, timed};
 
 const CONF: &str = "\
 interface right0 bandwidth 10M priq attach bridge left0
@@ -149,99 +150,101 @@ fn what_the_kernel_routes_is_queued() {
 /// interface that an apply takes away has no rule any more, and a start that fails leaves none.
 #[test]
 fn a_queue_that_nobody_serves_is_passed_by() {
-    let what = "the test of a stopped `attach nfqueue`";
-    if !possible(what) {
-        return;
-    }
-    if Command::new("iptables").arg("-V").output().is_err() {
-        eprintln!("SKIPPED: {what} needs iptables");
-        return;
-    }
-    let bed = Bed::new(1);
-    inside(&bed.boxed, "ip link set lo up");
-    let bridge = "interface right0 bandwidth 10M fifoq attach bridge left0\n";
-    let queue = "interface lo bandwidth 10M fifoq attach nfqueue\n";
-    let both = bed.folder.write("both.altq", format!("{queue}{bridge}"));
-    let one = bed.folder.write("one.altq", bridge);
-    let rules = || {
-        let show = "iptables -t mangle -S; ip6tables -t mangle -S";
-        let run = Command::new("nsenter").args(["-t", &bed.boxed.pid(), "-n", "sh", "-c", show]).output();
-        String::from_utf8(run.unwrap().stdout).unwrap().matches("--queue-bypass").count()
-    };
-    let broken =
-        bed.folder.write("broken.altq", format!("{queue}interface right0 fifoq attach bridge none0\n"));
-    assert_eq!((bed.try_up(&[&broken]).code, rules()), (2, 0));
-    let up = bed.up(&[&both]);
-    assert_eq!(rules(), 2);
-    let egresses = bed.ask(&["stats", "-j"]).ok().json();
-    let queues = egresses["bridges"].as_array().unwrap().iter().find(|b| b["interfaces"][0] == "nfqueue");
-    assert_eq!(queues.unwrap()["egresses"].as_array().unwrap().len(), 1, "{egresses}");
-    // Numbers by the loopback interface, one each 2 ms: the longest time in which none came.
-    let pid = bed.boxed.0.id();
-    let probes = std::thread::spawn(move || {
-        weir_sys::enter_network_of(pid).unwrap();
-        weir_sys::take_priority(weir_sys::Priority::Fifo);
-        let socket = UdpSocket::bind("127.0.0.1:5001").unwrap();
-        socket.set_read_timeout(Some(Duration::from_millis(2))).unwrap();
-        let (start, mut last, mut longest) = (Instant::now(), Instant::now(), Duration::ZERO);
-        while start.elapsed() < Duration::from_millis(2500) {
-            socket.send_to(b"number", "127.0.0.1:5001").unwrap();
-            if socket.recv(&mut [0; 16]).is_ok() {
-                longest = longest.max(last.elapsed());
-                last = Instant::now();
+    timed(|| {
+        let what = "the test of a stopped `attach nfqueue`";
+        if !possible(what) {
+            return;
+        }
+        if Command::new("iptables").arg("-V").output().is_err() {
+            eprintln!("SKIPPED: {what} needs iptables");
+            return;
+        }
+        let bed = Bed::new(1);
+        inside(&bed.boxed, "ip link set lo up");
+        let bridge = "interface right0 bandwidth 10M fifoq attach bridge left0\n";
+        let queue = "interface lo bandwidth 10M fifoq attach nfqueue\n";
+        let both = bed.folder.write("both.altq", format!("{queue}{bridge}"));
+        let one = bed.folder.write("one.altq", bridge);
+        let rules = || {
+            let show = "iptables -t mangle -S; ip6tables -t mangle -S";
+            let run = Command::new("nsenter").args(["-t", &bed.boxed.pid(), "-n", "sh", "-c", show]).output();
+            String::from_utf8(run.unwrap().stdout).unwrap().matches("--queue-bypass").count()
+        };
+        let broken =
+            bed.folder.write("broken.altq", format!("{queue}interface right0 fifoq attach bridge none0\n"));
+        assert_eq!((bed.try_up(&[&broken]).code, rules()), (2, 0));
+        let up = bed.up(&[&both]);
+        assert_eq!(rules(), 2);
+        let egresses = bed.ask(&["stats", "-j"]).ok().json();
+        let queues = egresses["bridges"].as_array().unwrap().iter().find(|b| b["interfaces"][0] == "nfqueue");
+        assert_eq!(queues.unwrap()["egresses"].as_array().unwrap().len(), 1, "{egresses}");
+        // Numbers by the loopback interface, one each 2 ms: the longest time in which none came.
+        let pid = bed.boxed.0.id();
+        let probes = std::thread::spawn(move || {
+            weir_sys::enter_network_of(pid).unwrap();
+            weir_sys::take_priority(weir_sys::Priority::Fifo);
+            let socket = UdpSocket::bind("127.0.0.1:5001").unwrap();
+            socket.set_read_timeout(Some(Duration::from_millis(2))).unwrap();
+            let (start, mut last, mut longest) = (Instant::now(), Instant::now(), Duration::ZERO);
+            while start.elapsed() < Duration::from_millis(2500) {
+                socket.send_to(b"number", "127.0.0.1:5001").unwrap();
+                if socket.recv(&mut [0; 16]).is_ok() {
+                    longest = longest.max(last.elapsed());
+                    last = Instant::now();
+                }
             }
-        }
-        longest
+            longest
+        });
+        let signal =
+            |name: &str| assert!(Command::new("kill").args([name, &up.pid()]).status().unwrap().success());
+        std::thread::sleep(Duration::from_millis(500));
+        signal("-STOP");
+        // Both rules go. iptables waits while another test changes rules.
+        wait("a stopped box without rules", || rules() == 0);
+        signal("-CONT");
+        let longest = probes.join().unwrap();
+        println!("nothing came for {longest:?}");
+        // Ten times what it takes on a machine that does nothing else.
+        in_time!(longest < Duration::from_millis(700), "{longest:?}");
+        wait("the rule", || rules() == 2);
+        // The MTU of the interface is followed.
+        inside(&bed.boxed, "ip link set lo mtu 1400");
+        let longest_bytes = || {
+            let stats = bed.ask(&["stats", "-j"]).ok().json();
+            let bridges = stats["bridges"].as_array().unwrap().clone();
+            let queue = bridges.iter().find(|b| b["interfaces"][0] == "nfqueue").unwrap();
+            queue["egresses"][0]["port"]["longest_bytes"].as_u64()
+        };
+        wait("the MTU", || longest_bytes() == Some(1414));
+        // A datagram of 1480 bytes leaves as two fragments, of 1376 and 112 bytes of payload: 1,522 bytes as a
+        // frame, and a header of 34 with 24 of overhead once more.
+        let sent = || {
+            let stats = bed.ask(&["stats", "-j"]).ok().json();
+            let bridges = stats["bridges"].as_array().unwrap().clone();
+            let queue = bridges.iter().find(|b| b["interfaces"][0] == "nfqueue").unwrap();
+            let total = &queue["egresses"][0]["port"]["total"];
+            ["sent_packets", "sent_bytes"].map(|name| total[name].as_u64().unwrap())
+        };
+        let before = sent();
+        let datagrams = move || {
+            weir_sys::enter_network_of(pid).unwrap();
+            let socket = UdpSocket::bind("127.0.0.1:5002").unwrap();
+            for _ in 0..10 {
+                socket.send_to(&[0; 1480], "127.0.0.1:5002").unwrap();
+                assert_eq!(socket.recv(&mut [0; 2000]).unwrap(), 1480);
+            }
+        };
+        std::thread::spawn(datagrams).join().unwrap();
+        let after = sent();
+        assert_eq!([after[0] - before[0], after[1] - before[1]], [10, 10 * (1522 + 58)]);
+        bed.ask(&["apply", &one]).ok();
+        assert_eq!(rules(), 0);
+        bed.ask(&["apply", &both]).ok();
+        assert_eq!(rules(), 2);
+        let ended = terminate(up);
+        assert!(ended.err.contains("nobody serves its queue"), "{ended:?}");
+        assert_eq!(rules(), 2);
     });
-    let signal =
-        |name: &str| assert!(Command::new("kill").args([name, &up.pid()]).status().unwrap().success());
-    std::thread::sleep(Duration::from_millis(500));
-    signal("-STOP");
-    // Both rules go. iptables waits while another test changes rules.
-    wait("a stopped box without rules", || rules() == 0);
-    signal("-CONT");
-    let longest = probes.join().unwrap();
-    println!("nothing came for {longest:?}");
-    // Ten times what it takes on a machine that does nothing else.
-    assert!(longest < Duration::from_millis(700), "{longest:?}");
-    wait("the rule", || rules() == 2);
-    // The MTU of the interface is followed.
-    inside(&bed.boxed, "ip link set lo mtu 1400");
-    let longest_bytes = || {
-        let stats = bed.ask(&["stats", "-j"]).ok().json();
-        let bridges = stats["bridges"].as_array().unwrap().clone();
-        let queue = bridges.iter().find(|b| b["interfaces"][0] == "nfqueue").unwrap();
-        queue["egresses"][0]["port"]["longest_bytes"].as_u64()
-    };
-    wait("the MTU", || longest_bytes() == Some(1414));
-    // A datagram of 1480 bytes leaves as two fragments, of 1376 and 112 bytes of payload: 1,522 bytes as a
-    // frame, and a header of 34 with 24 of overhead once more.
-    let sent = || {
-        let stats = bed.ask(&["stats", "-j"]).ok().json();
-        let bridges = stats["bridges"].as_array().unwrap().clone();
-        let queue = bridges.iter().find(|b| b["interfaces"][0] == "nfqueue").unwrap();
-        let total = &queue["egresses"][0]["port"]["total"];
-        ["sent_packets", "sent_bytes"].map(|name| total[name].as_u64().unwrap())
-    };
-    let before = sent();
-    let datagrams = move || {
-        weir_sys::enter_network_of(pid).unwrap();
-        let socket = UdpSocket::bind("127.0.0.1:5002").unwrap();
-        for _ in 0..10 {
-            socket.send_to(&[0; 1480], "127.0.0.1:5002").unwrap();
-            assert_eq!(socket.recv(&mut [0; 2000]).unwrap(), 1480);
-        }
-    };
-    std::thread::spawn(datagrams).join().unwrap();
-    let after = sent();
-    assert_eq!([after[0] - before[0], after[1] - before[1]], [10, 10 * (1522 + 58)]);
-    bed.ask(&["apply", &one]).ok();
-    assert_eq!(rules(), 0);
-    bed.ask(&["apply", &both]).ok();
-    assert_eq!(rules(), 2);
-    let ended = terminate(up);
-    assert!(ended.err.contains("nobody serves its queue"), "{ended:?}");
-    assert_eq!(rules(), 2);
 }
 
 // Claim L05.

@@ -7,6 +7,7 @@ use serde_json::Value;
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use weir_seed::{in_time, timed};
 
 fn file(rate: u32, voice: u32) -> String {
     format!(
@@ -398,40 +399,40 @@ fn random_file(random: &mut weir_core::Random) -> String {
 // Claim L30.
 #[test]
 fn two_hundred_applies_under_load_lose_double_and_reorder_nothing() {
-    if !possible("the test of applies under load") {
-        return;
-    }
-    const SECONDS: u64 = 8;
-    let seed = weir_seed::seed();
-    let mut random = weir_core::Random::new(seed);
-    let bed = Bed::new(1);
-    let conf = bed.folder.write("0.altq", random_file(&mut random));
-    let up = bed.up(&[&conf]);
-    // A device that has just come up takes nothing for up to a second, answers to ARP included.
-    wait("the way", || {
-        send(&bed, 0, 5_999, 1);
-        arrived(&bed.hosts[0].right) > 0
+    timed(|| {
+        if !possible("the test of applies under load") {
+            return;
+        }
+        const SECONDS: u64 = 8;
+        let seed = weir_seed::seed();
+        let mut random = weir_core::Random::new(seed);
+        let bed = Bed::new(1);
+        let conf = bed.folder.write("0.altq", random_file(&mut random));
+        let up = bed.up(&[&conf]);
+        // A device that has just come up takes nothing for up to a second, answers to ARP included.
+        wait("the way", || {
+            send(&bed, 0, 5_999, 1);
+            arrived(&bed.hosts[0].right) > 0
+        });
+        let receiver = helper(&bed.hosts[0].right, "receives_numbers", 0);
+        std::thread::sleep(Duration::from_millis(500));
+        let sender = helper(&bed.hosts[0].left, "sends_numbers", SECONDS);
+        let start = Instant::now();
+        let mut applies = 0;
+        while applies < 200 && start.elapsed() < Duration::from_secs(SECONDS) {
+            let path = bed.folder.write("n.altq", random_file(&mut random));
+            let applied = bed.ask(&["apply", &path]);
+            assert_eq!(applied.code, 0, "{applied:?}: {}", bed.folder.read("n.altq"));
+            applies += 1;
+        }
+        let sent = printed(sender)["sent"].clone();
+        let got = printed(receiver);
+        let stats = bed.ask(&["stats", "-j"]).ok().json();
+        let context = format!("seed {seed}, {applies} applies: {got} of {sent}: {stats}");
+        assert_eq!(got["twice"], 0, "{context}");
+        in_time!(got["count"] == sent && got["overtaken"] == 0, "{context}");
+        in_time!(applies >= 50, "{applies} applies in {SECONDS} s");
+        in_time!(sent.as_u64().unwrap() > 10_000, "{sent}");
+        terminate(up).ok();
     });
-    let receiver = helper(&bed.hosts[0].right, "receives_numbers", 0);
-    std::thread::sleep(Duration::from_millis(500));
-    let sender = helper(&bed.hosts[0].left, "sends_numbers", SECONDS);
-    let start = Instant::now();
-    let mut applies = 0;
-    while applies < 200 && start.elapsed() < Duration::from_secs(SECONDS) {
-        let path = bed.folder.write("n.altq", random_file(&mut random));
-        let applied = bed.ask(&["apply", &path]);
-        assert_eq!(applied.code, 0, "{applied:?}: {}", bed.folder.read("n.altq"));
-        applies += 1;
-    }
-    let sent = printed(sender)["sent"].clone();
-    let got = printed(receiver);
-    let stats = bed.ask(&["stats", "-j"]).ok().json();
-    assert_eq!(
-        (&got["count"], &got["twice"], &got["overtaken"]),
-        (&sent, &0.into(), &0.into()),
-        "seed {seed}, {applies} applies: {stats}"
-    );
-    assert!(applies >= 50, "{applies} applies in {SECONDS} s");
-    assert!(sent.as_u64().unwrap() > 10_000, "{sent}");
-    terminate(up).ok();
 }

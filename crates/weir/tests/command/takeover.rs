@@ -1,8 +1,7 @@
 //! A new process takes over from a running one, under load: nothing is lost, twice, or out of order.
 
-use crate::bed::{Bed, Held, arrived, inside, possible, send, terminate, wait};
+use crate::bed::{Bed, Held, arrived, ended, inside, possible, send, terminate, wait};
 use crate::fail_open::{Probes, pause, signal, within};
-use crate::support::Run;
 use serde_json::Value;
 use std::collections::HashSet;
 use std::io::{Read, Write};
@@ -14,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weir_core::Random;
+use weir_seed::{in_time, timed};
 
 /// Flows of the load, each of which has a class of its own.
 const FLOWS: u16 = 4;
@@ -150,19 +150,6 @@ fn sum(port: &Value, count: &str) -> u64 {
         .sum()
 }
 
-/// What a process left that ended by itself.
-fn ended(mut held: Held) -> Run {
-    let mut status = None;
-    wait("the end of the one before", || {
-        status = held.0.try_wait().unwrap();
-        status.is_some()
-    });
-    let (mut out, mut err) = (String::new(), String::new());
-    held.0.stdout.take().unwrap().read_to_string(&mut out).unwrap();
-    held.0.stderr.take().unwrap().read_to_string(&mut err).unwrap();
-    Run { code: status.unwrap().code().unwrap_or(-1), out, err }
-}
-
 /// Starts a `weir up` that takes over.
 fn takes_over(bed: &Bed, conf: &str) -> Held {
     bed.begin(&[conf, "--takeover"])
@@ -170,42 +157,45 @@ fn takes_over(bed: &Bed, conf: &str) -> Held {
 
 #[test]
 fn twenty_takeovers_under_load_lose_double_and_reorder_nothing() {
-    let Some(bed) = bed("the test of takeovers") else { return };
-    let files = ["priq", "cbq"].map(|kind| bed.folder.write(&format!("{kind}.altq"), file(kind)));
-    // Nobody serves yet: it starts as usual.
-    let mut up = bed.up(&[&files[0], "--takeover"]);
-    way(&bed);
-    let (first, load) = (bridge(&bed), Load::start(&bed));
-    let mut age = first["uptime_ns"].as_u64().unwrap();
-    let mut waited = 0;
-    for round in 1..=20 {
-        pause(100);
-        let before = port(&bridge(&bed));
-        let next = takes_over(&bed, &files[round / 5 % 2]);
-        let pid = next.pid();
-        let last = ended(std::mem::replace(&mut up, next)).ok();
-        println!("{}", last.err.lines().last().unwrap_or_default());
-        assert!(last.err.contains(&format!("process {pid} has taken over")), "{last:?}");
+    timed(|| {
+        let Some(bed) = bed("the test of takeovers") else { return };
+        let files = ["priq", "cbq"].map(|kind| bed.folder.write(&format!("{kind}.altq"), file(kind)));
+        // Nobody serves yet: it starts as usual.
+        let mut up = bed.up(&[&files[0], "--takeover"]);
+        way(&bed);
+        let (first, load) = (bridge(&bed), Load::start(&bed));
+        let mut age = first["uptime_ns"].as_u64().unwrap();
+        let mut waited = 0;
+        for round in 1..=20 {
+            pause(100);
+            let before = port(&bridge(&bed));
+            let next = takes_over(&bed, &files[round / 5 % 2]);
+            let pid = next.pid();
+            let last = ended(std::mem::replace(&mut up, next)).ok();
+            println!("{}", last.err.lines().last().unwrap_or_default());
+            assert!(last.err.contains(&format!("process {pid} has taken over")), "{last:?}");
+            let now = bridge(&bed);
+            // What was counted goes on, and so does the seed.
+            let (old, uptime) = (age, now["uptime_ns"].as_u64().unwrap());
+            assert!(uptime > old, "{uptime} after {old}");
+            age = uptime;
+            let now = port(&now);
+            assert_eq!((&now["seed"], now["rate_bps"].as_u64()), (&before["seed"], Some(24_000_000)));
+            assert!(sum(&now, "sent_packets") >= sum(&before, "sent_packets"), "{before} {now}");
+            waited += before["backlog_packets"].as_u64().unwrap();
+        }
+        let counted = load.end();
         let now = bridge(&bed);
-        // What was counted goes on, and so does the seed.
-        let (old, uptime) = (age, now["uptime_ns"].as_u64().unwrap());
-        assert!(uptime > old, "{uptime} after {old}");
-        age = uptime;
-        let now = port(&now);
-        assert_eq!((&now["seed"], now["rate_bps"].as_u64()), (&before["seed"], Some(24_000_000)));
-        assert!(sum(&now, "sent_packets") >= sum(&before, "sent_packets"), "{before} {now}");
-        waited += before["backlog_packets"].as_u64().unwrap();
-    }
-    let counted = load.end();
-    let now = bridge(&bed);
-    assert_eq!((counted.came, counted.twice, counted.overtaken), (counted.sent, 0, 0), "{now}");
-    assert!(counted.sent > 20_000 && waited > 0, "{counted:?}, {waited} waited");
-    // All that came was counted once, in one of the processes.
-    let count = |name: &str| sum(&port(&now), name) - sum(&port(&first), name);
-    let loaded = u64::from(counted.sent / u32::from(FLOWS)) * 3;
-    assert_eq!((count("offered_packets"), count("sent_packets")), (loaded, loaded), "{now}");
-    assert_eq!(now["without"]["lapses"], 0, "{now}");
-    terminate(up).ok();
+        assert_eq!(counted.twice, 0, "{counted:?}");
+        in_time!((counted.came, counted.overtaken) == (counted.sent, 0), "{counted:?}");
+        in_time!(counted.sent > 20_000 && waited > 0, "{counted:?}, {waited} waited");
+        // All that came was counted once, in one of the processes.
+        let count = |name: &str| sum(&port(&now), name) - sum(&port(&first), name);
+        let loaded = u64::from(counted.sent / u32::from(FLOWS)) * 3;
+        in_time!((count("offered_packets"), count("sent_packets")) == (loaded, loaded), "{now}");
+        in_time!(now["without"]["lapses"] == 0, "{now}");
+        terminate(up).ok();
+    });
 }
 
 /// A process that asks for the box and then does not go on, in the test's own hands.
@@ -228,83 +218,89 @@ fn read_on(stream: &mut UnixStream) -> Vec<u8> {
 
 #[test]
 fn a_takeover_that_fails_halfway_leaves_the_running_one_untouched() {
-    let Some(bed) = bed("the test of takeovers that fail") else { return };
-    // What comes in the standstills leaves soon: no queue gets full.
-    let conf = bed.folder.write("a.altq", file("priq").replace("24M", "200M"));
-    let up = bed.up(&[&conf]);
-    way(&bed);
-    let pid = up.pid();
-    let load = Load::start(&bed);
-    for round in 0..3 {
-        pause(100);
-        // It dies at once, when it has all, and after something that is no answer.
-        drop(asks(&bed));
-        let mut has_all = asks(&bed);
-        assert!(read_on(&mut has_all).len() > 1_000);
-        drop(has_all);
-        let mut mad = asks(&bed);
-        read_on(&mut mad);
-        let _ = mad.write_all(b"what?");
-        pause(50);
-        // It hangs: after a tenth of a second the running one goes on, and says why.
-        let mut hangs = asks(&bed);
-        let begun = Instant::now();
-        hangs.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        let mut all = Vec::new();
-        hangs.read_to_end(&mut all).unwrap();
-        let told = String::from_utf8_lossy(&all);
-        assert!(
-            told.contains("took longer than 100ms"),
-            "round {round}: {} after {:?}",
-            told.len(),
-            begun.elapsed()
-        );
-    }
-    // Another protocol, other bridges, and no request at all.
-    for (request, why) in [
-        (
-            r#"{"ask":"takeover","protocol":77,"bridges":[["right0","left0",false]]}"#,
-            "by protocol 2, and this one takes over by 77",
-        ),
-        (
-            r#"{"ask":"takeover","protocol":2,"bridges":[["right0","left9",false]]}"#,
-            "bridges other interfaces",
-        ),
-        (r#"{"ask":"takeover","protocol":2,"bridges":[["right0","left0",true]]}"#, "or they fail otherwise"),
-    ] {
-        let mut stream = UnixStream::connect(bed.socket()).unwrap();
-        stream.write_all(format!("{request}\n").as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        assert!(answer.contains(why), "{answer}");
-    }
-    // It is killed at some instant before it has taken over.
-    let mut random = Random::new(weir_seed::seed());
-    let mut running = up;
-    for _ in 0..6 {
-        let next = takes_over(&bed, &conf);
-        pause(random.below(40));
-        if running.0.try_wait().unwrap().is_some() {
-            running = next;
-            continue;
+    timed(|| {
+        let Some(bed) = bed("the test of takeovers that fail") else { return };
+        // What comes in the standstills leaves soon: no queue gets full.
+        let conf = bed.folder.write("a.altq", file("priq").replace("24M", "200M"));
+        let up = bed.up(&[&conf]);
+        way(&bed);
+        let pid = up.pid();
+        let load = Load::start(&bed);
+        for round in 0..3 {
+            pause(100);
+            // It dies at once, when it has all, and after something that is no answer.
+            drop(asks(&bed));
+            let mut has_all = asks(&bed);
+            assert!(read_on(&mut has_all).len() > 1_000);
+            drop(has_all);
+            let mut mad = asks(&bed);
+            read_on(&mut mad);
+            let _ = mad.write_all(b"what?");
+            pause(50);
+            // It hangs: after a tenth of a second the running one goes on, and says why.
+            let mut hangs = asks(&bed);
+            let begun = Instant::now();
+            hangs.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            let mut all = Vec::new();
+            hangs.read_to_end(&mut all).unwrap();
+            let told = String::from_utf8_lossy(&all);
+            assert!(
+                told.contains("took longer than 100ms"),
+                "round {round}: {} after {:?}",
+                told.len(),
+                begun.elapsed()
+            );
         }
-        signal(&next, "-KILL");
-        drop(next);
-        pause(20);
-        if running.0.try_wait().unwrap().is_some() {
-            // It had all, and died with it: the kernel carries on, and so may packets that waited be lost.
-            println!("killed when it had taken over");
-            load.end();
-            return;
+        // Another protocol, other bridges, and no request at all.
+        for (request, why) in [
+            (
+                r#"{"ask":"takeover","protocol":77,"bridges":[["right0","left0",false]]}"#,
+                "by protocol 2, and this one takes over by 77",
+            ),
+            (
+                r#"{"ask":"takeover","protocol":2,"bridges":[["right0","left9",false]]}"#,
+                "bridges other interfaces",
+            ),
+            (
+                r#"{"ask":"takeover","protocol":2,"bridges":[["right0","left0",true]]}"#,
+                "or they fail otherwise",
+            ),
+        ] {
+            let mut stream = UnixStream::connect(bed.socket()).unwrap();
+            stream.write_all(format!("{request}\n").as_bytes()).unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.contains(why), "{answer}");
         }
-    }
-    let counted = load.end();
-    assert_eq!((counted.came, counted.twice, counted.overtaken), (counted.sent, 0, 0));
-    let now = bridge(&bed);
-    assert_eq!(now["without"]["lapses"], 0, "the heart has beaten all the time: {now}");
-    if running.pid() == pid {
-        assert!(terminate(running).ok().err.contains("all goes on here"));
-    }
+        // It is killed at some instant before it has taken over.
+        let mut random = Random::new(weir_seed::seed());
+        let mut running = up;
+        for _ in 0..6 {
+            let next = takes_over(&bed, &conf);
+            pause(random.below(40));
+            if running.0.try_wait().unwrap().is_some() {
+                running = next;
+                continue;
+            }
+            signal(&next, "-KILL");
+            drop(next);
+            pause(20);
+            if running.0.try_wait().unwrap().is_some() {
+                // It had all, and died with it: the kernel carries on, and so may packets that waited be lost.
+                println!("killed when it had taken over");
+                load.end();
+                return;
+            }
+        }
+        let counted = load.end();
+        assert_eq!(counted.twice, 0, "{counted:?}");
+        in_time!((counted.came, counted.overtaken) == (counted.sent, 0), "{counted:?}");
+        let now = bridge(&bed);
+        in_time!(now["without"]["lapses"] == 0, "the heart has beaten all the time: {now}");
+        if running.pid() == pid {
+            assert!(terminate(running).ok().err.contains("all goes on here"));
+        }
+    });
 }
 
 #[test]
@@ -352,35 +348,37 @@ fn a_file_that_cannot_be_used_is_refused_before_anything_moves() {
 /// that of any kill, and nothing comes twice.
 #[test]
 fn whoever_is_killed_the_outage_is_bounded() {
-    let Some(bed) = bed("the test of kills around a takeover") else { return };
-    let conf = bed.folder.write("a.altq", crate::fail_open::CONF);
-    let mut random = Random::new(weir_seed::seed());
-    let mut up = bed.up(&[&conf]);
-    if bridge(&bed)["without"]["open"] != true {
-        eprintln!("SKIPPED: no fail open here");
-        return;
-    }
-    way(&bed);
-    for round in 0..6 {
-        let probes = Probes::start(&bed);
-        pause(200);
-        let next = takes_over(&bed, &conf);
-        pause(random.below(60));
-        let (killed, other) = if round % 2 == 0 { (up, next) } else { (next, up) };
-        signal(&killed, "-KILL");
-        drop(killed);
-        pause(400);
-        // Whoever lives goes on, or has ended because there was nothing to take over any more.
-        let mut other = other;
-        if other.0.try_wait().unwrap().is_some() {
-            other = bed.up(&[&conf]);
+    timed(|| {
+        let Some(bed) = bed("the test of kills around a takeover") else { return };
+        let conf = bed.folder.write("a.altq", crate::fail_open::CONF);
+        let mut random = Random::new(weir_seed::seed());
+        let mut up = bed.up(&[&conf]);
+        if bridge(&bed)["without"]["open"] != true {
+            eprintln!("SKIPPED: no fail open here");
+            return;
         }
-        pause(100);
-        let seen = probes.end();
-        assert_eq!(seen.twice, 0, "round {round}: {seen:?}");
-        assert!(seen.outage <= Duration::from_millis(100), "round {round}: {seen:?}");
-        wait("an answer", || bed.ask(&["stats"]).code == 0);
-        up = other;
-    }
-    terminate(up).ok();
+        way(&bed);
+        for round in 0..6 {
+            let probes = Probes::start(&bed);
+            pause(200);
+            let next = takes_over(&bed, &conf);
+            pause(random.below(60));
+            let (killed, other) = if round % 2 == 0 { (up, next) } else { (next, up) };
+            signal(&killed, "-KILL");
+            drop(killed);
+            pause(400);
+            // Whoever lives goes on, or has ended because there was nothing to take over any more.
+            let mut other = other;
+            if other.0.try_wait().unwrap().is_some() {
+                other = bed.up(&[&conf]);
+            }
+            pause(100);
+            let seen = probes.end();
+            assert_eq!(seen.twice, 0, "round {round}: {seen:?}");
+            in_time!(seen.outage <= Duration::from_millis(100), "round {round}: {seen:?}");
+            wait("an answer", || bed.ask(&["stats"]).code == 0);
+            up = other;
+        }
+        terminate(up).ok();
+    });
 }

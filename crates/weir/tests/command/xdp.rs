@@ -1,10 +1,11 @@
 //! `weir up` with `xdp`: frames from the driver, shaped, under traffic that is killed, stopped, changed.
 
 use crate::bed::{Bed, Held, arrived, connect, inside, possible, send, terminate, wait};
-use crate::fail_open::{Probes, filters, pause, sent, signal, under_load, within};
+use crate::fail_open::{Probes, filters, pause, sent, signal, stop_and_go, under_load, within};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
+use weir_seed::{in_time, timed};
 
 const CONF: &str = "\
 interface right0 bandwidth 100M fifoq qlimit 500 attach bridge left0 xdp
@@ -100,43 +101,40 @@ fn tcp_and_udp_pass_both_ways_at_the_rate() {
 
 #[test]
 fn after_a_kill_the_kernel_carries_on_and_the_next_run_takes_over() {
-    let Some((bed, conf, up, probes)) = under_load("the test of a kill with AF_XDP", CONF) else { return };
-    assert_eq!((way(&bed).as_str(), programs(&bed)), (WAY, 2));
-    signal(&up, "-KILL");
-    pause(400);
-    let seen = probes.end();
-    assert_eq!((seen.twice, programs(&bed)), (0, 0), "{seen:?}");
-    assert!(seen.outage <= Duration::from_millis(50), "{seen:?}");
-    let probes = Probes::start(&bed);
-    pause(200);
-    let up = bed.up(&[&conf]);
-    pause(200);
-    assert!(sent(&bed).0 > 0, "weir carries it");
-    terminate(up).ok();
-    pause(200);
-    let seen = probes.end();
-    assert_eq!(seen.twice, 0, "{seen:?}");
-    assert!(seen.outage <= Duration::from_millis(50), "a start and an end: {seen:?}");
-    bed.ask_inside(&["down", &conf]).ok();
-    assert!(!filters(&bed).contains("weir"), "{}", filters(&bed));
+    timed(|| {
+        let Some((bed, conf, up, probes)) = under_load("the test of a kill with AF_XDP", CONF) else {
+            return;
+        };
+        assert_eq!((way(&bed).as_str(), programs(&bed)), (WAY, 2));
+        signal(&up, "-KILL");
+        pause(400);
+        let seen = probes.end();
+        assert_eq!((seen.twice, programs(&bed)), (0, 0), "{seen:?}");
+        in_time!(seen.outage <= Duration::from_millis(50), "{seen:?}");
+        let probes = Probes::start(&bed);
+        pause(200);
+        let up = bed.up(&[&conf]);
+        pause(200);
+        assert!(sent(&bed).0 > 0, "weir carries it");
+        terminate(up).ok();
+        pause(200);
+        let seen = probes.end();
+        assert_eq!(seen.twice, 0, "{seen:?}");
+        in_time!(seen.outage <= Duration::from_millis(50), "a start and an end: {seen:?}");
+        bed.ask_inside(&["down", &conf]).ok();
+        assert!(!filters(&bed).contains("weir"), "{}", filters(&bed));
+    });
 }
 
 #[test]
 fn while_a_worker_is_stopped_the_kernel_carries_and_nothing_comes_twice() {
-    let Some((bed, _, up, probes)) = under_load("the test of a stop with AF_XDP", CONF) else { return };
-    signal(&up, "-STOP");
-    pause(700);
-    signal(&up, "-CONT");
-    pause(300);
-    let (before, _) = sent(&bed);
-    pause(400);
-    let (after, without) = sent(&bed);
-    let seen = probes.end();
-    assert_eq!(seen.twice, 0, "{seen:?}");
-    assert!(seen.outage <= Duration::from_millis(100), "{seen:?}");
-    assert!(after - before > 100, "{before} and {after} packets; {without}");
-    assert!(without["lapses"].as_u64().unwrap() >= 1, "{without}");
-    assert!(without["how"].as_str().unwrap().contains("XDP programs above it"), "{without}");
+    timed(|| {
+        let Some((bed, _, up, probes)) = under_load("the test of a stop with AF_XDP", CONF) else { return };
+        let (_, [before, after], without) = stop_and_go(&bed, &up, probes);
+        in_time!(after - before > 100, "{before} and {after} packets; {without}");
+        assert!(without["lapses"].as_u64().unwrap() >= 1, "{without}");
+        assert!(without["how"].as_str().unwrap().contains("XDP programs above it"), "{without}");
+    });
 }
 
 /// Parameters change in place; another way in is another bridge. What was deleted is bridged again.

@@ -37,6 +37,10 @@ impl Row {
     pub fn held(&self) -> bool {
         self.wrong.is_empty()
     }
+    /// Neither held nor known to be missed.
+    pub fn missed(&self) -> bool {
+        !self.held() && self.known.is_none()
+    }
 }
 
 /// The rows as a table of the book.
