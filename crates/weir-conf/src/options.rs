@@ -185,6 +185,11 @@ impl Reader<'_> {
             },
         };
         let mut word = words.need("the first rate of the service curve", FORM)?;
+        if word.text == "]" {
+            return Err(
+                Trouble::new(word.place, "the first rate of the service curve is missing", FORM).into()
+            );
+        }
         let straight = closes(&mut word) || words.accept("]").is_some();
         let m1 = number::rate(word.text).map_err(|bad| at(word, bad))?;
         if straight {

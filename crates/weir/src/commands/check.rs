@@ -90,6 +90,8 @@ fn judge(name: &str, text: &str, registry: &Registry) -> Judged {
                     facts.push(format!("{name}: interface {}: {}", view.name, checked.room));
                     let control = control(view.protect(&view.link(MTU)));
                     facts.push(format!("{name}: interface {}: {control}", view.name));
+                    let made = made(&view, registry);
+                    facts.extend(made.iter().map(|made| format!("{name}: interface {}: {made}", view.name)));
                 }
                 Err(refused) => all.push(refused),
             }
@@ -99,6 +101,17 @@ fn judge(name: &str, text: &str, registry: &Registry) -> Judged {
     }
     all.dedup();
     Judged { findings: all.iter().map(located).collect(), facts, plan: outcome.plan }
+}
+
+/// The classes that nobody declared: a discipline makes them behind all others.
+fn made(view: &weir_conf::View<'_>, registry: &Registry) -> Vec<String> {
+    let node = view.node(registry);
+    let undeclared = node.classes.iter().rev().take_while(|class| view.class(&class.name).is_none());
+    let words = |class: &weir_core::sched::ClassConfig| {
+        let options: String = class.params.iter().map(|(name, value)| format!(" {name} {value}")).collect();
+        format!("{} makes class `{}` by itself:{}", node.discipline, class.name, options.trim_end())
+    };
+    undeclared.map(words).collect()
 }
 
 /// What the packets that keep a link and its routes alive get.
