@@ -12,15 +12,26 @@ use weir_text::Trouble;
 use weir_text::number;
 
 /// Options of every interface.
-const GENERAL: [&str; 9] =
-    ["bandwidth", "tbrsize", "capacity", "overhead", "tunnels", "protect", "segment", "attach", "fail"];
+const GENERAL: [&str; 10] = [
+    "bandwidth",
+    "tbrsize",
+    "capacity",
+    "overhead",
+    "tunnels",
+    "protect",
+    "segment",
+    "attach",
+    "fail",
+    "workers",
+];
 /// The only option of disciplines that may stand before their name, as in figure 1 of the QoSbox paper.
 const BEFORE: &str = "qlimit";
 
 impl Reader<'_> {
     /// `interface IF [bandwidth BPS] [tbrsize BYTES] [capacity PACKETS] [overhead BYTES]
     /// [tunnels inner|outer] [protect RATE|off] [segment TIME|always|never]
-    /// [attach bridge PEER [xdp [busy-poll]] | attach nfqueue] [fail open|closed] [DISC [options]]`.
+    /// [attach bridge PEER [xdp [busy-poll]] | attach nfqueue] [fail open|closed] [workers 1|2]
+    /// [DISC [options]]`.
     /// What every interface has may also stand among the options of the discipline.
     pub fn interface(&mut self, words: &mut Words<'_>) -> Done {
         let name = words.need("the interface", "write its name, as in `interface em0 bandwidth 10M cbq`")?;
@@ -204,6 +215,20 @@ impl Reader<'_> {
                     }
                 };
                 interface.fail.replace(fail).is_some()
+            }
+            "workers" => {
+                words.take();
+                const HELP: &str = "write `workers 1`, or `workers 2`: one for each direction";
+                let count = words.need("how many threads run the bridge", HELP)?;
+                let workers = match count.text {
+                    "1" => 1,
+                    "2" => 2,
+                    other => {
+                        let message = format!("a bridge has one worker or two, and not `{other}`");
+                        return Err(Trouble::new(count.place, message, HELP).into());
+                    }
+                };
+                interface.workers.replace(workers).is_some()
             }
             "attach" => {
                 words.take();

@@ -190,13 +190,17 @@ fn bucket(report: &mut Report<'_>, interface: &Interface) {
     }
 }
 
-/// `fail` is about a bridge, and its two ports say the same.
+/// `fail` and `workers` are about a bridge, and its two ports say the same.
 fn failing(report: &mut Report<'_>, plan: &Plan, by_name: &HashMap<&str, &Interface>) {
-    let pairs = plan.bridges().unwrap_or_default();
+    let (pairs, _) = plan.pairs();
     let peers: HashMap<&str, &str> = pairs.iter().flat_map(|&[a, b]| [(a, b), (b, a)]).collect();
     for interface in &plan.interfaces {
-        let Some(fail) = interface.fail else { continue };
         let peer = peers.get(interface.name.as_str());
+        if interface.workers == Some(2) && peer.is_none() && interface.attach == Attach::Unsaid {
+            let message = format!("`workers` of interface `{}` is about no bridge", interface.name);
+            report.warn(interface.place, message, "write `attach bridge PEER` beside it, or take it away");
+        }
+        let Some(fail) = interface.fail else { continue };
         let other = peer.and_then(|peer| by_name.get(peer));
         if peer.is_none() {
             let message = format!("`fail` of interface `{}` is about no bridge", interface.name);

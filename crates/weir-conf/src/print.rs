@@ -159,6 +159,9 @@ fn interface_line(text: &mut String, interface: &Interface) {
         Some(Fail::Open) => text.push_str(" fail open"),
         Some(Fail::Closed) => text.push_str(" fail closed"),
     }
+    if let Some(workers) = interface.workers {
+        put!(text, " workers {workers}");
+    }
     if let Some(discipline) = &interface.discipline {
         queue(text, discipline);
     }

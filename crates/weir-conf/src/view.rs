@@ -88,8 +88,26 @@ impl Plan {
     /// other port.
     ///
     /// # Errors
-    /// A diagnostic for each line by which an interface would be a port of two bridges.
+    /// A diagnostic for each line by which an interface would be a port of two bridges, or a bridge would have
+    /// workers that it cannot have.
     pub fn bridges(&self) -> Result<Vec<[&str; 2]>, Vec<Diagnostic>> {
+        let (pairs, mut refused) = self.pairs();
+        let by_name: HashMap<&str, &Interface> =
+            self.interfaces.iter().rev().map(|i| (i.name.as_str(), i)).collect();
+        refused.extend(pairs.iter().filter_map(|pair| {
+            let lines = pair.map(|name| by_name.get(name).copied());
+            self.wrong_workers(&lines.into_iter().flatten().collect::<Vec<_>>())
+        }));
+        let queues = self.interfaces.iter().filter(|i| i.attach == Attach::Nfqueue && i.workers == Some(2));
+        refused.extend(queues.map(|interface| {
+            let message = format!("what leaves by `{}` is one direction, and has one worker", interface.name);
+            self.error(interface, message, "take `workers 2` away")
+        }));
+        if refused.is_empty() { Ok(pairs) } else { Err(refused) }
+    }
+
+    /// The bridges, and what is said of lines by which an interface would be a port of two.
+    pub(crate) fn pairs(&self) -> (Vec<[&str; 2]>, Vec<Diagnostic>) {
         let (mut pairs, mut peers, mut refused) = (Vec::new(), HashMap::new(), Vec::new());
         for interface in &self.interfaces {
             let Attach::Bridge(peer) = &interface.attach else { continue };
@@ -105,7 +123,25 @@ impl Plan {
                 [_, (_, Some(&known))] => refused.push(self.two_bridges(interface, peer, known, name)),
             }
         }
-        if refused.is_empty() { Ok(pairs) } else { Err(refused) }
+        (pairs, refused)
+    }
+
+    /// What is wrong with the workers of a bridge by what these lines of its ports say.
+    fn wrong_workers(&self, lines: &[&Interface]) -> Option<Diagnostic> {
+        let says = |count| lines.iter().copied().find(|line| line.workers == Some(count));
+        let two = says(2)?;
+        if let Some(one) = says(1) {
+            let message = format!("`{}` says `workers 1`, and the other port `workers 2`", one.name);
+            return Some(self.error(one, message, "say the same of both, or say it of one"));
+        }
+        lines.iter().any(|line| line.xdp.is_some()).then(|| {
+            let message = format!("the frames of `{}` come by AF_XDP, which has one worker", two.name);
+            self.error(two, message, "take `workers 2` away, or `xdp`")
+        })
+    }
+
+    fn error(&self, at: &Interface, message: String, help: &str) -> Diagnostic {
+        self.source.diagnostic(Severity::Error, Trouble::new(at.place, message, help))
     }
 
     /// True if no traffic of the bridge between these two may pass while Weir does not carry it.
@@ -120,6 +156,12 @@ impl Plan {
         of_pair.find_map(|i| i.xdp)
     }
 
+    /// Threads that run the bridge between these two: one, or one for each direction.
+    pub fn workers(&self, pair: &[&str; 2]) -> usize {
+        let mut of_pair = self.interfaces.iter().filter(|i| pair.contains(&i.name.as_str()));
+        of_pair.find_map(|i| i.workers).unwrap_or(1)
+    }
+
     /// The interfaces whose egress the kernel's packet filter is to hand over (`attach nfqueue`).
     pub fn queues(&self) -> impl Iterator<Item = &str> {
         self.interfaces.iter().filter(|i| i.attach == Attach::Nfqueue).map(|i| i.name.as_str())
@@ -128,7 +170,7 @@ impl Plan {
     fn two_bridges(&self, at: &Interface, port: &str, first: &str, second: &str) -> Diagnostic {
         let message = format!("`{port}` is bridged to `{first}`, and to `{second}`");
         let help = "a bridge has two ports, and an interface is a port of one bridge: take one away";
-        self.source.diagnostic(Severity::Error, Trouble::new(at.place, message, help))
+        self.error(at, message, help)
     }
 
     /// The interface of that name; with no name, the only one.

@@ -127,7 +127,8 @@ fn damaged_configurations_get_an_answer() {
         loaded += 1;
         let errors: Vec<_> = judge(&plan, &registry).into_iter().filter(|d| d.is_error()).collect();
         // Read, and yet not usable: only a file without an interface, what is not built, an
-        // interface in two bridges, and ports of a bridge that say different things of `fail` or `xdp`.
+        // interface in two bridges, ports of a bridge that say different things of `fail`, `xdp` or `workers`, and
+        // two workers where there is one direction, or AF_XDP.
         let pairs: Vec<[&String; 2]> = plan
             .interfaces
             .iter()
@@ -138,11 +139,17 @@ fn damaged_configurations_get_an_answer() {
             .collect();
         let twice = |a: &[&String; 2]| pairs.iter().any(|b| a != b && a.iter().any(|name| b.contains(name)));
         let at_odds = |i: &Interface| match &i.attach {
-            Attach::Bridge(peer) => plan.interfaces.iter().any(|other| {
-                other.name == *peer
-                    && (other.fail.zip(i.fail).is_some_and(|(theirs, own)| theirs != own)
-                        || other.xdp.zip(i.xdp).is_some_and(|(theirs, own)| theirs != own))
-            }),
+            Attach::Bridge(peer) => {
+                plan.interfaces.iter().any(|other| {
+                    other.name == *peer
+                        && (other.fail.zip(i.fail).is_some_and(|(theirs, own)| theirs != own)
+                            || other.xdp.zip(i.xdp).is_some_and(|(theirs, own)| theirs != own)
+                            || other.workers.zip(i.workers).is_some_and(|(theirs, own)| theirs != own)
+                            || [other, i].iter().any(|one| one.workers == Some(2))
+                                && [other, i].iter().any(|one| one.xdp.is_some()))
+                }) || (i.workers == Some(2) && i.xdp.is_some())
+            }
+            Attach::Nfqueue => i.workers == Some(2),
             _ => false,
         };
         let unusable = plan.interfaces.is_empty()

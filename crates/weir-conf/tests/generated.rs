@@ -240,6 +240,9 @@ impl Generator {
         if matches!(interface.attach, Attach::Bridge(_)) {
             interface.xdp = self.chance(50).then(|| [Xdp::Wait, Xdp::BusyPoll][self.below(2) as usize]);
         }
+        if interface.xdp.is_none() && interface.attach != Attach::Nfqueue {
+            interface.workers = self.chance(30).then(|| 1 + self.below(2) as usize);
+        }
         if entry.classes == Classes::None {
             return interface;
         }

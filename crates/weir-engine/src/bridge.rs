@@ -1,4 +1,7 @@
-//! Two interfaces and the two directions between them, one step at a time.
+//! Two interfaces and directions between them, one step at a time.
+//!
+//! A worker runs both directions, or each of two workers one of them. A direction receives from one interface and
+//! sends by the other, has its own frames and its own port, and shares nothing with the other direction.
 
 use crate::direction::{Direction, DirectionEstate};
 use crate::fail_open::FailCounts;
@@ -11,11 +14,13 @@ use weir_core::units::Instant;
 use weir_io::{Io, IoStats, Socket};
 use weir_sys::rights::Capability;
 
-/// A transparent bridge. Direction 0 goes from the left interface to the right one.
+/// A transparent bridge, or the part of it that a worker runs. Direction 0 goes from the left interface
+/// to the right one.
 pub struct Bridge<L, R> {
     left: L,
     right: R,
-    directions: [Direction; 2],
+    /// Both, or one.
+    directions: Vec<Direction>,
     failing: Failing,
     /// The kernel carries the traffic by itself when this ends, and how.
     passed_by: Option<String>,
@@ -26,22 +31,25 @@ pub struct Bridge<L, R> {
 pub(crate) struct BridgeEstate {
     /// Its interfaces: left, right.
     pub(crate) interfaces: [String; 2],
-    pub(crate) worker: WorkerEstate,
-    /// Slots of each socket's ring, and which is read next.
-    pub(crate) rings: [Option<(u32, u32)>; 2],
-    #[serde(with = "Counts")]
-    pub(crate) left: IoStats,
-    #[serde(with = "Counts")]
-    pub(crate) right: IoStats,
+    /// Its workers, the one of the first direction first.
+    pub(crate) workers: Vec<WorkerEstate>,
     /// None if it fails closed.
     pub(crate) failing: Option<FailCounts>,
     pub(crate) directions: [DirectionEstate; 2],
-    /// What happened to the interfaces. The worker does not know.
-    #[serde(default)]
+    /// What happened to the interfaces. The workers do not know.
     pub(crate) links: [LinkState; 2],
-    /// Which interfaces are claimed. The worker does not know.
-    #[serde(default)]
+    /// Which interfaces are claimed. The workers do not know.
     pub(crate) claimed: [bool; 2],
+}
+
+/// A direction on its way to another process.
+pub(crate) struct Passed {
+    pub(crate) index: usize,
+    pub(crate) estate: DirectionEstate,
+    /// The bytes of its packets.
+    pub(crate) bytes: Vec<u8>,
+    /// Where its frames come in.
+    pub(crate) socket: OwnedFd,
 }
 
 /// What a worker has counted, and since when.
@@ -54,22 +62,6 @@ pub(crate) struct WorkerEstate {
     pub(crate) steps: u64,
 }
 
-/// How [`IoStats`] are written.
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "IoStats")]
-struct Counts {
-    rx_frames: u64,
-    rx_bytes: u64,
-    rx_overrun: u64,
-    rx_nobuf: u64,
-    rx_errors: u64,
-    tx_frames: u64,
-    tx_bytes: u64,
-    tx_errors: u64,
-    tx_queue_bytes: u64,
-    tx_queue_most_bytes: u64,
-}
-
 /// What a step found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
@@ -79,10 +71,18 @@ pub struct Step {
     pub more: bool,
 }
 
+fn receive_and_leave(direction: &mut Direction, now: Instant, from: &mut impl Io, to: &mut impl Io) -> bool {
+    let more = direction.receive(now, from);
+    direction.leave(now, to);
+    more
+}
+
 impl<L: Io, R: Io> Bridge<L, R> {
-    /// Connects two interfaces. What it carries ends with it, unless [`Bridge::fail`] says otherwise.
-    pub fn new(left: L, right: R, directions: [Direction; 2]) -> Self {
-        Bridge { left, right, directions, failing: Err("nothing was said".into()), passed_by: None }
+    /// Connects two interfaces in these directions, both or one. What it carries ends with it, unless
+    /// [`Bridge::fail`] says otherwise.
+    pub fn new(left: L, right: R, directions: impl Into<Vec<Direction>>) -> Self {
+        let (directions, failing) = (directions.into(), Err("nothing was said".into()));
+        Bridge { left, right, directions, failing, passed_by: None }
     }
 
     /// Says what becomes of the traffic without this bridge.
@@ -103,17 +103,23 @@ impl<L: Io, R: Io> Bridge<L, R> {
             // A filter before the first beat would keep frames out.
             open.beat(now);
             let kernel = open.kernel();
-            let both = self.left.filter(Some(kernel.filter()));
-            if let Err(e) = both.and_then(|()| self.right.filter(Some(kernel.filter()))) {
-                let _ = self.left.filter(None);
+            if let Err(e) = self.filter(|side| Some(kernel.filter(side))) {
+                let _ = self.filter(|_| None);
                 return Err(e);
             }
         } else {
             // Before the last beat, likewise.
-            self.left.filter(None)?;
-            self.right.filter(None)?;
+            self.filter(|_| None)?;
         }
         self.failing = failing;
+        Ok(())
+    }
+
+    /// Has a program of each side that frames are received from decide which come in.
+    fn filter<'f>(&mut self, of: impl Fn(usize) -> Option<BorrowedFd<'f>>) -> io::Result<()> {
+        for side in self.directions.iter().map(Direction::index) {
+            if side == 0 { self.left.filter(of(side)) } else { self.right.filter(of(side)) }?;
+        }
         Ok(())
     }
     /// What becomes of it.
@@ -143,29 +149,45 @@ impl<L: Io, R: Io> Bridge<L, R> {
     /// Does all that is due at `now`: receives a batch from each side, lets the ports act, and
     /// sends what leaves.
     pub fn step(&mut self, now: Instant) -> Step {
-        let [forth, back] = &mut self.directions;
-        if let Ok(open) = &mut self.failing {
+        let Bridge { left, right, directions, failing, .. } = self;
+        if let Ok(open) = failing {
             if open.is_stale(now) {
-                open.count_stale(forth.discard(&mut self.left) + back.discard(&mut self.right));
+                let thrown = directions.iter_mut().map(|direction| match direction.index() {
+                    0 => direction.discard(left),
+                    _ => direction.discard(right),
+                });
+                open.count_stale(thrown.sum());
             }
             open.beat(now);
         }
-        let more = forth.receive(now, &mut self.left);
-        forth.leave(now, &mut self.right);
-        let more = back.receive(now, &mut self.right) || more;
-        back.leave(now, &mut self.left);
-        Step { next: forth.next_wake_up(now).min(back.next_wake_up(now)), more }
+        let mut more = false;
+        for direction in directions {
+            more |= match direction.index() {
+                0 => receive_and_leave(direction, now, left, right),
+                _ => receive_and_leave(direction, now, right, left),
+            };
+        }
+        Step { next: self.next_wake_up(now), more }
     }
 
     /// The same without receiving: what is inside leaves.
     pub(crate) fn leave(&mut self, now: Instant) -> Step {
-        let [forth, back] = &mut self.directions;
-        forth.leave(now, &mut self.right);
-        back.leave(now, &mut self.left);
-        Step { next: forth.next_wake_up(now).min(back.next_wake_up(now)), more: false }
+        let Bridge { left, right, directions, .. } = self;
+        for direction in directions {
+            match direction.index() {
+                0 => direction.leave(now, right),
+                _ => direction.leave(now, left),
+            }
+        }
+        Step { next: self.next_wake_up(now), more: false }
     }
 
-    /// After a panic: both directions forward plainly.
+    fn next_wake_up(&self, now: Instant) -> Instant {
+        let due = self.directions.iter().map(|direction| direction.next_wake_up(now));
+        due.min().unwrap_or(Instant::NEVER)
+    }
+
+    /// After a panic: its directions forward plainly.
     pub fn forward_plainly(&mut self, now: Instant) {
         for direction in &mut self.directions {
             direction.forward_plainly(now);
@@ -175,7 +197,7 @@ impl<L: Io, R: Io> Bridge<L, R> {
     /// Goes on over `socket` on the left (0) or on the right.
     pub fn exchange(&mut self, side: usize, socket: Socket) {
         let kernel = self.failing.as_ref().ok().map(FailOpen::kernel);
-        let filter = kernel.as_ref().map(|kernel| kernel.filter());
+        let filter = kernel.as_ref().map(|kernel| kernel.filter(side));
         // It may have been opened before what becomes of the traffic was changed. One that takes no filter has none.
         let _ = if side == 0 {
             self.left.exchange(socket);
@@ -186,28 +208,22 @@ impl<L: Io, R: Io> Bridge<L, R> {
         };
     }
 
-    /// What it has at `now`, the bytes of its packets, and its sockets. All of it stays here, too.
+    /// What its directions have at `now`, and how it fails open. All of it stays here, too.
     ///
     /// # Errors
     /// An interface that no other process can take over.
-    pub(crate) fn estate(
-        &mut self,
-        now: Instant,
-        names: &[String; 2],
-        worker: WorkerEstate,
-    ) -> io::Result<(BridgeEstate, Vec<u8>, [OwnedFd; 2])> {
-        let ((left, left_ring), (right, right_ring)) = (self.left.pass()?, self.right.pass()?);
-        let (sockets, rings) = ([left, right], [left_ring, right_ring]);
-        let mut bytes = Vec::new();
-        let [forth, back] = &mut self.directions;
-        let directions = [forth.estate(now, &mut bytes), back.estate(now, &mut bytes)];
-        let [left, right] = self.io_stats();
-        let failing = self.failing.as_ref().ok().map(FailOpen::counts);
-        let (links, claimed) = Default::default();
-        let interfaces = names.clone();
-        let estate =
-            BridgeEstate { interfaces, worker, rings, left, right, failing, directions, links, claimed };
-        Ok((estate, bytes, sockets))
+    pub(crate) fn estate(&mut self, now: Instant) -> io::Result<(Vec<Passed>, Option<FailCounts>)> {
+        let stats = self.io_stats();
+        let Bridge { left, right, directions, failing, .. } = self;
+        let passed = directions.iter_mut().map(|direction| {
+            let index = direction.index();
+            let (socket, ring) = if index == 0 { left.pass() } else { right.pass() }?;
+            let mut bytes = Vec::new();
+            let mut estate = direction.estate(now, &mut bytes);
+            (estate.ring, estate.received, estate.sent) = (ring, stats[index], stats[1 - index]);
+            Ok(Passed { index, estate, bytes, socket })
+        });
+        Ok((passed.collect::<io::Result<_>>()?, failing.as_ref().ok().map(FailOpen::counts)))
     }
 
     /// The rights that its thread needs.
@@ -223,16 +239,17 @@ impl<L: Io, R: Io> Bridge<L, R> {
         let (left, right) = (self.left.way(), self.right.way());
         if left == right { left } else { format!("{left}; {right}") }
     }
-    /// What to wait on.
-    pub fn descriptors(&self) -> [Option<BorrowedFd<'_>>; 2] {
-        [self.left.descriptor(), self.right.descriptor()]
+    /// What to wait on: of each direction, where its frames come in.
+    pub fn descriptors(&self) -> impl Iterator<Item = Option<BorrowedFd<'_>>> {
+        let from = |index| if index == 0 { self.left.descriptor() } else { self.right.descriptor() };
+        self.directions.iter().map(move |direction| from(direction.index()))
     }
-    /// The directions.
-    pub fn directions(&self) -> &[Direction; 2] {
+    /// The directions, in the order of their indices.
+    pub fn directions(&self) -> &[Direction] {
         &self.directions
     }
     /// The directions, to change.
-    pub fn directions_mut(&mut self) -> &mut [Direction; 2] {
+    pub fn directions_mut(&mut self) -> &mut [Direction] {
         &mut self.directions
     }
     /// The interfaces.

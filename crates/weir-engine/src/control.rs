@@ -1,19 +1,17 @@
-//! The worker from outside: statistics, hot swap, stop.
+//! The workers of a bridge from outside: statistics, hot swap, stop.
 //!
-//! Requests go through a channel that the worker looks into between two steps, and a bell (a
+//! Requests go through a channel that a worker looks into between two steps, and a bell (a
 //! socket pair) that ends its sleep. It never waits for anybody; who asks, waits. Statistics come
-//! in slices.
+//! in slices. What is about one direction goes to the worker that runs it, all else to each.
 
-use crate::bridge::{Bridge, BridgeEstate};
+use crate::bridge::{Bridge, Passed, WorkerEstate};
 use crate::direction::{Change, Changed};
-use crate::fail_open::{FailState, Failing};
-use crate::gather::{Assembly, Part};
-use crate::up::NFQUEUE;
+use crate::fail_open::{FailCounts, FailState, Failing, for_workers};
+use crate::gather::{Assembly, Part, of_workers};
 use crate::watch::LinkState;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -36,22 +34,25 @@ pub struct Snapshot {
 pub struct BridgeState {
     /// Its interfaces: left, right.
     pub interfaces: [String; 2],
-    /// Why its worker gave no answer; then nothing below is known.
+    /// Why a worker of it gave no answer; then nothing below is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent: Option<String>,
-    /// Nanoseconds since its worker started.
+    /// Nanoseconds since it started.
     pub uptime_ns: u64,
-    /// Processor time of the worker's thread, nanoseconds.
+    /// Processor time of its workers' threads, nanoseconds.
     pub cpu_ns: u64,
     /// Of that, about what went into staying awake for a packet due in a moment (see `Pace`).
     #[serde(default)]
     pub spun_ns: u64,
-    /// Steps that the worker has made.
+    /// Steps that its workers have made.
     pub steps: u64,
-    /// The priority of the worker's thread: `SCHED_FIFO 10`, `nice -20` or `no priority`, and in
+    /// The priority of the first worker's thread: `SCHED_FIFO 10`, `nice -20` or `no priority`, and in
     /// brackets what the system refused.
     #[serde(default)]
     pub priority: String,
+    /// Its workers, where there are two: each runs the direction of the egress in the same place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workers: Vec<WorkerState>,
     /// By which way frames come and go: `AF_PACKET`, `NFQUEUE`, or `AF_XDP` with what the drivers
     /// offered.
     #[serde(default)]
@@ -65,6 +66,19 @@ pub struct BridgeState {
     /// Both directions: the egress on the right, then the one on the left. An interface whose packets the packet
     /// filter hands over has one.
     pub egresses: Vec<Egress>,
+}
+
+/// One of the two workers of a bridge.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct WorkerState {
+    /// Processor time of its thread, nanoseconds.
+    pub cpu_ns: u64,
+    /// Of that, about what went into staying awake for a packet due in a moment.
+    pub spun_ns: u64,
+    /// Steps that it has made.
+    pub steps: u64,
+    /// The priority of its thread.
+    pub priority: String,
 }
 
 /// One direction: an input and the egress that it leads to.
@@ -264,13 +278,14 @@ fn port_head(port: &Port) -> PortState {
     }
 }
 
-/// Both directions of a bridge between interfaces of those names (left, right), without what their
+/// The directions of a bridge between interfaces of those names (left, right), without what their
 /// ports say of their classes.
 pub(crate) fn heads<L: Io, R: Io>(bridge: &mut Bridge<L, R>, names: &[String; 2]) -> Vec<Egress> {
     let stats = bridge.io_stats();
-    let directions = bridge.directions().iter().enumerate();
+    let directions = bridge.directions().iter();
     directions
-        .map(|(index, direction)| {
+        .map(|direction| {
+            let index = direction.index();
             let (input, output) = (stats[index], stats[1 - index]);
             Egress {
                 interface: names[1 - index].clone(),
@@ -295,7 +310,7 @@ pub(crate) fn heads<L: Io, R: Io>(bridge: &mut Bridge<L, R>, names: &[String; 2]
         .collect()
 }
 
-/// What the worker can be asked.
+/// What a worker can be asked.
 pub(crate) enum Request {
     State(Sender<Part>),
     Bypass {
@@ -327,13 +342,12 @@ pub(crate) enum Request {
     Stop,
 }
 
-/// A bridge that stands still.
+/// A worker that stands still.
 pub(crate) struct Frozen {
-    pub(crate) estate: BridgeEstate,
-    /// The bytes of its packets.
-    pub(crate) bytes: Vec<u8>,
-    /// Its sockets, left and right.
-    pub(crate) sockets: [OwnedFd; 2],
+    pub(crate) worker: WorkerEstate,
+    /// None if its bridge fails closed.
+    pub(crate) failing: Option<FailCounts>,
+    pub(crate) directions: Vec<Passed>,
 }
 
 /// How long an answer, or a part of one, may take before the worker counts as hanging.
@@ -341,14 +355,21 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 /// Statistics are made at most this often.
 const FRESH: Duration = Duration::from_millis(10);
 
-/// The way to a worker. Cheap to clone; safe from any thread.
+/// The way to the workers of a bridge. Cheap to clone; safe from any thread.
 #[derive(Clone)]
 pub struct Control {
-    requests: Sender<Request>,
-    bell: Arc<UnixStream>,
+    workers: Arc<[Line]>,
     last: Arc<Mutex<Option<(Instant, BridgeState)>>>,
-    /// How the interfaces are: left, right. The worker does not know.
+    /// How the interfaces are: left, right. The workers do not know.
     links: Arc<Mutex<[LinkState; 2]>>,
+}
+
+/// The way to one worker.
+pub(crate) struct Line {
+    requests: Sender<Request>,
+    bell: UnixStream,
+    /// What it runs.
+    directions: Vec<usize>,
 }
 
 /// The worker's end.
@@ -357,29 +378,65 @@ pub(crate) struct Inbox {
     pub(crate) bell: UnixStream,
 }
 
-impl Control {
-    pub(crate) fn new() -> io::Result<(Control, Inbox)> {
+impl Line {
+    /// To a worker that runs these directions.
+    pub(crate) fn new(directions: Vec<usize>) -> io::Result<(Line, Inbox)> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         theirs.set_nonblocking(true)?;
         let (sender, receiver) = channel();
-        let control =
-            Control { requests: sender, bell: Arc::new(ours), last: Arc::default(), links: Arc::default() };
-        Ok((control, Inbox { requests: receiver, bell: theirs }))
+        Ok((Line { requests: sender, bell: ours, directions }, Inbox { requests: receiver, bell: theirs }))
     }
 
     fn ask(&self, request: Request) -> io::Result<()> {
         let gone = |_| io::Error::new(io::ErrorKind::BrokenPipe, "the worker has ended");
         self.requests.send(request).map_err(gone)?;
         // A bell that is full of rings rings already.
-        let _ = (&*self.bell).write(&[1]);
+        let _ = (&self.bell).write(&[1]);
         Ok(())
     }
+}
 
-    fn await_answer<T>(answer: &Receiver<T>) -> io::Result<T> {
-        answer.recv_timeout(PATIENCE).map_err(|_| {
-            io::Error::new(io::ErrorKind::TimedOut, format!("the worker did not answer within {PATIENCE:?}"))
-        })
+fn await_answer<T>(answer: &Receiver<T>) -> io::Result<T> {
+    answer.recv_timeout(PATIENCE).map_err(|_| {
+        io::Error::new(io::ErrorKind::TimedOut, format!("the worker did not answer within {PATIENCE:?}"))
+    })
+}
+
+/// All parts of what a worker says of itself.
+fn assembled(parts: &Receiver<Part>) -> io::Result<BridgeState> {
+    let mut assembly = Assembly::default();
+    loop {
+        match assembly.take(await_answer(parts)?) {
+            Ok(None) => {}
+            Ok(Some(state)) => return Ok(state),
+            Err(why) => return Err(io::Error::other(format!("the statistics failed: {why}"))),
+        }
+    }
+}
+
+impl Control {
+    pub(crate) fn of(workers: Vec<Line>) -> Control {
+        Control { workers: workers.into(), last: Arc::default(), links: Arc::default() }
+    }
+
+    /// Asks each worker the same, and only then waits for the answers.
+    fn ask_each<T>(&self, of: impl Fn(Sender<T>) -> Request) -> io::Result<Vec<Receiver<T>>> {
+        let ask = |worker: &Line| {
+            let (done, answer) = channel();
+            worker.ask(of(done)).map(|()| answer)
+        };
+        self.workers.iter().map(ask).collect()
+    }
+
+    /// The worker that runs a direction.
+    fn runs(&self, direction: usize) -> Option<&Line> {
+        self.workers.iter().find(|worker| worker.directions.contains(&direction))
+    }
+
+    /// What was told before is no longer so.
+    fn forget(&self) {
+        *self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
     }
 
     /// The statistics of now, or of at most 10 ms ago: many askers cost no more than one.
@@ -391,16 +448,9 @@ impl Control {
         {
             return Ok(state.clone());
         }
-        let (sender, parts) = channel();
-        self.ask(Request::State(sender))?;
-        let mut assembly = Assembly::default();
-        let state = loop {
-            match assembly.take(Self::await_answer(&parts)?) {
-                Ok(None) => {}
-                Ok(Some(state)) => break self.with_links(state),
-                Err(why) => return Err(io::Error::other(format!("the statistics failed: {why}"))),
-            }
-        };
+        let answers = self.ask_each(Request::State)?;
+        let states = answers.iter().map(assembled).collect::<io::Result<Vec<_>>>()?;
+        let state = self.whole(states);
         *last = Some((now, state.clone()));
         Ok(state)
     }
@@ -416,15 +466,14 @@ impl Control {
         links[side].clone_from(state);
     }
 
-    /// What the worker says, and how the interfaces are.
-    pub(crate) fn with_links(&self, mut state: BridgeState) -> BridgeState {
+    /// What the workers say, and how the interfaces are.
+    pub(crate) fn whole(&self, said: Vec<BridgeState>) -> BridgeState {
+        let mut state = of_workers(said);
         let watched = self.links().map(|link| Some(link).filter(|link| !link.state.is_empty()));
         // The first direction leaves by the interface on the right.
-        for (egress, link) in state.egresses.iter_mut().rev().zip(watched) {
+        for (egress, link) in state.egresses.iter_mut().zip(watched.into_iter().rev()) {
             egress.link = link;
         }
-        // Nothing leaves to where the packet filter hands packets over from.
-        state.egresses.retain(|egress| egress.interface != NFQUEUE);
         state
     }
 
@@ -437,56 +486,75 @@ impl Control {
 
     /// Changes what manages a direction (0: the egress on the right).
     pub fn change(&self, direction: usize, change: Change) -> io::Result<Changed> {
+        let Some(worker) = self.runs(direction) else { return Ok(Changed::NoPort) };
         let (done, answer) = channel();
-        self.ask(Request::Change { direction, change, done })?;
-        let changed = Self::await_answer(&answer);
-        // What was seen before is not how it is.
-        *self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
+        worker.ask(Request::Change { direction, change, done })?;
+        let changed = await_answer(&answer);
+        self.forget();
         changed
     }
 
     /// Goes on over `socket` on a side (0: left), because its device was made anew. Counters and
     /// what waits in the ports stay.
     pub(crate) fn exchange(&self, side: usize, socket: Socket) -> io::Result<()> {
-        let (done, answer) = channel();
-        self.ask(Request::Exchange { side, socket, done })?;
-        Self::await_answer(&answer)
+        let sockets = match self.workers.len() {
+            1 => vec![socket],
+            _ => socket.halves()?.into(),
+        };
+        // What comes by it is of the direction of that number, and what leaves by it of the other one.
+        let workers = [side, 1 - side].into_iter().filter_map(|direction| self.runs(direction));
+        let ask = |(worker, socket): (&Line, Socket)| {
+            let (done, answer) = channel();
+            worker.ask(Request::Exchange { side, socket, done }).map(|()| answer)
+        };
+        let asked = workers.zip(sockets).map(ask).collect::<io::Result<Vec<_>>>()?;
+        asked.iter().try_for_each(await_answer)
     }
 
     /// Has the kernel carry the traffic, or the worker again. False if the bridge fails closed.
     pub fn bypass(&self, on: bool) -> io::Result<bool> {
-        let (done, answer) = channel();
-        self.ask(Request::Bypass { on, done })?;
-        let done = Self::await_answer(&answer);
-        // What was told before is no longer so.
-        *self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
-        done
+        let answers = self.ask_each(|done| Request::Bypass { on, done })?;
+        let done = answers.iter().map(await_answer).collect::<io::Result<Vec<_>>>();
+        self.forget();
+        Ok(done?.into_iter().all(|done| done))
     }
 
-    /// Says from now on what becomes of the traffic without the worker.
+    /// Says from now on what becomes of the traffic without the workers. Where one of them cannot, it fails closed.
     pub(crate) fn fail(&self, failing: Failing) -> io::Result<()> {
-        let (done, answer) = channel();
-        self.ask(Request::Fail { failing, done })?;
-        let done = Self::await_answer(&answer)?;
-        // What was told before is no longer so.
-        *self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
+        let done = self.fail_each(failing);
+        if let Err(e) = &done {
+            let _ = self.fail_each(Err(e.to_string()));
+        }
+        self.forget();
         done
     }
 
-    /// Has the worker stand still: the answer comes when it does, or tells why it does not.
-    pub(crate) fn freeze(&self) -> io::Result<Receiver<io::Result<Frozen>>> {
-        let (done, answer) = channel();
-        self.ask(Request::Freeze { done })?;
-        Ok(answer)
+    fn fail_each(&self, failing: Failing) -> io::Result<()> {
+        let all = self.workers.iter().zip(for_workers(failing, self.workers.len()));
+        let ask = |(worker, failing): (&Line, Failing)| {
+            let (done, answer) = channel();
+            worker.ask(Request::Fail { failing, done }).map(|()| answer)
+        };
+        let asked = all.map(ask).collect::<io::Result<Vec<_>>>()?;
+        asked.iter().try_for_each(|answer| await_answer(answer)?)
     }
 
-    /// Has a worker that stands still end, because another process goes on, or go on itself.
+    /// Has the workers stand still: an answer comes when one does, or tells why it does not.
+    pub(crate) fn freeze(&self) -> io::Result<Vec<Receiver<io::Result<Frozen>>>> {
+        self.ask_each(|done| Request::Freeze { done })
+    }
+
+    /// Has workers that stand still end, because another process goes on, or go on themselves.
     pub(crate) fn release(&self, taken: bool) {
-        let _ = self.ask(if taken { Request::Leave } else { Request::Thaw });
+        for worker in &*self.workers {
+            let _ = worker.ask(if taken { Request::Leave } else { Request::Thaw });
+        }
     }
 
-    /// Has the worker end after its present step. What is inside leaves first.
+    /// Has the workers end after their present steps. What is inside leaves first.
     pub fn stop(&self) {
-        let _ = self.ask(Request::Stop);
+        for worker in &*self.workers {
+            let _ = worker.ask(Request::Stop);
+        }
     }
 }

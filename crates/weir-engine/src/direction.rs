@@ -313,6 +313,10 @@ impl Direction {
     pub fn observe(&mut self, observer: Box<dyn Observe>) {
         self.frames.observer = Some(observer);
     }
+    /// 0 for the direction from left to right, 1 for the other.
+    pub fn index(&self) -> usize {
+        self.frames.index
+    }
     /// The port.
     pub fn port(&self) -> Option<&Port> {
         self.port.as_ref()

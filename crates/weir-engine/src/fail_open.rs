@@ -12,7 +12,8 @@
 //! What is for the box itself, by its address or as a broadcast, the kernel gets in any case. So an
 //! address on an interface of the bridge stays reachable.
 //!
-//! The worker's step stores the time of the heartbeat, one write to shared memory. After `kill -9`
+//! Each direction has a heart of its own. The worker that runs it stores the time with each step, one write to
+//! shared memory. Of two workers the kernel does the work of one that hangs, and the other goes on. After `kill -9`
 //! the program above goes with the process. A worker that hangs is hidden no more once the limit has passed.
 //! Where frames come by AF_XDP, the program that hands them over is above the path by itself.
 //! A kernel without TCX (before 6.6) has one program for both, and then a death costs the limit, too.
@@ -20,6 +21,7 @@
 use crate::owner::Claim;
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use weir_core::units::{Duration, Instant};
@@ -78,6 +80,17 @@ pub(crate) struct FailCounts {
     stale_packets: u64,
 }
 
+impl FailCounts {
+    /// Those of a bridge, one of whose workers counted these and the other one those.
+    pub(crate) fn and(self, other: FailCounts) -> FailCounts {
+        FailCounts {
+            bypassed: self.bypassed || other.bypassed,
+            lapses: self.lapses + other.lapses,
+            stale_packets: self.stale_packets + other.stale_packets,
+        }
+    }
+}
+
 /// What hides the path while the worker lives.
 enum Above {
     /// Nothing yet.
@@ -90,9 +103,10 @@ enum Above {
 
 /// What stands in the kernel for a bridge.
 pub struct Kernel {
-    heartbeat: Heartbeat,
-    filter: Program,
-    hide: Program,
+    /// Of the direction from the left, and of that from the right, as are the programs that read them.
+    heartbeats: [Heartbeat; 2],
+    filters: [Program; 2],
+    hides: [Program; 2],
     names: [String; 2],
     /// The path was laid, not taken over.
     new: bool,
@@ -101,9 +115,11 @@ pub struct Kernel {
     means: OnceLock<&'static str>,
 }
 
-/// A bridge that fails open, as its worker holds it.
+/// A bridge that fails open, as a worker of it holds it.
 pub struct FailOpen {
     kernel: Arc<Kernel>,
+    /// What the worker runs.
+    directions: Range<usize>,
     limit: Duration,
     last: Option<Instant>,
     bypassed: bool,
@@ -176,21 +192,25 @@ impl Kernel {
 
     /// The programs, of which none hangs anywhere yet.
     fn new(names: [String; 2]) -> io::Result<Kernel> {
-        let heartbeat = Heartbeat::new()?;
-        heartbeat.set_limit(LIMIT);
+        let heartbeats = [Heartbeat::new()?, Heartbeat::new()?];
+        heartbeats.iter().for_each(|heartbeat| heartbeat.set_limit(LIMIT));
         let new = peer(&names[0])?.is_none() && peer(&names[1])?.is_none();
-        Kernel::over(heartbeat, names, new)
+        Kernel::over(heartbeats, names, new)
     }
 
-    /// What reads a heartbeat, with nothing laid or attached yet.
-    fn over(heartbeat: Heartbeat, names: [String; 2], new: bool) -> io::Result<Kernel> {
-        // A frame is kept whole, or not at all.
-        let filter = Assembler::default().skip_if_dead_within(EARLIER, &heartbeat, 2);
-        let filter = filter.set(0, -1).exit().set(0, 0).exit();
-        let filter = filter.into_program(Kind::SocketFilter, "weir_socket")?;
-        let hide = hidden(&heartbeat).set(0, NEXT).exit().into_program(Kind::Classifier, "weir_alive")?;
+    /// What reads the heartbeats, with nothing laid or attached yet.
+    fn over(heartbeats: [Heartbeat; 2], names: [String; 2], new: bool) -> io::Result<Kernel> {
+        let filter = |heartbeat| {
+            // A frame is kept whole, or not at all.
+            let code = Assembler::default().skip_if_dead_within(EARLIER, heartbeat, 2);
+            code.set(0, -1).exit().set(0, 0).exit().into_program(Kind::SocketFilter, "weir_socket")
+        };
+        let hide =
+            |heartbeat| hidden(heartbeat).set(0, NEXT).exit().into_program(Kind::Classifier, "weir_alive");
+        let [left, right] = &heartbeats;
+        let (filters, hides) = ([filter(left)?, filter(right)?], [hide(left)?, hide(right)?]);
         let (above, means) = (Mutex::new(Above::Nothing), OnceLock::new());
-        Ok(Kernel { heartbeat, filter, hide, names, new, above, means })
+        Ok(Kernel { heartbeats, filters, hides, names, new, above, means })
     }
 
     /// The same as [`Kernel::attach`] where a worker carries the traffic already: its heart beats, and its
@@ -203,18 +223,18 @@ impl Kernel {
         self.lay(&self.above())
     }
 
-    /// What passes to the process that takes over: the heartbeat, and the programs above the path if they
+    /// What passes to the process that takes over: the two heartbeats, and the programs above the path if they
     /// end with their owner.
     pub(crate) fn pass(&self) -> io::Result<Vec<OwnedFd>> {
         let above = self.above();
         let links: &[OwnedFd] = if let Above::Links(links) = &*above { links } else { &[] };
         let links = links.iter().map(AsFd::as_fd);
-        std::iter::once(self.heartbeat.as_fd()).chain(links).map(|fd| fd.try_clone_to_owned()).collect()
+        self.heartbeats.iter().map(AsFd::as_fd).chain(links).map(|fd| fd.try_clone_to_owned()).collect()
     }
 
-    /// What another process has passed: heartbeat, programs and path go on as they are.
-    fn taken(names: [String; 2], heartbeat: OwnedFd, links: Vec<OwnedFd>) -> io::Result<Kernel> {
-        let kernel = Kernel::over(Heartbeat::over(heartbeat)?, names, false)?;
+    /// What another process has passed: heartbeats, programs and path go on as they are.
+    fn taken(names: [String; 2], [left, right]: [OwnedFd; 2], links: Vec<OwnedFd>) -> io::Result<Kernel> {
+        let kernel = Kernel::over([Heartbeat::over(left)?, Heartbeat::over(right)?], names, false)?;
         let (above, means) = match <[OwnedFd; 2]>::try_from(links) {
             Ok(links) => (Above::Links(links.map(bpf::above_sockets)), BY_LINKS),
             Err(_) => (Above::Path, BY_PATH),
@@ -229,18 +249,18 @@ impl Kernel {
         self.new
     }
 
-    /// What a program that hides the path reads.
-    pub fn heartbeat(&self) -> &Heartbeat {
-        &self.heartbeat
+    /// What a program reads that hides the path of what enters on a side (0: left).
+    pub fn heartbeat(&self, side: usize) -> &Heartbeat {
+        &self.heartbeats[side]
     }
     /// Notes that the sockets' own programs ([`weir_sys::xdp`]) take the frames before the path does.
     pub fn is_hidden_by_sockets(&self) {
         let _ = self.means.set("XDP programs above it");
     }
 
-    /// The filter that each socket gets before it is bound.
-    pub fn filter(&self) -> BorrowedFd<'_> {
-        self.filter.as_fd()
+    /// The filter that the socket of a side (0: left) gets before it is bound.
+    pub fn filter(&self, side: usize) -> BorrowedFd<'_> {
+        self.filters[side].as_fd()
     }
 
     fn above(&self) -> MutexGuard<'_, Above> {
@@ -269,7 +289,7 @@ impl Kernel {
     }
 
     fn link(&self, side: usize) -> io::Result<OwnedFd> {
-        bpf::attach_to_ingress(&self.hide, weir_sys::interface_index(&self.names[side])?)
+        bpf::attach_to_ingress(&self.hides[side], weir_sys::interface_index(&self.names[side])?)
     }
 
     /// The interface of a side (0: left) has a new device: what hung on the old one went with it.
@@ -295,10 +315,10 @@ impl Kernel {
         for stray in leading_to(&self.names)? {
             remove(&stray)?;
         }
-        for (name, other) in [(left, right), (right, left)] {
+        for ((name, other), heartbeat) in [(left, right), (right, left)].into_iter().zip(&self.heartbeats) {
             let towards = weir_sys::interface_index(other)?;
             let program = match above {
-                Above::Path => redirect(hidden(&self.heartbeat), towards, "weir_alive_path"),
+                Above::Path => redirect(hidden(heartbeat), towards, "weir_alive_path"),
                 _ => redirect(Assembler::default().copy(6, 1), towards, "weir_path"),
             };
             lay_one(name, other, &program?)
@@ -319,22 +339,33 @@ impl FailOpen {
     }
 
     fn new(kernel: Kernel) -> FailOpen {
-        let kernel = Arc::new(kernel);
-        FailOpen { kernel, limit: LIMIT, last: None, bypassed: false, lapses: 0, stale_packets: 0 }
+        FailOpen::of(Arc::new(kernel))
     }
 
-    /// A bridge that another process has passed: its heartbeat, and the programs above its path.
+    fn of(kernel: Arc<Kernel>) -> FailOpen {
+        let (last, bypassed, lapses, stale_packets) = Default::default();
+        FailOpen { kernel, directions: 0..2, limit: LIMIT, last, bypassed, lapses, stale_packets }
+    }
+
+    /// The same for two workers, of which each runs one direction. The counts go on with the first.
+    pub(crate) fn halves(self) -> [FailOpen; 2] {
+        let FailOpen { ref kernel, limit, last, bypassed, .. } = self;
+        let second = FailOpen { limit, last, bypassed, directions: 1..2, ..FailOpen::of(kernel.clone()) };
+        [FailOpen { directions: 0..1, ..self }, second]
+    }
+
+    /// A bridge that another process has passed: its heartbeats, and the programs above its path.
     ///
     /// # Errors
     /// The kernel refuses what reads the heartbeat.
     pub(crate) fn taken(
         names: &[String; 2],
         counts: FailCounts,
-        heartbeat: OwnedFd,
+        heartbeats: [OwnedFd; 2],
         links: Vec<OwnedFd>,
     ) -> io::Result<FailOpen> {
         let FailCounts { bypassed, lapses, stale_packets } = counts;
-        let kernel = Kernel::taken(names.clone(), heartbeat, links)?;
+        let kernel = Kernel::taken(names.clone(), heartbeats, links)?;
         Ok(FailOpen { bypassed, lapses, stale_packets, ..FailOpen::new(kernel) })
     }
 
@@ -352,7 +383,11 @@ impl FailOpen {
     /// How long the worker may be silent: less where the system runs it promptly.
     pub fn set_prompt(&mut self, prompt: bool) {
         self.limit = if prompt { LIMIT_PROMPT } else { LIMIT };
-        self.kernel.heartbeat.set_limit(self.limit);
+        self.hearts().iter().for_each(|heart| heart.set_limit(self.limit));
+    }
+
+    fn hearts(&self) -> &[Heartbeat] {
+        &self.kernel.heartbeats[self.directions.clone()]
     }
 
     /// True if the worker was silent until `now` for so long that all that it finds in its sockets
@@ -369,7 +404,7 @@ impl FailOpen {
     pub fn beat(&mut self, now: Instant) {
         self.last = Some(now);
         if !self.bypassed {
-            self.kernel.heartbeat.beat(now);
+            self.hearts().iter().for_each(|heart| heart.beat(now));
         }
     }
 
@@ -377,7 +412,7 @@ impl FailOpen {
     pub fn bypass(&mut self, on: bool) {
         self.bypassed = on;
         if on {
-            self.kernel.heartbeat.stop();
+            self.hearts().iter().for_each(Heartbeat::stop);
         }
     }
 
@@ -395,6 +430,15 @@ impl FailOpen {
             lapses: self.lapses,
             stale_packets: self.stale_packets,
         }
+    }
+}
+
+/// The same for each of so many workers, one or two.
+pub(crate) fn for_workers(failing: Failing, count: usize) -> Vec<Failing> {
+    match failing {
+        Ok(open) if count > 1 => open.halves().map(Ok).into(),
+        Ok(open) => vec![Ok(open)],
+        Err(why) => (0..count).map(|_| Err(why.clone())).collect(),
     }
 }
 

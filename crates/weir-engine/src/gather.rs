@@ -5,7 +5,7 @@
 //! fit into one slice is seen at one instant, a larger one over as many steps as it has slices.
 
 use crate::bridge::Bridge;
-use crate::control::{BridgeState, ClassState, Egress, PacketCounts, PortState, heads};
+use crate::control::{BridgeState, ClassState, Egress, PacketCounts, PortState, WorkerState, heads};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use weir_core::port::{Account, Port};
@@ -15,7 +15,7 @@ use weir_io::Io;
 /// Classes, leaves and conditioners of one slice.
 const SLICE: usize = 256;
 
-/// A part of the statistics of a bridge.
+/// A part of the statistics of a worker.
 pub(crate) enum Part {
     /// All but what the ports say of their classes. What came before counts no more.
     Head(Box<BridgeState>),
@@ -39,7 +39,7 @@ enum Stage {
     Conditioners,
 }
 
-/// How far the statistics of a bridge are gathered.
+/// How far the statistics of a worker are gathered.
 pub(crate) struct Gather {
     egress: usize,
     stage: Stage,
@@ -214,7 +214,7 @@ impl Visit for Window {
 #[derive(Default)]
 pub(crate) struct Assembly {
     state: BridgeState,
-    /// Accounts of the leaves of both egresses.
+    /// Accounts of the leaves of its egresses.
     leaves: [Vec<Named<Account>>; 2],
 }
 
@@ -278,7 +278,28 @@ fn account(port: &mut PortState, accounts: &[Named<Account>]) {
     }
 }
 
-/// Both directions of a bridge between interfaces of those names (left, right), at once.
+/// What all workers of a bridge say, each of the directions that it runs.
+pub(crate) fn of_workers(said: Vec<BridgeState>) -> BridgeState {
+    let state = |one: &BridgeState| {
+        let BridgeState { cpu_ns, spun_ns, steps, .. } = *one;
+        WorkerState { cpu_ns, spun_ns, steps, priority: one.priority.clone() }
+    };
+    let workers = if said.len() > 1 { said.iter().map(state).collect() } else { Vec::new() };
+    let and = |mut whole: BridgeState, other: BridgeState| {
+        whole.cpu_ns += other.cpu_ns;
+        whole.spun_ns += other.spun_ns;
+        whole.steps += other.steps;
+        whole.without.bypassed |= other.without.bypassed;
+        whole.without.lapses += other.without.lapses;
+        whole.without.stale_packets += other.without.stale_packets;
+        whole.failed = whole.failed.or(other.failed);
+        whole.egresses.extend(other.egresses);
+        whole
+    };
+    BridgeState { workers, ..said.into_iter().reduce(and).unwrap_or_default() }
+}
+
+/// The directions of a bridge between interfaces of those names (left, right), at once.
 pub fn egresses<L: Io, R: Io>(bridge: &mut Bridge<L, R>, names: &[String; 2]) -> Vec<Egress> {
     let state = BridgeState { egresses: heads(bridge, names), ..BridgeState::default() };
     let (mut assembly, mut gather, mut whole) =

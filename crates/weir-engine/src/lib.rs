@@ -1,7 +1,8 @@
 //! The live data plane: receive, dissect, classify, tree, send; timers, swap, statistics.
 //!
 //! Transparent bridges, each between two interfaces, with a managed [`weir_core::port::Port`] on
-//! each egress (or none: plain forwarding). One worker thread does all of a bridge:
+//! each egress (or none: plain forwarding). One worker thread does all of a bridge, or each of two does one of
+//! these rows:
 //!
 //! ```text
 //! left ──receive──> dissect ──> port (classify, tree, wire) ──> delay ──send──> right
@@ -9,11 +10,11 @@
 //! ```
 //!
 //! - [`direction`]: one of these two rows, with its frames and its books.
-//! - [`bridge`]: both rows over two interfaces; `step` does all that is due at one instant. No
+//! - [`bridge`]: both rows, or one, over two interfaces; `step` does all that is due at one instant. No
 //!   clock and no waiting in it: tests drive it with made-up time.
 //! - [`fail_open`]: the kernel carries the traffic while no worker does.
-//! - [`worker`]: the thread: reads the clock once a step, sleeps precisely, survives a panic.
-//! - [`control`]: the worker from outside: statistics, hot swap, stop. Nothing there blocks it.
+//! - [`worker`]: the threads: each reads the clock once a step, sleeps precisely, survives a panic.
+//! - [`control`]: the workers of a bridge from outside: statistics, hot swap, stop. Nothing there blocks it.
 //! - `gather`: statistics, a slice of classes between two steps.
 //! - [`rule`]: what hands packets over where the kernel goes on routing (`attach nfqueue`).
 //! - [`status`]: counters held against intent.
@@ -50,4 +51,4 @@ pub mod worker;
 pub use bridge::Bridge;
 pub use control::{BridgeState, Control, Snapshot};
 pub use direction::{Change, Changed, Delay, Direction, Observe};
-pub use worker::{Pace, Worker};
+pub use worker::{Pace, Task, Worker};

@@ -168,9 +168,12 @@ impl Status {
                     self.tracks.insert(key, track);
                 }
             }
-            for egress in &bridge.egresses {
+            for (index, egress) in bridge.egresses.iter().enumerate() {
                 let (key, mut track, elapsed) = take(&egress.interface, None);
-                let moves = judge_egress(&mut track, now, elapsed, bridge, egress);
+                let own = bridge.workers.get(index).map(|worker| (worker.cpu_ns, worker.spun_ns));
+                let (cpu_ns, spun_ns) = own.unwrap_or((bridge.cpu_ns, bridge.spun_ns));
+                let busy_ns = cpu_ns.saturating_sub(spun_ns);
+                let moves = judge_egress(&mut track, now, elapsed, bridge, (egress, busy_ns));
                 self.tracks.insert(key, track);
                 let Some(port) = &egress.port else { continue };
                 for class in port.classes.iter().filter(|class| class.counts.is_some()) {
@@ -196,16 +199,15 @@ impl Status {
     }
 }
 
-/// Whether the link has moved since the last time.
+/// Whether the link has moved since the last time. `busy_ns`: what the worker of the egress has worked.
 fn judge_egress(
     track: &mut Track,
     now: Instant,
     elapsed: Option<Duration>,
     bridge: &BridgeState,
-    egress: &Egress,
+    (egress, busy_ns): (&Egress, u64),
 ) -> bool {
     let lost = egress.overrun_packets + egress.nobuf_packets + bridge.without.stale_packets;
-    let busy_ns = bridge.cpu_ns.saturating_sub(bridge.spun_ns);
     let late_ns = egress.port.as_ref().map_or(0, |port| port.lost_ns);
     let mut signs = Vec::new();
     if let Some(elapsed) = elapsed {
@@ -294,7 +296,7 @@ fn judge_class(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::PacketCounts;
+    use crate::control::{PacketCounts, WorkerState};
 
     /// A bridge with two classes, as it is at one second after the other.
     struct Box_ {
@@ -441,6 +443,20 @@ mod tests {
             *b.bridge() = BridgeState { interfaces, silent: Some("x".into()), ..BridgeState::default() };
         });
         assert_eq!(state[0], Overloaded);
+    }
+
+    /// Of two workers each is judged by what its own direction costs.
+    #[test]
+    fn a_busy_worker_overloads_its_own_egress_alone() {
+        for (busy, expected) in [(0, Overloaded), (1, Idle)] {
+            let mut one = Box_::new();
+            one.pass(|b| b.bridge().workers = vec![WorkerState::default(); 2]);
+            let state = one.pass(|b| {
+                b.bridge().cpu_ns += 970_000_000;
+                b.bridge().workers[busy].cpu_ns += 970_000_000;
+            });
+            assert_eq!(state[0], expected);
+        }
     }
 
     #[test]

@@ -21,14 +21,15 @@
 //!   stream ends without an answer, and the new process has all it needs.
 //! - **The heart goes on beating**, in the same map, so that the kernel leaves the frames alone. It
 //!   stops where both die, or where one hangs.
+//! - **The workers may be others.** What passes is that of two directions, whoever ran them.
 //! - **The same user only**, in the same network namespace, over a protocol with a number.
 
-use crate::bridge::{Bridge, BridgeEstate};
+use crate::bridge::{BridgeEstate, Passed, WorkerEstate};
 use crate::control::{Control, Frozen};
 use crate::direction::Direction;
-use crate::fail_open::FailOpen;
+use crate::fail_open::{FailCounts, FailOpen};
 use crate::owner::Claim;
-use crate::up::{Pair, Ready, Running, Up, Way, directions};
+use crate::up::{Pair, Ready, Running, Up, Way, directions, tasks};
 use crate::watch::{Claims, LinkState, lock};
 use crate::worker::Worker;
 use serde_json::Value;
@@ -40,13 +41,13 @@ use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use weir_io::af_packet::AfPacket;
+use weir_io::{IoStats, Socket};
 use weir_sys::Priority;
 use weir_sys::packet::PacketSocket;
 use weir_sys::passing::{network_of, own_uid, peer_of, receive_exactly, send_with};
 
 /// The number of the protocol: what is passed, and in which order.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// How long workers may stand still. Frames wait in the sockets meanwhile.
 const LIMIT: Duration = Duration::from_millis(100);
@@ -136,14 +137,18 @@ impl Up {
         self.bridges().map(|(_, control)| control)
     }
 
-    /// Has all workers stand still.
-    fn freeze(&self, until: Instant) -> io::Result<Vec<Frozen>> {
+    /// Has all workers stand still: those of each bridge.
+    fn freeze(&self, until: Instant) -> io::Result<Vec<Vec<Frozen>>> {
         let answers = self.controls().map(|control| control.freeze()).collect::<io::Result<Vec<_>>>()?;
         let mut all = Vec::new();
-        for (answer, (names, _)) in answers.iter().zip(self.bridges()) {
-            let frozen = answer.recv_timeout(left(until)?).map_err(|_| failed("a worker gives no answer"))?;
+        for (workers, (names, _)) in answers.iter().zip(self.bridges()) {
             let named = |e: io::Error| failed(format!("{} and {}: {e}", names[0], names[1]));
-            all.push(frozen.map_err(named)?);
+            let mut frozen = Vec::new();
+            for answer in workers {
+                let answer = answer.recv_timeout(left(until)?);
+                frozen.push(answer.map_err(|_| failed("a worker gives no answer"))?.map_err(named)?);
+            }
+            all.push(frozen);
         }
         Ok(all)
     }
@@ -153,13 +158,14 @@ impl Up {
         stream: &UnixStream,
         listener: BorrowedFd<'_>,
         extra: &Value,
-        frozen: Vec<Frozen>,
+        frozen: Vec<Vec<Frozen>>,
         until: Instant,
     ) -> io::Result<()> {
         stream.set_write_timeout(Some(left(until)?))?;
         send_with(stream, HANDS_OVER, &[listener])?;
         send_part(stream, &serde_json::to_vec(&(frozen.len(), extra))?, &[], &[])?;
-        for (running, Frozen { mut estate, bytes, sockets }) in self.running().iter().zip(frozen) {
+        for (running, frozen) in self.running().iter().zip(frozen) {
+            let (mut estate, bytes, sockets) = together(running.interfaces(), frozen)?;
             let claims = lock(&running.claims);
             let claimed = claims.iter().flatten().map(Claim::pass).collect::<io::Result<Vec<_>>>()?;
             estate.claimed = [claims[0].is_some(), claims[1].is_some()];
@@ -173,6 +179,26 @@ impl Up {
         }
         Ok(())
     }
+}
+
+/// What the workers of a bridge between these interfaces have, the bytes of the packets, and the sockets, left and right.
+fn together(
+    interfaces: &[String; 2],
+    frozen: Vec<Frozen>,
+) -> io::Result<(BridgeEstate, Vec<u8>, Vec<OwnedFd>)> {
+    let workers = frozen.iter().map(|one| one.worker).collect();
+    let failing = frozen.iter().filter_map(|one| one.failing).reduce(FailCounts::and);
+    let mut passed: Vec<Passed> = frozen.into_iter().flat_map(|one| one.directions).collect();
+    passed.sort_by_key(|direction| direction.index);
+    let (mut directions, mut bytes, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
+    for Passed { estate, bytes: mut of_direction, socket, .. } in passed {
+        directions.push(estate);
+        bytes.append(&mut of_direction);
+        sockets.push(socket);
+    }
+    let directions = directions.try_into().map_err(|_| failed("a direction is missing"))?;
+    let (interfaces, links, claimed) = (interfaces.clone(), Default::default(), [false; 2]);
+    Ok((BridgeEstate { interfaces, workers, failing, directions, links, claimed }, bytes, sockets))
 }
 
 /// Two texts, each behind its length, and descriptors with them.
@@ -231,8 +257,8 @@ pub struct Taken {
 /// A bridge that was taken in, and does not run yet.
 struct Built {
     ready: Ready,
-    /// Has its worker go.
-    go: Sender<()>,
+    /// Has its workers go.
+    go: Vec<Sender<()>>,
 }
 
 /// Takes over from the box that serves at `path`, by a `request` of one line. `pairs` are its bridges, in its order
@@ -273,7 +299,7 @@ pub fn take(path: &Path, request: &str, pairs: Vec<Pair>) -> Result<Taken, NotTa
         is_ours(&stream)?;
         let mut up = Up::default();
         // All of them before anything else.
-        for Built { go, .. } in &built {
+        for go in built.iter().flat_map(|built| &built.go) {
             let _ = go.send(());
         }
         for Built { ready, .. } in built {
@@ -317,8 +343,11 @@ fn build(
     }
     let mut descriptors = descriptors.into_iter();
     let mut next = || descriptors.next().ok_or_else(|| failed("a descriptor is missing"));
-    let [left, right] = estate.rings;
-    let (left, right) = (PacketSocket::passed(next()?, left)?, PacketSocket::passed(next()?, right)?);
+    let [forth, back] = &estate.directions;
+    let left = PacketSocket::passed(next()?, forth.ring)?;
+    let right = PacketSocket::passed(next()?, back.ring)?;
+    let stats =
+        [IoStats::of_halves(forth.received, back.sent), IoStats::of_halves(back.received, forth.sent)];
     let here = UnixDatagram::unbound()?;
     if let (Ok(here), Ok(there)) = (network_of(here.as_fd()), network_of(left.as_fd()))
         && here != there
@@ -333,27 +362,49 @@ fn build(
         }
     }
     let failing = match estate.failing {
-        Some(counts) => Ok(FailOpen::taken(&interfaces, counts, next()?, descriptors.collect())?),
+        Some(counts) => {
+            let hearts = [next()?, next()?];
+            Ok(FailOpen::taken(&interfaces, counts, hearts, descriptors.collect())?)
+        }
         None => Err("it did so in the process before".to_owned()),
     };
     let now = weir_sys::now();
     for (direction, estate) in directions.iter_mut().zip(estate.directions) {
         direction.inherit(now, estate, &mut bytes)?;
     }
-    let left = AfPacket::resumed(left, estate.left);
-    let right = AfPacket::resumed(right, estate.right);
     let kernel = failing.as_ref().ok().map(FailOpen::kernel);
-    let mut bridge = Bridge::new(left, right, directions);
-    bridge.fail(failing);
+    let sockets = [Socket::Packet(left), Socket::Packet(right)];
+    let mut tasks = tasks(sockets, stats, directions, failing, &pair.workers)?;
     let claims: Claims = Arc::new(Mutex::new(claims));
-    let (go, told) = channel();
-    // Its thread has its priority, and waits, before the other process has ended.
-    let worker = Worker::resume(bridge, interfaces.clone(), pair.pace, Some((estate.worker, told)))?;
+    let mut go = Vec::new();
+    for (task, before) in tasks.iter_mut().zip(workers_of(estate.workers, pair.workers.len())) {
+        let (sender, told) = channel();
+        task.before = Some((before, told));
+        go.push(sender);
+    }
+    // Its threads have their priority, and wait, before the other process has ended.
+    let worker = Worker::start_each(tasks, &interfaces)?;
     for (side, LinkState { changes, .. }) in estate.links.into_iter().enumerate() {
         worker.control().tell(side, &LinkState { changes, ..LinkState::default() });
     }
     let ready = Ready { worker, interfaces, devices, claims, kernel, way: Way::Packet, force: pair.force };
     Ok(Built { ready, go })
+}
+
+/// What so many workers go on with: each with what one before it had counted, or the first with all of it.
+fn workers_of(before: Vec<WorkerEstate>, count: usize) -> Vec<WorkerEstate> {
+    if before.len() == count {
+        return before;
+    }
+    let sum = |of: fn(&WorkerEstate) -> u64| before.iter().map(of).sum();
+    let started_ns =
+        before.iter().map(|one| one.started_ns).min().unwrap_or_else(|| weir_sys::now().as_nanos());
+    let (cpu_ns, spun_ns, steps) = (sum(|w| w.cpu_ns), sum(|w| w.spun_ns), sum(|w| w.steps));
+    let mut all = vec![WorkerEstate { started_ns, ..WorkerEstate::default() }; count];
+    if let Some(first) = all.first_mut() {
+        *first = WorkerEstate { started_ns, cpu_ns, spun_ns, steps };
+    }
+    all
 }
 
 impl Up {

@@ -3,16 +3,16 @@
 use crate::bridge::Bridge;
 use crate::control::{BridgeState, Control, Snapshot};
 use crate::direction::{Change, Delay, Direction, Observe};
-use crate::fail_open::{self, FailOpen, Kernel};
+use crate::fail_open::{self, FailOpen, Failing, Kernel};
 use crate::owner::{Claim, objections, takers};
 use crate::rule;
 use crate::watch::{Claims, Watch};
-use crate::worker::{Pace, Worker};
+use crate::worker::{Pace, Task, Worker};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_core::port::Port;
 use weir_io::pool::HEAD_ROOM;
-use weir_io::{PacketSocket, PoolSize, Socket, XdpSocket, nfqueue};
+use weir_io::{Io, IoStats, PacketSocket, PoolSize, Socket, XdpSocket, nfqueue};
 use weir_sys::xdp::Options;
 
 /// One side of a bridge: an interface, and what manages what leaves by it.
@@ -52,8 +52,8 @@ pub struct Pair {
     pub way: Way,
     /// Frame buffers of each direction.
     pub pool: PoolSize,
-    /// How the worker paces itself.
-    pub pace: Pace,
+    /// How each of its workers paces itself: one runs all of it, of two each runs one direction.
+    pub workers: Vec<Pace>,
     /// True if nothing carries the traffic without the worker; else the kernel does.
     pub fails_closed: bool,
     /// Hears every packet, one observer for each direction (testbeds).
@@ -63,14 +63,15 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Two sides, with the usual buffers and pace, and nobody who hears.
+    /// Two sides, with the usual buffers, one worker of the usual pace, and nobody who hears.
     pub fn new(left: Side, right: Side) -> Self {
-        let (way, pool, pace) = Default::default();
-        Pair { left, right, way, pool, pace, fails_closed: false, observers: [None, None], force: false }
+        let (way, pool, observers) = Default::default();
+        let workers = vec![Pace::default()];
+        Pair { left, right, way, pool, workers, fails_closed: false, observers, force: false }
     }
 }
 
-/// A running box: its bridges, each with a worker thread of its own. Dropping it without [`Up::stop`] leaves its workers running.
+/// A running box: its bridges, each with threads of its own. Dropping it without [`Up::stop`] leaves its workers running.
 #[derive(Default)]
 pub struct Up {
     bridges: Vec<Running>,
@@ -96,6 +97,9 @@ fn lock(kernel: &SharedKernel) -> MutexGuard<'_, Option<Arc<Kernel>>> {
 }
 
 impl Running {
+    pub(crate) fn interfaces(&self) -> &[String; 2] {
+        &self.interfaces
+    }
     /// What stands in the kernel for it.
     pub(crate) fn kernel(&self) -> Option<Arc<Kernel>> {
         lock(&self.kernel).clone()
@@ -151,12 +155,16 @@ fn claim(name: &str, force: bool) -> io::Result<Option<Claim>> {
     }
 }
 
-/// Opens an interface for its raw frames: those that come while the heart beats, if it has one.
-fn open(name: &str, way: Way, kernel: Option<&Kernel>) -> io::Result<Socket> {
+/// Opens an interface, which is on that side (0: left), for its raw frames: those that come while the heart
+/// beats, if it has one.
+fn open(name: &str, side: usize, way: Way, kernel: Option<&Kernel>) -> io::Result<Socket> {
     let opened = match way {
-        Way::Packet => PacketSocket::open_ring(name, 0, kernel.map(Kernel::filter)).map(Socket::Packet),
+        Way::Packet => {
+            let filter = kernel.map(|kernel| kernel.filter(side));
+            PacketSocket::open_ring(name, 0, filter).map(Socket::Packet)
+        }
         Way::Xdp { busy_poll } => {
-            let heartbeat = kernel.map(Kernel::heartbeat);
+            let heartbeat = kernel.map(|kernel| kernel.heartbeat(side));
             XdpSocket::open(name, Options { heartbeat, busy_poll }).map(|s| Socket::Xdp(Box::new(s)))
         }
     };
@@ -208,10 +216,49 @@ pub(crate) fn directions(mut pair: Pair) -> (Pair, [Direction; 2]) {
     (pair, both)
 }
 
-/// Starts the worker of one bridge.
+/// An interface of a bridge.
+type BoxedIo = Box<dyn Io + Send>;
+
+/// The tasks of as many workers as there are paces: a bridge over these sockets (left, right), whose counters go
+/// on from `stats`.
+///
+/// # Errors
+/// A way in that does not go with two workers.
+pub(crate) fn tasks(
+    sockets: [Socket; 2],
+    stats: [IoStats; 2],
+    directions: [Direction; 2],
+    failing: Failing,
+    paces: &[Pace],
+) -> io::Result<Vec<Task<BoxedIo, BoxedIo>>> {
+    let [left, right] = sockets;
+    let bridges = match paces {
+        [_] => vec![Bridge::new(left.resumed(stats[0]), right.resumed(stats[1]), directions)],
+        [_, _] => {
+            let ([from_left, to_left], [from_right, to_right]) = (left.halves()?, right.halves()?);
+            let bridge = |left: Socket, right: Socket, direction| {
+                Bridge::new(left.resumed(stats[0]), right.resumed(stats[1]), [direction])
+            };
+            let [forth, back] = directions;
+            vec![bridge(from_left, to_right, forth), bridge(to_left, from_right, back)]
+        }
+        _ => {
+            let what = "a bridge has one worker, or two: one for each direction";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+    };
+    let failing = fail_open::for_workers(failing, bridges.len());
+    let task = |((mut bridge, failing), &pace): ((Bridge<_, _>, _), &Pace)| {
+        bridge.fail(failing);
+        Task::new(bridge, pace)
+    };
+    Ok(bridges.into_iter().zip(failing).zip(paces).map(task).collect())
+}
+
+/// Starts the workers of one bridge.
 fn start(pair: Pair) -> io::Result<Running> {
     let (pair, directions) = directions(pair);
-    let Pair { left, right, way, pace, fails_closed, force, .. } = pair;
+    let Pair { left, right, way, workers, fails_closed, force, .. } = pair;
     let interfaces = [left.interface, right.interface];
     interfaces.iter().try_for_each(|name| is_up(name))?;
     let claims = Arc::new(Mutex::new([claim(&interfaces[0], force)?, claim(&interfaces[1], force)?]));
@@ -221,7 +268,7 @@ fn start(pair: Pair) -> io::Result<Running> {
     // Until the worker's first step the path underneath carries what comes, and nothing enters the
     // sockets.
     let begin = || {
-        let [left, right] = [&interfaces[0], &interfaces[1]].map(|name| open(name, way, kernel.as_deref()));
+        let [left, right] = [0, 1].map(|side| open(&interfaces[side], side, way, kernel.as_deref()));
         let (left, right) = (left?, right?);
         let devices = [left.index(), right.index()];
         match &kernel {
@@ -229,10 +276,9 @@ fn start(pair: Pair) -> io::Result<Running> {
             Some(kernel) => kernel.is_hidden_by_sockets(),
             None => {}
         }
-        let mut bridge = Bridge::new(left.io(), right.io(), directions);
-        bridge.fail(failing);
+        let tasks = tasks([left, right], Default::default(), directions, failing, &workers)?;
         let (interfaces, kernel) = (interfaces.clone(), kernel.clone());
-        let worker = Worker::start(bridge, interfaces.clone(), pace)?;
+        let worker = Worker::start_each(tasks, &interfaces)?;
         Ready { worker, interfaces, devices, claims, kernel, way, force }.watch()
     };
     let running = begin().inspect_err(|_| {
@@ -292,7 +338,7 @@ impl Ready {
             if let Some(kernel) = &kernel {
                 kernel.attach_again(side)?;
             }
-            let socket = open(name, way, kernel.as_deref())?;
+            let socket = open(name, side, way, kernel.as_deref())?;
             Ok(Attached { claim, socket })
         };
         let watch =
@@ -336,7 +382,11 @@ pub fn take_queue_away(interface: &str) -> io::Result<usize> {
 
 /// Starts the worker of an interface whose egress the packet filter hands over.
 fn start_queue(pair: Pair) -> io::Result<Running> {
-    let Pair { left, right, pool, pace, observers, .. } = pair;
+    let Pair { left, right, pool, workers, observers, .. } = pair;
+    let [pace] = workers[..] else {
+        let what = "what leaves by the packet filter is one direction, and has one worker";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    };
     let interfaces = [left.interface, right.interface];
     let queue = queue_of(&interfaces[1])?;
     let pool = pool_for(right.port.as_ref(), pool);
@@ -354,8 +404,7 @@ fn start_queue(pair: Pair) -> io::Result<Running> {
     if let Some(observer) = observer {
         forth.observe(observer);
     }
-    let nothing = Direction::new(1, None, PoolSize { frames: 1, tails: 0 }, Delay::default());
-    let mut bridge = Bridge::new(intake, outlet, [forth, nothing]);
+    let mut bridge = Bridge::new(intake, outlet, [forth]);
     bridge.is_passed_by("the packet filter lets packets pass without it");
     let worker = Worker::start(bridge, interfaces.clone(), pace)?;
     let (claims, kernel) = Default::default();

@@ -1,8 +1,8 @@
-//! The thread that runs a bridge: tells it the time, sleeps between what is due, survives a panic.
+//! The threads that run a bridge: each tells its part the time, sleeps between what is due, survives a panic.
 
 use crate::bridge::{Bridge, Step, WorkerEstate};
-use crate::control::{BridgeState, Control, Frozen, Inbox, Request, heads};
-use crate::direction::{Change, Changed};
+use crate::control::{BridgeState, Control, Frozen, Inbox, Line, Request, heads};
+use crate::direction::{Change, Changed, Direction};
 use crate::gather::{Gather, Part, egresses};
 use std::any::Any;
 use std::collections::VecDeque;
@@ -52,10 +52,28 @@ const REST: Duration = Duration::from_micros(100);
 /// A worker that stands still for longer than this counts as dead: the kernel carries the traffic.
 const FROZEN: Duration = Duration::from_millis(1_000);
 
-/// A running bridge.
+/// A running bridge: its threads, one, or one for each direction.
 pub struct Worker {
-    thread: JoinHandle<BridgeState>,
+    threads: Vec<JoinHandle<BridgeState>>,
     control: Control,
+}
+
+/// A part of a bridge that is to run in a thread of its own.
+pub struct Task<L, R> {
+    /// The directions, with their interfaces.
+    pub bridge: Bridge<L, R>,
+    /// How the thread paces itself.
+    pub pace: Pace,
+    /// If another process has run it before: the counters of its worker, which go on. The thread then does
+    /// nothing before it is told to go, and ends if it never is.
+    pub(crate) before: Option<(WorkerEstate, Receiver<()>)>,
+}
+
+impl<L, R> Task<L, R> {
+    /// What nobody has run before.
+    pub fn new(bridge: Bridge<L, R>, pace: Pace) -> Self {
+        Task { bridge, pace, before: None }
+    }
 }
 
 impl Worker {
@@ -65,83 +83,100 @@ impl Worker {
         L: Io + Send + 'static,
         R: Io + Send + 'static,
     {
-        Self::resume(bridge, names, pace, None)
+        Self::start_each(vec![Task::new(bridge, pace)], &names)
     }
 
-    /// The same for a bridge that another process has run before: its worker's counters go on. The thread
-    /// does nothing before it is told to go, and ends if it never is.
-    pub(crate) fn resume<L, R>(
-        bridge: Bridge<L, R>,
-        names: [String; 2],
-        pace: Pace,
-        before: Option<(WorkerEstate, Receiver<()>)>,
-    ) -> io::Result<Worker>
+    /// Starts a thread for each part of a bridge, the part of the first direction first. All run, or none.
+    pub fn start_each<L, R>(tasks: Vec<Task<L, R>>, names: &[String; 2]) -> io::Result<Worker>
     where
         L: Io + Send + 'static,
         R: Io + Send + 'static,
     {
-        let (control, inbox) = Control::new()?;
-        let mut bridge = bridge;
-        let thread = std::thread::Builder::new().name("weir-worker".into()).spawn(move || {
-            // None is vital: without them the worker is later, and what is late shows.
-            let _ = weir_sys::sleep_precisely();
-            if let Some(cpu) = pace.cpu {
-                let _ = weir_sys::pin_to(cpu);
+        let lines = tasks.into_iter().map(|task| {
+            let runs = task.bridge.directions().iter().map(Direction::index).collect();
+            Line::new(runs).map(|(line, inbox)| (line, (task, inbox)))
+        });
+        let (lines, tasks): (Vec<Line>, Vec<_>) = lines.collect::<io::Result<Vec<_>>>()?.into_iter().unzip();
+        let mut worker = Worker { threads: Vec::new(), control: Control::of(lines) };
+        for (task, inbox) in tasks {
+            match spawn(task, inbox, names.clone()) {
+                Ok(thread) => worker.threads.push(thread),
+                Err(e) => {
+                    // Those that have started end by themselves.
+                    worker.control.stop();
+                    return Err(e);
+                }
             }
-            let priority = weir_sys::take_priority(pace.priority);
-            if let Some(open) = bridge.failing() {
-                open.set_prompt(priority.priority == Priority::Fifo);
-            }
-            // What reads the packets of strangers has no rights from here on that it can do without.
-            let _ = weir_sys::rights::keep(&bridge.rights());
-            let now = weir_sys::now();
-            let fresh = WorkerEstate { started_ns: now.as_nanos(), ..WorkerEstate::default() };
-            let before = match before {
-                None => fresh,
-                Some((before, go)) => match go.recv() {
-                    Ok(()) => before,
-                    Err(_) => return BridgeState::default(),
-                },
-            };
-            Run {
-                bridge,
-                names,
-                pace,
-                priority,
-                inbox,
-                later: VecDeque::new(),
-                started: Instant::from_nanos(before.started_ns),
-                cpu_before: Duration::from_nanos(before.cpu_ns),
-                window: (now, weir_sys::thread_cpu()),
-                steps: before.steps,
-                spun: Duration::from_nanos(before.spun_ns),
-                failed: None,
-                gathering: None,
-            }
-            .run()
-        })?;
-        Ok(Worker { thread, control })
+        }
+        Ok(worker)
     }
 
-    /// The way to the worker from other threads.
+    /// The way to its threads from other ones.
     pub fn control(&self) -> Control {
         self.control.clone()
     }
-    /// True once the worker has ended.
+    /// True once one of its threads has ended.
     pub fn has_ended(&self) -> bool {
-        self.thread.is_finished()
+        self.threads.iter().any(JoinHandle::is_finished)
     }
-    /// Waits for the end of a worker that was told to leave.
+    /// Waits for the end of threads that were told to leave.
     pub(crate) fn join(self) {
-        let _ = self.thread.join();
+        self.threads.into_iter().for_each(|thread| _ = thread.join());
     }
-    /// Stops the worker: its last statistics.
+    /// Stops it: the last statistics.
     pub fn stop(self) -> io::Result<BridgeState> {
         self.control.stop();
-        let last = self.thread.join();
+        let last: Vec<_> = self.threads.into_iter().map(JoinHandle::join).collect();
+        let last: Result<Vec<_>, _> = last.into_iter().collect();
         let last = last.map_err(|_| io::Error::other("the worker panicked twice and has ended"))?;
-        Ok(self.control.with_links(last))
+        Ok(self.control.whole(last))
     }
+}
+
+fn spawn<L, R>(task: Task<L, R>, inbox: Inbox, names: [String; 2]) -> io::Result<JoinHandle<BridgeState>>
+where
+    L: Io + Send + 'static,
+    R: Io + Send + 'static,
+{
+    let Task { mut bridge, pace, before } = task;
+    std::thread::Builder::new().name("weir-worker".into()).spawn(move || {
+        // None is vital: without them the worker is later, and what is late shows.
+        let _ = weir_sys::sleep_precisely();
+        if let Some(cpu) = pace.cpu {
+            let _ = weir_sys::pin_to(cpu);
+        }
+        let priority = weir_sys::take_priority(pace.priority);
+        if let Some(open) = bridge.failing() {
+            open.set_prompt(priority.priority == Priority::Fifo);
+        }
+        // What reads the packets of strangers has no rights from here on that it can do without.
+        let _ = weir_sys::rights::keep(&bridge.rights());
+        let now = weir_sys::now();
+        let fresh = WorkerEstate { started_ns: now.as_nanos(), ..WorkerEstate::default() };
+        let before = match before {
+            None => fresh,
+            Some((before, go)) => match go.recv() {
+                Ok(()) => before,
+                Err(_) => return BridgeState::default(),
+            },
+        };
+        Run {
+            bridge,
+            names,
+            pace,
+            priority,
+            inbox,
+            later: VecDeque::new(),
+            started: Instant::from_nanos(before.started_ns),
+            cpu_before: Duration::from_nanos(before.cpu_ns),
+            window: (now, weir_sys::thread_cpu()),
+            steps: before.steps,
+            spun: Duration::from_nanos(before.spun_ns),
+            failed: None,
+            gathering: None,
+        }
+        .run()
+    })
 }
 
 struct Run<L, R> {
@@ -283,9 +318,12 @@ impl<L: Io, R: Io> Run<L, R> {
                         // A port that is whole again.
                         self.failed = None;
                     }
-                    let act = |bridge: &mut Bridge<L, R>| match bridge.directions_mut().get_mut(direction) {
-                        Some(direction) => direction.change(now, change),
-                        None => Changed::NoPort,
+                    let act = |bridge: &mut Bridge<L, R>| {
+                        let mut all = bridge.directions_mut().iter_mut();
+                        match all.find(|one| one.index() == direction) {
+                            Some(direction) => direction.change(now, change),
+                            None => Changed::NoPort,
+                        }
                     };
                     let _ = done.send(self.guarded(now, act).unwrap_or(Changed::NoPort));
                     // Of a tree that is gone nothing more is to be told.
@@ -341,11 +379,10 @@ impl<L: Io, R: Io> Run<L, R> {
             spun_ns: self.spun.as_nanos(),
             steps: self.steps,
         };
-        let names = self.names.clone();
-        let told = self.guarded(now, |bridge| bridge.estate(now, &names, worker));
+        let told = self.guarded(now, |bridge| bridge.estate(now));
         let panicked = || Err(io::Error::other("the worker panicked"));
-        let (estate, bytes, sockets) = told.unwrap_or_else(panicked)?;
-        Ok(Frozen { estate, bytes, sockets })
+        let (directions, failing) = told.unwrap_or_else(panicked)?;
+        Ok(Frozen { worker, failing, directions })
     }
 
     /// Processor time of this worker and of those before it.
@@ -371,6 +408,7 @@ impl<L: Io, R: Io> Run<L, R> {
             way: self.bridge.way(),
             without: self.bridge.fail_state(),
             failed: self.failed.clone(),
+            workers: Vec::new(),
             egresses: Vec::new(),
         }
     }
@@ -424,14 +462,18 @@ impl<L: Io, R: Io> Run<L, R> {
         }
         let bell = self.inbox.bell.as_fd();
         let mut descriptors: [BorrowedFd<'_>; 3] = [bell; 3];
-        let mut count = 1;
-        for descriptor in self.bridge.descriptors().into_iter().flatten() {
+        let (mut count, mut all) = (1, true);
+        for descriptor in self.bridge.descriptors() {
+            let Some(descriptor) = descriptor else {
+                all = false;
+                continue;
+            };
             descriptors[count] = descriptor;
             count += 1;
         }
         // An interface without descriptor (in memory) is looked at by steps alone.
         let longest = match self.bridge.fails_open() {
-            _ if count < 3 => Duration::from_millis(1),
+            _ if !all => Duration::from_millis(1),
             true => HEARTBEAT,
             false => LONGEST_SLEEP,
         };

@@ -16,7 +16,7 @@ use weir_core::queue::{
 use weir_core::sched::{Fifo, LeafInfo, Tree};
 use weir_core::units::{Duration, Instant, Rate};
 use weir_engine::control::egresses;
-use weir_engine::{Bridge, Change, Changed, Delay, Direction, Pace, Worker};
+use weir_engine::{Bridge, Change, Changed, Delay, Direction, Pace, Task, Worker};
 use weir_io::fault::{Faults, Faulty};
 use weir_io::memory::Memory;
 use weir_io::{Io, PoolSize};
@@ -434,6 +434,49 @@ fn a_panicking_discipline_costs_nothing_but_itself() {
     let state = control.state().unwrap();
     assert!(state.failed.is_none() && state.egresses[0].port.is_some(), "{state:?}");
     worker.stop().unwrap();
+}
+
+/// A worker gives up its own port only: the other worker, and its port, go on.
+// Claim L52.
+#[test]
+fn a_panic_in_one_of_two_workers_leaves_the_other_one_alone() {
+    let names = ["left".to_string(), "right".to_string()];
+    let sent: Vec<_> = (0..60).map(|n| frame(n, 125, 0)).collect();
+    let trees = [wilful(|n, _, _| assert!(n != 30, "the thirtieth packet")), fifo(100)];
+    let tasks = trees.into_iter().enumerate().map(|(index, tree)| {
+        let direction = Direction::new(index, managed(tree), SIZE, Delay::default());
+        let mut bridge = Bridge::new(Memory::new(), Memory::new(), [direction]);
+        let (left, right) = bridge.interfaces();
+        [left, right][index].arriving = sent.clone().into();
+        Task::new(bridge, Pace::default())
+    });
+    let worker = Worker::start_each(tasks.collect(), &names).unwrap();
+    let control = worker.control();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+    let state = loop {
+        let state = control.state().unwrap();
+        let done = state.egresses.iter().all(|egress| egress.sent_packets == 60);
+        if done || std::time::Instant::now() > deadline {
+            break state;
+        }
+    };
+    let told: Vec<_> = state
+        .egresses
+        .iter()
+        .map(|egress| (egress.interface.as_str(), egress.sent_packets, egress.port.is_some()))
+        .collect();
+    assert_eq!(told, [("right", 60, false), ("left", 60, true)], "{state:?}");
+    assert_eq!(state.failed.as_deref(), Some("the thirtieth packet"));
+    assert_eq!((state.workers.len(), state.steps), (2, state.workers.iter().map(|w| w.steps).sum()));
+    assert!(control.swap(1, PortPlan::new(fifo(50), Classifier::empty())).unwrap());
+    assert!(!control.swap(7, PortPlan::new(fifo(50), Classifier::empty())).unwrap());
+    let port = Change::Port(managed(fifo(50)).map(Box::new));
+    assert!(matches!(control.change(0, port).unwrap(), Changed::Exchanged(None)));
+    let state = control.state().unwrap();
+    assert!(state.failed.is_none() && state.egresses.iter().all(|e| e.port.is_some()), "{state:?}");
+    let last = worker.stop().unwrap();
+    assert_eq!(last.egresses.len(), 2);
+    assert!(control.swap(1, PortPlan::new(fifo(5), Classifier::empty())).is_err(), "nobody answers any more");
 }
 
 /// A panic in the statistics costs their answer; the discipline goes on, and so do later answers.

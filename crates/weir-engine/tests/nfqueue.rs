@@ -31,9 +31,8 @@ fn worker(queue: u16) -> Worker {
     let port = Port::new(PortConfig::new(link, WireConfig::Open), built.port_plan(link));
     let (intake, outlet) = weir_io::nfqueue::open(queue, SIZE.frames).unwrap();
     let forth = Direction::new(0, Some(port), SIZE, Delay::default());
-    let back = Direction::new(1, None, PoolSize { frames: 1, tails: 0 }, Delay::default());
     let names = ["nfqueue".to_string(), "lo".to_string()];
-    Worker::start(Bridge::new(intake, outlet, [forth, back]), names, Pace::default()).unwrap()
+    Worker::start(Bridge::new(intake, outlet, [forth]), names, Pace::default()).unwrap()
 }
 
 // Claim L14.

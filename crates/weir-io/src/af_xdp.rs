@@ -36,8 +36,12 @@ pub struct AfXdp {
 impl AfXdp {
     /// The interface of `socket`.
     pub fn over(socket: XdpSocket) -> Self {
-        let (device, stats) = Default::default();
-        AfXdp { socket, device, waiting: 0, short_bytes: u64::MAX, stats }
+        AfXdp::resumed(socket, IoStats::default())
+    }
+
+    /// The same, counting on from `stats`.
+    pub fn resumed(socket: XdpSocket, stats: IoStats) -> Self {
+        AfXdp { socket, device: Device::default(), waiting: 0, short_bytes: u64::MAX, stats }
     }
 
     /// Whether the frame can be sent: it fits the MTU, and its checksum is complete now.

@@ -62,6 +62,14 @@ pub struct IoStats {
     pub tx_queue_most_bytes: u64,
 }
 
+impl IoStats {
+    /// What `received` has received and `sent` has sent, where each is one half of an interface.
+    pub fn of_halves(received: IoStats, sent: IoStats) -> IoStats {
+        let IoStats { tx_frames, tx_bytes, tx_errors, tx_queue_bytes, tx_queue_most_bytes, .. } = sent;
+        IoStats { tx_frames, tx_bytes, tx_errors, tx_queue_bytes, tx_queue_most_bytes, ..received }
+    }
+}
+
 /// A frame that could not be sent, and why: `Toolong`, `Devicefull`, `Portdown`, `Gone` or `Refused`.
 pub type Refusal = (FrameRef, DropReason);
 
@@ -83,9 +91,28 @@ impl Socket {
     }
     /// The interface behind it.
     pub fn io(self) -> Box<dyn Io + Send> {
+        self.resumed(IoStats::default())
+    }
+    /// The same, counting on from `stats`.
+    pub fn resumed(self, stats: IoStats) -> Box<dyn Io + Send> {
         match self {
-            Socket::Packet(socket) => Box::new(af_packet::AfPacket::over(socket)),
-            Socket::Xdp(socket) => Box::new(af_xdp::AfXdp::over(*socket)),
+            Socket::Packet(socket) => Box::new(af_packet::AfPacket::resumed(socket, stats)),
+            Socket::Xdp(socket) => Box::new(af_xdp::AfXdp::resumed(*socket, stats)),
+        }
+    }
+    /// Two sockets for two threads: of the first frames are received, by the second they are sent.
+    ///
+    /// # Errors
+    /// Frames that come by AF_XDP have one thread.
+    pub fn halves(self) -> io::Result<[Socket; 2]> {
+        match self {
+            Socket::Packet(socket) => {
+                let sender = socket.sender();
+                Ok([Socket::Packet(socket), Socket::Packet(sender)])
+            }
+            Socket::Xdp(_) => {
+                Err(io::Error::new(io::ErrorKind::Unsupported, "a socket of AF_XDP belongs to one thread"))
+            }
         }
     }
 }

@@ -143,7 +143,7 @@ pub(crate) fn start(with: Value, registry: &Registry) -> Result<Running, String>
         way: Way::Packet,
         fails_closed: false,
         pool: PoolSize { frames: CAPACITY * 2, tails: 256 },
-        pace: Pace { cpu: start.cpu, ..Pace::default() },
+        workers: vec![Pace { cpu: start.cpu, ..Pace::default() }],
         observers: [observer(&to_right), observer(&to_left)],
         force: false,
         left,

@@ -9,6 +9,7 @@ use crate::check;
 use crate::interface::{Interface, ask, interface_index, interface_name};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 
 mod ring;
 use ring::Ring;
@@ -93,7 +94,9 @@ impl From<io::Error> for SendError {
 pub struct PacketSocket {
     /// Where frames arrive; without one, all do in the socket's queue. It goes before its socket.
     ring: Option<Ring>,
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
+    /// Another one receives by the same socket.
+    only_sends: bool,
     index: u32,
     headers: Box<[libc::mmsghdr; BATCH]>,
     controls: Box<[Control; BATCH]>,
@@ -177,7 +180,7 @@ impl PacketSocket {
         let size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
         // SAFETY: `address` is a valid sockaddr_ll of the size given, alive until after the call.
         check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size) })?;
-        Ok(Self::over(socket, index, ring))
+        Ok(Self::over(Arc::new(socket), index, ring))
     }
 
     /// A socket that another process has opened so, with all that waits in it, and where that one stands in
@@ -196,19 +199,26 @@ impl PacketSocket {
         }
         let index = u32::try_from(address.sll_ifindex).unwrap_or(0);
         let ring = ring.map(|(slots, next)| Ring::passed(socket.as_fd(), slots, next)).transpose()?;
-        Ok(Self::over(socket, index, ring))
+        Ok(Self::over(Arc::new(socket), index, ring))
     }
 
-    fn over(socket: OwnedFd, index: u32, ring: Option<Ring>) -> Self {
+    fn over(socket: Arc<OwnedFd>, index: u32, ring: Option<Ring>) -> Self {
         // SAFETY: mmsghdr is plain numbers and pointers; all zeroes is valid, null.
         let headers = unsafe { std::mem::zeroed() };
         PacketSocket {
             ring,
             socket,
+            only_sends: false,
             index,
             headers: Box::new(headers),
             controls: Box::new([Control([0; CONTROL_BYTES]); BATCH]),
         }
+    }
+
+    /// The same socket once more, for a thread that sends while another one receives. It has no ring,
+    /// and tells no overruns.
+    pub fn sender(&self) -> PacketSocket {
+        PacketSocket { only_sends: true, ..Self::over(self.socket.clone(), self.index, None) }
     }
 
     /// How many slots its ring has, and which is read next, for who takes the socket over.
@@ -388,7 +398,7 @@ impl PacketSocket {
 
     /// Frames that the system dropped because nobody fetched them in time, since the last call.
     pub fn take_overruns(&mut self) -> u32 {
-        take_drops(self.socket.as_fd())
+        if self.only_sends { 0 } else { take_drops(self.as_fd()) }
     }
 }
 

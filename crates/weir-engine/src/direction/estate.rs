@@ -9,12 +9,21 @@ use weir_core::packet::{Colour, FrameRef, Meta};
 use weir_core::port::Estate;
 use weir_core::queue::DropReason;
 use weir_core::units::Instant;
+use weir_io::IoStats;
 use weir_io::pool::OFFLOAD_BYTES;
 
 /// A direction, without the bytes of its packets. Those stand one after the other elsewhere, each behind
 /// its offload header: first what is on its way out, then what waits in the port.
 #[derive(Serialize, Deserialize, Default)]
 pub(crate) struct DirectionEstate {
+    /// Slots of the ring that its frames come in by, and which is read next. Its bridge knows.
+    pub(crate) ring: Option<(u32, u32)>,
+    /// Counters of the interface that its frames come by, which its bridge knows ...
+    #[serde(with = "Counts")]
+    pub(crate) received: IoStats,
+    /// ... and of the one that they leave by.
+    #[serde(with = "Counts")]
+    pub(crate) sent: IoStats,
     segmented: u64,
     unsegmented: u64,
     rewritten: u64,
@@ -22,6 +31,22 @@ pub(crate) struct DirectionEstate {
     /// Bytes of each frame that is on its way out.
     leaving: Vec<u32>,
     port: Option<PortEstate>,
+}
+
+/// How [`IoStats`] are written.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "IoStats")]
+struct Counts {
+    rx_frames: u64,
+    rx_bytes: u64,
+    rx_overrun: u64,
+    rx_nobuf: u64,
+    rx_errors: u64,
+    tx_frames: u64,
+    tx_bytes: u64,
+    tx_errors: u64,
+    tx_queue_bytes: u64,
+    tx_queue_most_bytes: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -120,6 +145,7 @@ impl Direction {
             refused: by_reason(&self.refused),
             leaving,
             port,
+            ..DirectionEstate::default()
         }
     }
 
@@ -134,7 +160,7 @@ impl Direction {
         estate: DirectionEstate,
         bytes: &mut &[u8],
     ) -> io::Result<()> {
-        let DirectionEstate { segmented, unsegmented, rewritten, refused, leaving, port } = estate;
+        let DirectionEstate { segmented, unsegmented, rewritten, refused, leaving, port, .. } = estate;
         (self.segmented, self.unsegmented, self.frames.rewritten) = (segmented, unsegmented, rewritten);
         for reason in DropReason::ALL {
             self.refused[reason as usize] = refused.get(reason.name()).copied().unwrap_or(0);

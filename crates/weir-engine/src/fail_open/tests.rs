@@ -81,11 +81,11 @@ fn the_path_carries_both_ways_except_while_the_heart_beats() {
             assert!(passes(&mut left, &mut right) && passes(&mut right, &mut left), "no beat yet");
             let beat = weir_sys::now();
             // Long enough for the machine to be busy elsewhere.
-            open.kernel.heartbeat.set_limit(Duration::from_secs(100));
+            open.hearts().iter().for_each(|heart| heart.set_limit(Duration::from_secs(100)));
             open.beat(beat);
             assert!(!passes(&mut left, &mut right) && !passes(&mut right, &mut left), "hidden: {means}");
             open.bypass(true);
-            open.kernel.heartbeat.set_limit(LIMIT_PROMPT);
+            open.set_prompt(true);
             assert!(passes(&mut left, &mut right) && passes(&mut right, &mut left), "bypassed");
             open.bypass(false);
             open.beat(beat);
@@ -96,6 +96,38 @@ fn the_path_carries_both_ways_except_while_the_heart_beats() {
             assert_eq!(peer("left").unwrap().as_deref(), Some("right"));
             assert!(begin(&names, true).unwrap().is_err());
             assert!(!passes(&mut left, &mut right), "`fail closed` leaves no path");
+        });
+    }
+}
+
+/// Each of two workers is alive by itself: the kernel carries the direction of the one that is silent.
+// Claim L51.
+#[test]
+fn the_kernel_carries_the_direction_whose_worker_is_silent() {
+    let ways: [Attach; 2] = [Kernel::attach_links, Kernel::attach_in_path];
+    for attach in ways {
+        on_a_box(move |names, mut left, mut right| {
+            let Ok(open) = begin(&names, false).unwrap() else { return eprintln!("SKIPPED: no bpf(2)") };
+            let start = weir_sys::now();
+            while !passes_for(2, &mut left, &mut right) || !passes_for(2, &mut right, &mut left) {
+                assert!(weir_sys::now().since(start) < Duration::from_secs(10), "no frame passes");
+            }
+            if let Err(e) = attach(&open.kernel) {
+                return eprintln!("SKIPPED: {e}");
+            }
+            let [mut forth, mut back] = open.halves();
+            for worker in [&forth, &back] {
+                worker.hearts()[0].set_limit(Duration::from_secs(100));
+            }
+            let mut carried = || (passes(&mut left, &mut right), passes(&mut right, &mut left));
+            forth.beat(weir_sys::now());
+            assert_eq!(carried(), (false, true));
+            back.beat(weir_sys::now());
+            assert_eq!(carried(), (false, false));
+            forth.bypass(true);
+            assert_eq!(carried(), (true, false));
+            back.bypass(true);
+            assert_eq!(carried(), (true, true));
         });
     }
 }

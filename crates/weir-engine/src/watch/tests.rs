@@ -1,4 +1,5 @@
 use super::*;
+use crate::control::Line;
 
 fn device(index: u32, name: &str) -> Link {
     Link { index, name: name.into(), mtu: 1500, up: true, carrier: true, ..Link::default() }
@@ -78,7 +79,8 @@ fn an_attempt_that_fails_leaves_no_claim() {
     let test = || {
         weir_sys::enter_new_network().unwrap();
         let device = weir_sys::interface_index("lo").unwrap();
-        let (control, inbox) = Control::new().unwrap();
+        let (line, inbox) = Line::new(vec![0, 1]).unwrap();
+        let control = Control::of(vec![line]);
         drop(inbox);
         let attach: Attach = Box::new(move |_, name| {
             let claim = Some(Claim::on(name, device)?);

@@ -3,7 +3,7 @@
 //! Between the same pair of hosts stand, in turn and in every round: the kernel's bridge, the same
 //! with `tc htb` of 20 classes and with `tc tbf` on its egress, and Weir's bridge without a
 //! discipline, with a FIFO, and with CBQ of 20 leaves, the last one also by AF_XDP. Nothing limits the rate: what is measured is
-//! the cost of the way.
+//! the cost of the way. Then both directions are loaded at once (`both`), with one worker and with two.
 //!
 //! What keeps the comparison fair:
 //! - The generator writes frames past its host's network stack, on a processor of its own.
@@ -16,9 +16,11 @@
 //!
 //! Absolute figures belong to the machine; the rows are to be held against each other.
 
+mod both;
 pub(crate) mod node;
 mod report;
 
+pub use both::{BothRow, BothSample};
 pub use report::{BenchReport, Figure, Row, Sample, Target, Verdict};
 
 use crate::bed::{Bed, BedHost, BedPlan, possible_here};
@@ -112,6 +114,7 @@ const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 9, 9, 9);
 pub fn bench(rounds: usize, program: &Program, progress: &mut dyn FnMut(&str)) -> Result<BenchReport, Error> {
     let ([hosts_cpu, cpu], mut bed) = build(program)?;
     let mut measured: Vec<Vec<Sample>> = vec![Vec::new(); Mode::ALL.len()];
+    let mut both_ways = [Vec::new(), Vec::new()];
     for round in 1..=rounds {
         // Modes take turns within a round, so that a slow moment of the machine hits them all.
         progress(&format!("round {round} of {rounds}: the generator alone"));
@@ -130,8 +133,13 @@ pub fn bench(rounds: usize, program: &Program, progress: &mut dyn FnMut(&str)) -
             bed.call_box("bench-end", Value::Null)?;
             samples.push(sample?);
         }
+        for (workers, samples) in both::WORKERS.into_iter().zip(&mut both_ways) {
+            progress(&format!("round {round} of {rounds}: both ways, workers {workers}"));
+            samples.push(both::measure(&mut bed, workers, [hosts_cpu, cpu])?);
+        }
     }
-    BenchReport::of(&measured).map_err(Error::Broke)
+    let report = BenchReport::of(&measured).map_err(Error::Broke)?;
+    Ok(report.with_both_ways(&both_ways))
 }
 
 /// Packets that a way in carries on this machine, between two pairs of interfaces of its own.

@@ -41,6 +41,7 @@ pub(crate) fn call(name: &str, with: Value, bench: &mut Option<Up>) -> Option<Re
             silent.map_or(Ok(Value::Null), Err)
         }
         "bench-blast" => blast(&with),
+        "bench-carried" => carried(bench.as_ref()),
         "bench-received" => received(),
         "bench-ping" => ping(&with),
         "bench-soak" => soak(&with),
@@ -53,8 +54,10 @@ fn begin(with: Value) -> Result<Option<Up>, String> {
     struct Begin {
         mode: Mode,
         cpu: Option<usize>,
+        /// Both egresses are managed, by a worker on each of these processors.
+        both: Option<Vec<usize>>,
     }
-    let Begin { mode, cpu } = serde_json::from_value(with).map_err(|e| e.to_string())?;
+    let Begin { mode, cpu, both } = serde_json::from_value(with).map_err(|e| e.to_string())?;
     let built = match mode {
         Mode::Kernel => return kernel_bridge().map(|()| None),
         Mode::KernelRps => return kernel_bridge().and_then(|()| rps_to(cpu)).map(|()| None),
@@ -65,9 +68,7 @@ fn begin(with: Value) -> Result<Option<Up>, String> {
         Mode::KernelTbf => return tbf().and_then(|()| kernel_bridge()).map(|()| None),
         Mode::WeirPlain => None,
         Mode::WeirFifo => Some(fifo(1000)),
-        Mode::WeirCbq | Mode::WeirXdp | Mode::WeirXdpBusy => {
-            Some(configure("cbq of 20 leaves", &cbq_20(), None, fast_link(), &Registry::builtin())?)
-        }
+        Mode::WeirCbq | Mode::WeirXdp | Mode::WeirXdpBusy => Some(cbq(&cbq_20())?),
     };
     let side = |interface: &str, built: Option<Built>| Side {
         interface: interface.into(),
@@ -78,7 +79,8 @@ fn begin(with: Value) -> Result<Option<Up>, String> {
         }),
         delay: Delay::default(),
     };
-    let pair = Pair::new(side(SIDES[0], None), side(SIDES[1], built));
+    let back = both.is_some().then(|| cbq(&cbq_20())).transpose()?;
+    let pair = Pair::new(side(SIDES[0], back), side(SIDES[1], built));
     let way = match mode {
         Mode::WeirXdp => Way::Xdp { busy_poll: false },
         Mode::WeirXdpBusy => Way::Xdp { busy_poll: true },
@@ -87,8 +89,25 @@ fn begin(with: Value) -> Result<Option<Up>, String> {
     if mode == Mode::WeirXdpBusy {
         defer_interrupts([2, 200_000])?;
     }
-    let pair = Pair { way, pace: Pace { cpu, ..Pace::default() }, ..pair };
+    let cpus = both.map_or_else(|| vec![cpu], |all| all.into_iter().map(Some).collect());
+    let workers = cpus.into_iter().map(|cpu| Pace { cpu, ..Pace::default() }).collect();
+    let pair = Pair { way, workers, ..pair };
     up(vec![pair]).map(Some).map_err(|e| e.to_string())
+}
+
+fn cbq(text: &str) -> Result<Built, String> {
+    configure("cbq of 20 leaves", text, None, fast_link(), &Registry::builtin())
+}
+
+/// Packets that have left the box, both ways, and what its workers have worked.
+fn carried(up: Option<&Up>) -> Result<Value, String> {
+    let bridge = up.and_then(|up| up.snapshot().bridges.pop()).ok_or("there is no bridge")?;
+    let packets: u64 = bridge.egresses.iter().map(|egress| egress.sent_packets).sum();
+    let busy_ns: Vec<u64> = match &bridge.workers[..] {
+        [] => vec![bridge.cpu_ns.saturating_sub(bridge.spun_ns)],
+        all => all.iter().map(|worker| worker.cpu_ns.saturating_sub(worker.spun_ns)).collect(),
+    };
+    Ok(json!({ "packets": packets, "busy_ns": busy_ns, "at_ns": now().as_nanos() }))
 }
 
 /// Faster than anything here: the regulator is asked for every packet and never says no.

@@ -1,6 +1,7 @@
 //! What the bench found: figures with their spread, and what they are held against.
 
 use super::Mode;
+use super::both::{BothRow, BothSample, judged};
 use serde::{Deserialize, Serialize};
 
 /// What one round measured of one mode.
@@ -103,6 +104,8 @@ pub struct BenchReport {
     pub rounds: usize,
     /// The rows.
     pub rows: Vec<Row>,
+    /// Both directions loaded at once, with one worker and with two.
+    pub both_ways: Vec<BothRow>,
     /// The comparison.
     pub targets: Vec<Target>,
 }
@@ -131,7 +134,15 @@ impl BenchReport {
         }
         let rows = Mode::ALL.into_iter().zip(measured).map(|(mode, samples)| row(mode, samples)).collect();
         let rounds = measured.iter().map(Vec::len).min().unwrap_or(0);
-        Ok(BenchReport { rounds, rows, targets: targets(measured, rounds) })
+        Ok(BenchReport { rounds, rows, both_ways: Vec::new(), targets: targets(measured, rounds) })
+    }
+
+    /// The same, with what was measured of both directions at once: with one worker and with two, a sample a round.
+    pub fn with_both_ways(mut self, measured: &[Vec<BothSample>; 2]) -> BenchReport {
+        let (rows, mut targets) = judged(measured);
+        self.both_ways = rows;
+        self.targets.append(&mut targets);
+        self
     }
 }
 
@@ -219,7 +230,7 @@ impl Round<'_> {
     }
 }
 
-fn verdict(reached_or_missed: Option<[bool; 2]>) -> Verdict {
+pub(super) fn verdict(reached_or_missed: Option<[bool; 2]>) -> Verdict {
     match reached_or_missed {
         Some([true, _]) => Verdict::Reached,
         Some([_, true]) => Verdict::Missed,
@@ -244,6 +255,15 @@ impl std::fmt::Display for BenchReport {
                 show(row.tcp_bps, 1e9),
                 show(row.ping_mean_us, 1.0),
                 show(row.cpu_us, 1.0)
+            )?;
+        }
+        for BothRow { workers, pps_60, pps_1514, busiest } in &self.both_ways {
+            writeln!(
+                f,
+                "both ways, workers {workers}: 60 B {:.1} kpps, 1514 B {:.1} kpps, busiest worker {:.2} of a processor",
+                pps_60.median / 1e3,
+                pps_1514.median / 1e3,
+                busiest.median
             )?;
         }
         for target in &self.targets {

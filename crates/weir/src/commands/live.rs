@@ -45,7 +45,7 @@ pub struct UpArguments {
     /// Run the last configuration that ran well, if the file cannot be used
     #[arg(long)]
     or_last_good: bool,
-    /// Processors that the workers stay on, one for each bridge in turn, as in `2,3`
+    /// Processors that the workers stay on, each on the next one in turn, as in `2,3`
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     cpus: Vec<usize>,
     /// What each worker asks the system for: `fifo` (SCHED_FIFO), `nice` (-20) or `none`
@@ -122,12 +122,15 @@ pub fn up(registry: &Registry, arguments: UpArguments) -> Done {
         Some(server) => (Operator::start(registry, configuration, workers, state, rules)?, server),
         None => Operator::take_over(registry, configuration, workers, state, rules, &socket)?,
     };
-    for BridgeState { interfaces: [left, right], priority, way, without, .. } in
+    for BridgeState { interfaces: [left, right], priority, workers, way, without, .. } in
         operator.up().snapshot().bridges
     {
+        let each = if workers.len() > 1 { format!("{} workers, ", workers.len()) } else { String::new() };
         match left.as_str() {
             NFQUEUE => eprintln!("weir: queueing what leaves by {right}, {priority}; {}", fails(&without)),
-            _ => eprintln!("weir: bridging {left} and {right} by {way}, {priority}; {}", fails(&without)),
+            _ => {
+                eprintln!("weir: bridging {left} and {right} by {way}, {each}{priority}; {}", fails(&without))
+            }
         }
     }
     eprintln!("weir: `weir stats --socket {}` shows counters; end with ^C", socket.display());
@@ -316,11 +319,12 @@ fn print_bridge(bridge: &BridgeState) {
         return;
     }
     let seconds = bridge.uptime_ns as f64 / 1e9;
-    let cpu = 100.0 * bridge.cpu_ns as f64 / bridge.uptime_ns.max(1) as f64;
-    out!(
-        "bridge {left} {right}: up {seconds:.1} s, worker at {cpu:.0} % of a processor, {}",
-        bridge.priority
-    );
+    let cpu = |cpu_ns: u64| format!("{:.0}", 100.0 * cpu_ns as f64 / bridge.uptime_ns.max(1) as f64);
+    let workers = match &bridge.workers[..] {
+        [] => format!("worker at {}", cpu(bridge.cpu_ns)),
+        all => format!("workers at {}", all.iter().map(|w| cpu(w.cpu_ns)).collect::<Vec<_>>().join(" and ")),
+    };
+    out!("bridge {left} {right}: up {seconds:.1} s, {workers} % of a processor, {}", bridge.priority);
     if !bridge.way.is_empty() {
         out!("by {}", bridge.way);
     }

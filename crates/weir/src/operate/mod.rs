@@ -59,7 +59,7 @@ impl Configuration {
 /// How workers are started.
 #[derive(Clone)]
 pub struct Workers {
-    /// Processors that they stay on, in turn; none: anywhere.
+    /// Processors that they stay on, each on the next; none: anywhere.
     pub cpus: Vec<usize>,
     /// Their precedence.
     pub priority: Priority,
@@ -182,16 +182,18 @@ impl<'r> Operator<'r> {
             let port = self.ready(side)?.map(|ready| port(ready, seeds[direction])).transpose()?;
             Ok::<_, Failure>(EngineSide { interface: side.name.to_owned(), port, delay: Delay::default() })
         });
-        let cpus = &self.workers.cpus;
-        let cpu = cpus.get(self.started % cpus.len().max(1)).copied();
-        self.started += 1;
-        let Workers { priority, force, .. } = self.workers;
-        let pace = Pace { cpu, priority, ..Pace::default() };
+        let Workers { cpus, priority, force } = &self.workers;
+        let (priority, force) = (*priority, *force);
+        let count = if pair[0] == NFQUEUE { 1 } else { plan.workers(&pair) };
+        let cpu = |started: usize| cpus.get(started % cpus.len().max(1)).copied();
+        let all = self.started..self.started + count;
+        let workers = all.map(|n| Pace { cpu: cpu(n), priority, ..Pace::default() }).collect();
+        self.started += count;
         let way = match plan.xdp(&pair) {
             None => Way::Packet,
             Some(how) => Way::Xdp { busy_poll: how == Xdp::BusyPoll },
         };
-        Ok(Pair { way, pace, force, fails_closed: plan.fails_closed(&pair), ..Pair::new(left?, right?) })
+        Ok(Pair { way, workers, force, fails_closed: plan.fails_closed(&pair), ..Pair::new(left?, right?) })
     }
 
     /// What is to stand at an egress, for the interfaces' MTUs of now.
@@ -392,7 +394,9 @@ impl<'r> Operator<'r> {
             let names = (a[0] == b[0] && a[1] == b[1]) || (a[0] == b[1] && a[1] == b[0]);
             // A bridge whose packets are to come in another way is another bridge. So is one by AF_XDP
             // that is to fail in another way: its program is another one.
-            names && old.xdp(b) == new.xdp(b) && (new.xdp(b).is_none() || closed(b)[0] == closed(b)[1])
+            let same_way = old.xdp(b) == new.xdp(b) && (new.xdp(b).is_none() || closed(b)[0] == closed(b)[1]);
+            // Nor can a direction move to another thread.
+            names && same_way && old.workers(b) == new.workers(b)
         };
         let running: Vec<([String; 2], Control)> =
             self.up.bridges().map(|(interfaces, control)| (interfaces.clone(), control)).collect();

@@ -83,9 +83,10 @@ impl<'p> Side<'p> {
         Ok(Some(Ready { link, plan }))
     }
 
-    /// All that a plan says about this side. What becomes of the traffic without Weir is no matter of a port.
+    /// All that a plan says about this side. What becomes of the traffic without Weir, and who runs it, is no matter
+    /// of a port.
     fn said(&self) -> impl PartialEq + use<'p> {
-        let own = self.declared(self.name).map(|i| Interface { fail: None, ..i.clone() });
+        let own = self.declared(self.name).map(|i| Interface { fail: None, workers: None, ..i.clone() });
         let entrance = self.declared(self.peer).map(|i| (&i.conditioners, &i.filters));
         let plan = self.plan;
         (own, entrance, &plan.red, &plan.rio)
@@ -117,7 +118,7 @@ impl<'p> Side<'p> {
 
 /// An interface without the options of its disciplines and classes.
 fn skeleton(interface: &Interface) -> Interface {
-    let mut bare = Interface { fail: None, ..interface.clone() };
+    let mut bare = Interface { fail: None, workers: None, ..interface.clone() };
     let clear = |options: &mut Options| *options = Options::new();
     bare.discipline.iter_mut().for_each(|queue| clear(&mut queue.options));
     for Class { options, queue, .. } in &mut bare.classes {

@@ -128,7 +128,7 @@ fn benches() {
 /// What `bench live` prints for these rows: what it measures takes minutes and a quiet machine.
 #[test]
 fn live_benches() {
-    use weir_lab::bench::{BenchReport, Mode, Sample};
+    use weir_lab::bench::{BenchReport, BothSample, Mode, Sample};
     let sample = |pps_60: f64, pps_1514: f64| Sample {
         pps_60,
         pps_1514,
@@ -142,13 +142,16 @@ fn live_benches() {
     let rounds = |pps: [f64; 3]| {
         Mode::ALL.map(|mode| pps.map(|pps| sample(pps * more(mode), 8e5 * more(mode))).to_vec())
     };
-    let value = serde_json::to_value(BenchReport::of(&rounds([3e5, 1e5, 2e5])).unwrap()).unwrap();
+    let both = |pps_60: f64, busiest| vec![BothSample { pps_60, pps_1514: 5e5, busiest }; 3];
+    let report = BenchReport::of(&rounds([3e5, 1e5, 2e5])).unwrap();
+    let value = report.with_both_ways(&[both(6e5, 0.3), both(8e5, 0.15)]);
+    let value = serde_json::to_value(value).unwrap();
     let shape = of(&page(), "weir bench live -j");
     fits(&shape, &value, "").unwrap();
     assert_eq!((&value["rounds"], &value["rows"][0]["pps_60"]["median"]), (&3.into(), &2e5.into()));
     assert_eq!(value["rows"].as_array().unwrap().len(), Mode::ALL.len());
     let targets = value["targets"].as_array().unwrap();
-    assert_eq!(targets.len(), 10, "{value}");
+    assert_eq!((targets.len(), value["both_ways"][1]["workers"].as_u64()), (12, Some(2)), "{value}");
     assert!(targets.iter().all(|target| target["verdict"] == "reached"), "{value}");
     // The page names every mode, and no other.
     let words = shape["rows"][0]["mode"].as_str().unwrap();

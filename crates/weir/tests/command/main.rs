@@ -20,5 +20,6 @@ mod shown;
 mod streams;
 mod support;
 mod takeover;
+mod workers;
 mod world;
 mod xdp;

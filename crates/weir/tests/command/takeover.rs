@@ -159,9 +159,15 @@ fn takes_over(bed: &Bed, conf: &str) -> Held {
 fn twenty_takeovers_under_load_lose_double_and_reorder_nothing() {
     timed(|| {
         let Some(bed) = bed("the test of takeovers") else { return };
-        let files = ["priq", "cbq"].map(|kind| bed.folder.write(&format!("{kind}.altq"), file(kind)));
+        // One worker takes over from two, two from one, and as many as there were.
+        let files = ["priq", "cbq"].map(|kind| {
+            [1, 2, 2].map(|workers| {
+                let text = file(kind).replace("left0", &format!("left0 workers {workers}"));
+                bed.folder.write(&format!("{kind}{workers}.altq"), text)
+            })
+        });
         // Nobody serves yet: it starts as usual.
-        let mut up = bed.up(&[&files[0], "--takeover"]);
+        let mut up = bed.up(&[&files[0][0], "--takeover"]);
         way(&bed);
         let (first, load) = (bridge(&bed), Load::start(&bed));
         let mut age = first["uptime_ns"].as_u64().unwrap();
@@ -169,12 +175,14 @@ fn twenty_takeovers_under_load_lose_double_and_reorder_nothing() {
         for round in 1..=20 {
             pause(100);
             let before = port(&bridge(&bed));
-            let next = takes_over(&bed, &files[round / 5 % 2]);
+            let next = takes_over(&bed, &files[round / 5 % 2][round % 3]);
             let pid = next.pid();
             let last = ended(std::mem::replace(&mut up, next)).ok();
             println!("{}", last.err.lines().last().unwrap_or_default());
             assert!(last.err.contains(&format!("process {pid} has taken over")), "{last:?}");
             let now = bridge(&bed);
+            let workers = now["workers"].as_array().map_or(1, Vec::len);
+            assert_eq!(workers, [1, 2, 2][round % 3], "{now}");
             // What was counted goes on, and so does the seed.
             let (old, uptime) = (age, now["uptime_ns"].as_u64().unwrap());
             assert!(uptime > old, "{uptime} after {old}");
@@ -202,7 +210,7 @@ fn twenty_takeovers_under_load_lose_double_and_reorder_nothing() {
 fn asks(bed: &Bed) -> UnixStream {
     let mut stream = UnixStream::connect(bed.socket()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    let request = r#"{"ask":"takeover","protocol":2,"bridges":[["right0","left0",false]]}"#;
+    let request = r#"{"ask":"takeover","protocol":3,"bridges":[["right0","left0",false]]}"#;
     stream.write_all(format!("{request}\n").as_bytes()).unwrap();
     stream
 }
@@ -255,14 +263,14 @@ fn a_takeover_that_fails_halfway_leaves_the_running_one_untouched() {
         for (request, why) in [
             (
                 r#"{"ask":"takeover","protocol":77,"bridges":[["right0","left0",false]]}"#,
-                "by protocol 2, and this one takes over by 77",
+                "by protocol 3, and this one takes over by 77",
             ),
             (
-                r#"{"ask":"takeover","protocol":2,"bridges":[["right0","left9",false]]}"#,
+                r#"{"ask":"takeover","protocol":3,"bridges":[["right0","left9",false]]}"#,
                 "bridges other interfaces",
             ),
             (
-                r#"{"ask":"takeover","protocol":2,"bridges":[["right0","left0",true]]}"#,
+                r#"{"ask":"takeover","protocol":3,"bridges":[["right0","left0",true]]}"#,
                 "or they fail otherwise",
             ),
         ] {

@@ -23,6 +23,8 @@ pub struct Kind {
     pub rate_bps: (u64, u64),
     /// Whether limits and conditioners may be so narrow that they cost packets.
     pub narrow: bool,
+    /// Threads of the bridge.
+    pub workers: u32,
 }
 
 fn one_of(random: &mut Random, all: &[&'static str]) -> &'static str {
@@ -57,7 +59,9 @@ pub fn file(random: &mut Random, kind: &Kind, beside: Option<&str>) -> String {
     let (from, to) = kind.rate_bps;
     let rate = from + random.below(to - from);
     let discipline = one_of(random, &["priq", "hfsc", "cbq"]);
-    let mut text = format!("interface right0 bandwidth {rate} {discipline} attach bridge left0\n");
+    let workers = kind.workers;
+    let mut text =
+        format!("interface right0 bandwidth {rate} {discipline} attach bridge left0 workers {workers}\n");
     if discipline == "cbq" {
         text += "class cbq right0 top NULL pbandwidth 100\n";
     }
@@ -282,15 +286,19 @@ pub fn rows(size: &Size) -> Vec<Row> {
     let mut random = Random::new(weir_seed::seed());
     let bps = FORTH.bps();
     // At 80 % of the link, and at less.
-    let roomy = Kind { rate_bps: (bps * 10 / 8, bps * 2), narrow: false };
+    let roomy = Kind { rate_bps: (bps * 10 / 8, bps * 2), narrow: false, workers: 1 };
     let found = run(&mut random, &roomy, size.applies, size.applies_seconds);
     let mut rows = vec![forth("load at 80 % of the link and less", &found, false)];
     rows.extend(others("load at 80 %", &found, false));
     // And where links, limits and AQMs are narrower than the load.
-    let narrow = Kind { rate_bps: (bps * 7 / 10, bps * 13 / 10), narrow: true };
+    let narrow = Kind { rate_bps: (bps * 7 / 10, bps * 13 / 10), narrow: true, workers: 1 };
     let found = run(&mut random, &narrow, size.applies / 2, size.applies_seconds / 2);
     rows.push(forth("limits below the load", &found, true));
     rows.extend(others("limits below the load", &found, true));
+    // The first again, each direction in a thread of its own.
+    let found = run(&mut random, &Kind { workers: 2, ..roomy }, size.applies / 2, size.applies_seconds / 2);
+    rows.push(forth("two workers", &found, false));
+    rows.extend(others("two workers", &found, false));
     rows
 }
 

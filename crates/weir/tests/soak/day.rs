@@ -211,7 +211,7 @@ impl Day {
                 self.apply(Change::Port(Some(Box::new(port(self.base)))));
             }
             _ => {
-                let kind = Kind { rate_bps: (100_000, 400_000), narrow: random.below(2) == 0 };
+                let kind = Kind { rate_bps: (100_000, 400_000), narrow: random.below(2) == 0, workers: 1 };
                 let text = file(random, &kind, None);
                 self.apply(Change::Plan(Box::new(plan(&text))));
             }

@@ -335,7 +335,7 @@ fn clock_steps() -> Row {
 pub fn rows(size: &Size) -> Vec<Row> {
     let mut rows = moves(size, Mode::Open);
     if size.minutes.is_some() {
-        rows.extend(moves(size, Mode::Closed));
+        rows.extend([Mode::TwoWorkers, Mode::Closed].into_iter().flat_map(|mode| moves(size, mode)));
     }
     rows.extend([full_disk(), two_owners(), clock_steps()]);
     rows

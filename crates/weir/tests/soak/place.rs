@@ -12,16 +12,18 @@ use weir_core::units::{Duration, Instant};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     Open,
+    TwoWorkers,
     Closed,
     Nfqueue,
 }
 
 impl Mode {
-    pub const ALL: [Mode; 3] = [Mode::Open, Mode::Closed, Mode::Nfqueue];
+    pub const ALL: [Mode; 4] = [Mode::Open, Mode::TwoWorkers, Mode::Closed, Mode::Nfqueue];
 
     pub fn name(self) -> &'static str {
         match self {
             Mode::Open => "bridge, fails open",
+            Mode::TwoWorkers => "bridge of two workers, fails open",
             Mode::Closed => "bridge, fails closed",
             Mode::Nfqueue => "nfqueue",
         }
@@ -29,11 +31,11 @@ impl Mode {
 
     /// A file that gives each of two flows a class, at this rate.
     pub fn conf(self, mbps: u64) -> String {
+        let bridged = || format!("interface left0 bandwidth {mbps}M fifoq\n");
         let (attach, back) = match self {
-            Mode::Open => ("attach bridge left0", format!("interface left0 bandwidth {mbps}M fifoq\n")),
-            Mode::Closed => {
-                ("attach bridge left0 fail closed", format!("interface left0 bandwidth {mbps}M fifoq\n"))
-            }
+            Mode::Open => ("attach bridge left0", bridged()),
+            Mode::TwoWorkers => ("attach bridge left0 workers 2", bridged()),
+            Mode::Closed => ("attach bridge left0 fail closed", bridged()),
             Mode::Nfqueue => ("attach nfqueue", String::new()),
         };
         format!(

@@ -108,7 +108,8 @@ fn ms(time: Duration) -> String {
 
 /// What is asked of a signal in a mode: the longest outage, and whether anything may be lost.
 fn bound(mode: Mode, what: &str) -> Option<Duration> {
-    let nothing = matches!(what, HUP) || (mode == Mode::Open && matches!(what, TERM | START | AGAIN));
+    let carried = matches!(mode, Mode::Open | Mode::TwoWorkers);
+    let nothing = matches!(what, HUP) || (carried && matches!(what, TERM | START | AGAIN));
     match (mode, what) {
         _ if nothing => Some(Duration::ZERO),
         // Nothing is to pass while Weir is away; what is asked is that it is back.
