@@ -13,14 +13,14 @@ use weir_core::units::{Duration, Instant};
 pub const NEVER: &str = "test-never";
 
 /// The names that `register` adds.
-pub const NAMES: [&str; 4] = ["test-drops-all", NEVER, "test-regulated", "test-fickle"];
+pub const NAMES: [&str; 5] = ["test-drops-all", NEVER, "test-regulated", "test-fickle", "test-overturns"];
 
 /// A change at run time that moves whatever was answered before.
 const NUDGE: &[ParamSpec] = &[ParamSpec::discipline("nudge", Kind::Flag, "", "Draws the pause anew.")];
 
 /// Adds the hostile disciplines to `registry`.
 pub fn register(registry: &mut Registry) {
-    let builds: [weir_core::sched::Build; 4] = [drops_all, never, regulated, fickle];
+    let builds: [weir_core::sched::Build; NAMES.len()] = [drops_all, never, regulated, fickle, overturns];
     for (name, build) in NAMES.into_iter().zip(builds) {
         registry.register(Entry {
             name,
@@ -28,7 +28,7 @@ pub fn register(registry: &mut Registry) {
             source: "//! For tests: lawful and nasty.",
             params: &[NUDGE],
             classes: Classes::None,
-            work_conserving: name == "test-drops-all",
+            work_conserving: matches!(name, "test-drops-all" | "test-overturns"),
             build: Some(build),
             ..Entry::PLAIN
         });
@@ -141,6 +141,10 @@ fn fickle(_: &Node, _: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamErr
     Ok(Box::new(Hostile::new(Habit::Fickle)))
 }
 
+fn overturns(_: &Node, _: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
+    Ok(Box::new(Hostile::new(Habit::Overturns)))
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Habit {
     /// A dequeue drops whatever is queued and answers `Idle`.
@@ -151,6 +155,8 @@ enum Habit {
     Regulated,
     /// As regulated, but when the time comes it may drop one packet and ask for another pause.
     Fickle,
+    /// An arrival may drop whatever is queued, and then itself too.
+    Overturns,
 }
 
 const LIMIT: u32 = 40;
@@ -190,6 +196,13 @@ impl Discipline for Hostile {
             cx.drop(id, DropReason::Tail);
             return Verdict::Dropped;
         }
+        if self.habit == Habit::Overturns && !cx.adopting() && self.random.below(4) == 0 {
+            self.flush(cx, DropReason::Head);
+            if self.random.below(2) == 0 {
+                cx.drop(id, DropReason::Early);
+                return Verdict::Dropped;
+            }
+        }
         self.list.push_back(&mut cx.packets, id);
         self.pause(cx.now);
         Verdict::Queued
@@ -205,6 +218,7 @@ impl Discipline for Hostile {
             }
             Habit::Never => Next::Held(Cause::Rate),
             Habit::Regulated | Habit::Fickle => self.when_due(cx),
+            Habit::Overturns => self.list.pop_front(&mut cx.packets).map_or(Next::Idle, Next::Packet),
         }
     }
     fn backlog(&self) -> Backlog {

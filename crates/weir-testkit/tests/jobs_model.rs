@@ -5,7 +5,7 @@ use weir_core::packet::{FrameRef, Meta};
 use weir_core::queue::{Cx, Link, Params, Value};
 use weir_core::sched::{ClassConfig, Node, Registry, Tree};
 use weir_core::units::{Duration, Fixed, Fraction, Instant, Rate};
-use weir_testkit::model::{JobsClass, Ratio, jobs_harm, jobs_rates};
+use weir_testkit::model::{JobsClass, JobsDrops, Ratio, jobs_harm, jobs_rates};
 use weir_testkit::values_of;
 
 /// At 8 Mbit/s a byte takes a microsecond.
@@ -27,7 +27,7 @@ struct Bed {
 }
 
 impl Bed {
-    fn new(limit: u64, params: Vec<Params>) -> Self {
+    fn new(params: Params, classes: Vec<Params>) -> Self {
         let link = Link::new(Rate::from_bps(LINK_BPS), 0, 1_514);
         let class = |(n, params): (usize, Params)| ClassConfig {
             name: format!("c{n}"),
@@ -36,8 +36,8 @@ impl Bed {
         };
         let node = Node {
             discipline: "jobs".into(),
-            params: Params::new().with("qlimit", Value::Count(limit)),
-            classes: params.into_iter().enumerate().map(class).collect(),
+            params,
+            classes: classes.into_iter().enumerate().map(class).collect(),
         };
         let tree = Registry::builtin().build(&node, link).expect("a configuration that builds");
         Bed { cx: Cx::new(10_000, link, 1), tree, offered: 0 }
@@ -90,7 +90,7 @@ fn agreeing_rates(cases: u64, distort: bool) -> (u32, u32) {
             model.push(class);
             params.push(given);
         }
-        let mut bed = Bed::new(1_000, params);
+        let mut bed = Bed::new(Params::new().with("qlimit", Value::Count(1_000)), params);
         // The last class becomes backlogged last: then rates are reset, and whatever was before
         // does not count.
         let last = random.below(count as u64) as usize;
@@ -157,11 +157,20 @@ fn agreeing_drops(cases: u64, distort: bool) -> (u32, u32) {
             model.push(class);
             params.push(given);
         }
-        let mut bed = Bed::new(12, params);
+        let way = JobsDrops { oldest: random.below(3) == 0, by_packets: random.below(3) == 0 };
+        let mut words = Params::new().with("qlimit", Value::Count(12));
+        if way.oldest {
+            words.set("drop-head", Value::Flag);
+        }
+        if way.by_packets {
+            words.set("counters", Value::Word("packets"));
+        }
+        let mut bed = Bed::new(words, params);
         for n in 0..200 {
             let class = random.below(count as u64) as usize;
             let len = 40 + random.below(1_461);
-            model[class].arrived += len;
+            let counted = |len: u64| if way.by_packets { 1 } else { len };
+            model[class].arrived += counted(len);
             let lost = bed.offer(class, len);
             if n < 12 {
                 assert!(lost.is_empty(), "seed {seed}: a drop without need");
@@ -169,7 +178,7 @@ fn agreeing_drops(cases: u64, distort: bool) -> (u32, u32) {
                 continue;
             }
             let [victim] = lost[..] else { panic!("seed {seed}: {lost:?} made room for one") };
-            let harms = jobs_harm(&model, class, len);
+            let harms = jobs_harm(&model, class, len, way);
             let least = harms.iter().map(|(_, harm)| *harm).min().expect("somebody pays");
             let found = harms.iter().find(|(c, _)| *c == victim).map(|(_, harm)| *harm);
             // As good as the least, within 2^-20.
@@ -180,8 +189,9 @@ fn agreeing_drops(cases: u64, distort: bool) -> (u32, u32) {
             agree += u32::from(good);
             drops += 1;
             model[class].packets.push(len);
-            let gone = model[victim].packets.pop().expect("it had packets");
-            model[victim].dropped += gone;
+            let packets = &mut model[victim].packets;
+            let gone = if way.oldest { packets.remove(0) } else { packets.pop().expect("it had packets") };
+            model[victim].dropped += counted(gone);
         }
     }
     (agree, drops)

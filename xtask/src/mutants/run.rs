@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use weir_core::sched::Registry;
 
-/// Packages whose tests must notice.
-const PACKAGES: [&str; 2] = ["weir-core", "weir-testkit"];
+/// Packages whose tests must notice. What a discipline says against a configuration is asked by the reader
+/// of altq.conf alone, and tested there with its words.
+const PACKAGES: [&str; 3] = ["weir-core", "weir-testkit", "weir-conf"];
 /// A test binary that holds the conformance suite to its word. It is silent about weir-core.
 const LEFT_OUT: &str = "mutants";
 /// The variable that throws a switch.

@@ -61,7 +61,10 @@ pub fn find(folder: &Path, only: &str) -> Result<Vec<Site>, String> {
     }
     let mut sites = Vec::new();
     for (file, text, tree) in files {
-        let is_test = of_tests.contains(&file) || file.ends_with("tests.rs") || file.ends_with("testing.rs");
+        let is_test = of_tests.contains(&file)
+            || file.contains("/tests/")
+            || file.ends_with("tests.rs")
+            || file.ends_with("testing.rs");
         if !is_test && file.contains(only) {
             let mut finder = Finder { file, text: &text, functions: Vec::new(), sites: Vec::new() };
             finder.visit_file(&tree);
@@ -313,7 +316,13 @@ mod tests {
         for file in ["sched/cbq/link_sharing.rs", "sched/hfsc/share.rs", "packet/list.rs"] {
             assert!(has(file), "{file}");
         }
-        for file in ["sched/cbq/law.rs", "sched/testing.rs", "packet/dissect/tests.rs", "aqm/red_tests.rs"] {
+        for file in [
+            "sched/cbq/law.rs",
+            "sched/testing.rs",
+            "packet/dissect/tests.rs",
+            "aqm/red_tests.rs",
+            "sched/jobs/tests/arithmetic.rs",
+        ] {
             assert!(core.join(file).exists() && !has(file), "{file}");
         }
     }

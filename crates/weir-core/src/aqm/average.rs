@@ -168,3 +168,86 @@ pub fn early(half: u64, count: u32, wait: bool, random: &mut Random) -> bool {
     let rest = ONE.saturating_sub(passed);
     half > 0 && !(wait && passed < ONE / 2) && (rest <= half || random.below(rest) < half)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Duration;
+
+    /// An average of 10 packets in a queue whose packets take 1 ms with what the wire adds.
+    fn of_ten(weight: u64) -> Average {
+        let link = Link::new(Rate::from_mbps(8), 24, 1_500);
+        let mut average = Average::new(weight, 976, link.rate, &link);
+        average.set_packets(10);
+        average.emptied(Instant::from_millis(7));
+        average
+    }
+
+    fn packets(average: &Average) -> f64 {
+        average.value() as f64 / f64::from(1 << LENGTH_BITS)
+    }
+
+    /// avg (1 - w)^m of [RED93 section 4], with whole packets in the idle time; then the packet that came.
+    #[test]
+    fn an_idle_queue_forgets_by_whole_packet_times() {
+        for weight in [2u64, 64, 512, 65_536] {
+            let w = 1.0 / weight as f64;
+            for (idle_us, m) in [(0, 0), (999, 0), (1_000, 1), (1_999, 1), (2_000, 2), (37_500, 37)] {
+                let mut average = of_ten(weight);
+                average.update(Instant::from_millis(7) + Duration::from_micros(idle_us), 0);
+                let expected = 10.0 * (1.0 - w).powi(m + 1);
+                assert!(
+                    (packets(&average) - expected).abs() < 1e-5,
+                    "1/{weight}, {idle_us} us: {}",
+                    packets(&average)
+                );
+            }
+        }
+    }
+
+    /// An hour at a weight of 2^-16 is 55 time constants; a minute is not one.
+    #[test]
+    fn a_long_idle_time_forgets_all() {
+        let after = |weight: u64, idle: Duration| {
+            let mut average = of_ten(weight);
+            average.update(Instant::from_millis(7) + idle, 0);
+            packets(&average)
+        };
+        assert_eq!(after(65_536, Duration::from_secs(3_600)), 0.0);
+        assert!(
+            (after(65_536, Duration::from_secs(60)) - 10.0 * (-60_000.0f64 / 65_536.0).exp()).abs() < 1e-3
+        );
+        // 28 time constants still count where the average can show them.
+        let mut average = of_ten(4);
+        average.set_packets(1 << 22);
+        average.update(Instant::from_millis(7 + 40), 0);
+        let expected = f64::from(1 << 22) * 0.75f64.powi(41);
+        assert!((packets(&average) / expected - 1.0).abs() < 1e-2, "{}", packets(&average));
+    }
+
+    /// Only an empty queue is idle: arrivals that find packets move the average alone.
+    #[test]
+    fn a_busy_queue_does_not_forget() {
+        let mut average = of_ten(64);
+        for second in 1..=3 {
+            average.update(Instant::from_millis(1_000 * second), 10);
+        }
+        assert!((packets(&average) - 10.0).abs() < 1e-5, "{}", packets(&average));
+        average.update(Instant::from_millis(4_000), 74);
+        assert!((packets(&average) - 11.0).abs() < 1e-5, "{}", packets(&average));
+    }
+
+    /// The slower the link, the fewer packets are a burst.
+    #[test]
+    fn a_weight_that_is_not_given_suits_the_rate() {
+        let link = Link::new(Rate::from_mbps(10), 0, 1_500);
+        // Packets of 1,000 bytes: 8,000 bit/s are one a second.
+        for (per_second, weight) in [(1, 64), (49, 64), (50, 128), (299, 128), (300, 512), (1_000_000, 512)] {
+            let average = Average::new(0, 1_000, Rate::from_bps(8_000 * per_second), &link);
+            assert_eq!(average.weight(), weight, "{per_second} packets a second");
+        }
+        assert_eq!(Average::new(32, 1_000, link.rate, &link).weight(), 32);
+        let changed = of_ten(64).keep(of_ten(512));
+        assert!((packets(&changed) - 10.0).abs() < 1e-5 && changed.weight() == 64);
+    }
+}

@@ -146,12 +146,7 @@ impl FlowValve {
             self.flows.push(flow);
             return self.flows.len() - 1;
         }
-        let mut oldest = 0;
-        for at in 1..self.flows.len() {
-            if self.flows[at].last_drop < self.flows[oldest].last_drop {
-                oldest = at;
-            }
-        }
+        let oldest = (0..FLOWS).min_by_key(|&at| self.flows[at].last_drop).unwrap_or_default();
         self.flows[oldest] = flow;
         oldest
     }

@@ -113,3 +113,54 @@ pub fn probability(class: &str, params: &Params, names: [&str; 2]) -> Result<Opt
         (inverse, real) => Ok(inverse.or(real)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn a_weight_is_a_power_of_two_up_to_65536() {
+        for good in [0, 1, 2, 512, 65_536] {
+            assert_eq!(checked_weight("c", "weight", good), Ok(good));
+        }
+        for (wrong, near) in [(3, 2), (1_000, 512), (65_537, 65_536), (131_072, 65_536), (u64::MAX, 65_536)] {
+            let error = checked_weight("c", "weight", wrong).unwrap_err();
+            let expected = alloc::format!("a power of two up to 65536, or 0 to choose: {near}");
+            assert_eq!((&*error.field, error.expected), ("weight", expected));
+        }
+    }
+
+    #[test]
+    fn a_limit_is_given_and_in_range_or_is_not_given() {
+        let limit = |n| queue_limit("c", &Params::new().with("qlimit", Value::Count(n)));
+        assert_eq!(queue_limit("c", &Params::new()), Ok(None));
+        assert_eq!((limit(1), limit(1_000_000)), (Ok(Some(1)), Ok(Some(1_000_000))));
+        assert!(limit(0).is_err() && limit(1_000_001).is_err());
+    }
+
+    #[test]
+    fn a_probability_is_given_in_one_form() {
+        let names = ["inv_pmax", "pmax"];
+        let (inverse, real) = (Value::Count(8), Value::Fraction(Fraction::ratio(1, 4)));
+        let of = |params: Params| probability("c", &params, names);
+        assert_eq!(of(Params::new()), Ok(None));
+        assert_eq!(of(Params::new().with("inv_pmax", inverse.clone())), Ok(Some(Fraction::ratio(1, 8))));
+        assert_eq!(of(Params::new().with("pmax", real.clone())), Ok(Some(Fraction::ratio(1, 4))));
+        let error = of(Params::new().with("inv_pmax", inverse).with("pmax", real)).unwrap_err();
+        assert!(error.to_string().ends_with("expected either inv_pmax or pmax, not both"), "{error}");
+    }
+
+    #[test]
+    fn words_of_queues_are_told_from_words_of_shares() {
+        let every_queue = |name| queue_param(name).map(|spec| spec.name);
+        assert_eq!(every_queue("qlimit"), Some("qlimit"));
+        assert_eq!(every_queue("cleardscp"), Some("cleardscp"));
+        assert_eq!(every_queue("drop-head"), None, "only a queue without an AQM has it");
+        assert_eq!(every_queue("priority"), None);
+        assert!(QUEUE_PARAMS.iter().chain(QLIMIT_50).all(is_about_queue));
+        // The same word may mean another thing to a discipline.
+        assert!(!is_about_queue(&P::class("drop-head", Kind::Flag, "", "Which of its classes pays.")));
+        assert!(!is_about_queue(&P::class("priority", Kind::Flag, "", QUEUE_PARAMS[0].help)));
+    }
+}

@@ -2,14 +2,15 @@
 
 use super::*;
 use crate::packet::Family;
-use crate::queue::Leaf;
-use crate::queue::{Discipline, Kind, ParamSpec};
-use crate::sched::Tree;
-use crate::sched::{ClassConfig, Node, Registry};
+use crate::queue::{Discipline, Leaf};
+use crate::sched::{Node, Registry, Tree};
 use crate::units::Rate;
 use alloc::string::ToString;
 use std::boxed::Box;
 use std::vec;
+
+mod conditioned;
+mod swaps;
 
 const MBPS_10: u64 = 10_000_000;
 
@@ -58,47 +59,6 @@ fn drain(port: &mut Port, seen: &mut Seen) {
     while port.next_wake_up() != Instant::NEVER {
         port.advance(port.next_wake_up(), &mut seen.host());
     }
-}
-
-/// A plan opens a port as it would exchange another one's: link, regulator and all.
-#[test]
-fn a_plan_means_the_same_at_the_start_and_in_a_swap() {
-    let plan = |kbps: u64| {
-        let link = Link::new(Rate::from_bps(kbps * 1_000), 24, 1500);
-        let regulated = Some((link, WireConfig::Regulator { depth_bytes: 2_000 }));
-        PortPlan { regulated, ..PortPlan::fifo(50) }
-    };
-    let first = WireConfig::Regulator { depth_bytes: 2_000 };
-    let mut opened = Port::new(PortConfig::new(link(), first), plan(400));
-    let mut swapped = Port::new(PortConfig::new(link(), first), PortPlan::fifo(50));
-    swapped.swap(Instant::ZERO, plan(400), &mut |_| panic!("no packet was offered"));
-    assert_eq!((opened.link().overhead, opened.leaves()[0].name.as_str()), (24, "all"));
-    let mut seen = [Seen::default(), Seen::default()];
-    for (port, seen) in [&mut opened, &mut swapped].into_iter().zip(&mut seen) {
-        for frame in 0..10 {
-            port.offer(at(0), packet(frame, 1000), &mut seen.host());
-        }
-        drain(port, seen);
-    }
-    assert_eq!(seen[0].sent, seen[1].sent);
-    // The bucket holds one packet; each further one waits for 1024 bytes at 50 bytes a millisecond.
-    assert_eq!((seen[0].sent[0], seen[0].sent.len()), ((0, 0), 10));
-    assert_eq!(seen[0].sent[9].1 / 1_000_000, (10 * 1024 - 2000) / 50);
-    // How late the host may be without a loss follows the bucket, too.
-    let mut late = [Seen::default(), Seen::default()];
-    for (port, late) in [&mut opened, &mut swapped].into_iter().zip(&mut late) {
-        for frame in 0..10 {
-            port.offer(at(1_000_000), packet(frame, 1000), &mut late.host());
-        }
-        while port.next_wake_up() != Instant::NEVER {
-            port.advance(port.next_wake_up() + Duration::from_millis(100), &mut late.host());
-        }
-    }
-    assert_eq!(late[0].sent, late[1].sent);
-    // An emulated link is the host's, whatever the plan says.
-    let emulated = WireConfig::Link { ring: 1, refill: Refill::Packet };
-    let port = Port::new(PortConfig::new(link(), emulated), plan(400));
-    assert_eq!((port.link().rate, port.link().overhead), (Rate::from_bps(MBPS_10), 0));
 }
 
 /// Each event says when it happened, and leaves arrival and queueing time as they were.
@@ -250,57 +210,6 @@ fn every(period_us: u64, tick_ms: u64, packet_events: bool) -> Port {
     open(config, Tree { discipline: Box::new(every), leaves, default_leaf: Some(0) })
 }
 
-/// Loses a packet on its way out, says that it is broken, and gives the next one.
-struct Skips(Child);
-impl Discipline for Skips {
-    fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
-        self.0.enqueue(cx, id)
-    }
-    fn dequeue(&mut self, cx: &mut Cx) -> Next {
-        drop(self.0.take(cx));
-        cx.broken("skips", "on purpose");
-        self.0.take(cx)
-    }
-    fn backlog(&self) -> Backlog {
-        self.0.backlog()
-    }
-    fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
-        self.0.flush(cx, reason);
-    }
-    fn reconfigure(&mut self, _: &mut Cx, _: &str, _: &Params) -> Result<(), ParamError> {
-        Ok(())
-    }
-    fn visit_stats(&self, _: &mut dyn Visit) {}
-    fn check(&self, cx: &Cx) -> Result<(), Broken> {
-        self.0.check(cx)
-    }
-}
-
-/// A02: what a broken call gives does not overtake the packets that it lost.
-#[test]
-fn a02_a_packet_from_a_broken_call_waits_for_its_turn() {
-    for wire in
-        [WireConfig::Link { ring: 1, refill: Refill::Packet }, WireConfig::Regulator { depth_bytes: 100 }]
-    {
-        let (mut port, mut seen) = (self::port(wire), Seen::default());
-        // The first packet fills the ring, or empties the bucket.
-        port.offer(at(0), packet(0, 100), &mut seen.host());
-        let leaves = vec![LeafInfo { name: "all".into(), terminal: true, limit: 50 }];
-        let tree = Tree {
-            discipline: Box::new(Skips(Child::leaf(Leaf::tail_drop(50)))),
-            leaves,
-            default_leaf: None,
-        };
-        port.swap(at(0), PortPlan::new(tree, Classifier::empty()), &mut seen.host());
-        for frame in 1..5 {
-            port.offer(at(0), packet(frame, 100), &mut seen.host());
-        }
-        drain(&mut port, &mut seen);
-        assert!(port.is_broken().is_some());
-        assert_eq!(seen.sent.iter().map(|s| s.0).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
-    }
-}
-
 /// A time that never comes is a breach of law 2: nothing would wake the port again.
 #[test]
 fn a_tree_that_is_told_to_wait_for_ever_falls_back() {
@@ -356,137 +265,6 @@ fn the_regulator_shapes() {
     assert_eq!(late[1] - late[0], 1_200_000);
 }
 
-fn two_classes(names: [&str; 2]) -> Tree {
-    let class = |name: &str, priority| ClassConfig {
-        name: name.to_string(),
-        params: Params::new().with("priority", crate::queue::Value::Count(priority)),
-        ..ClassConfig::default()
-    };
-    let node = Node {
-        discipline: "two".to_string(),
-        params: Params::new(),
-        classes: vec![class(names[0], 1), class(names[1], 0)],
-    };
-    let mut registry = Registry::builtin();
-    registry.register(crate::sched::Entry {
-        name: "two",
-        aliases: &[],
-        source: "//! Two queues.",
-        params: &[PRIORITY],
-        classes: crate::sched::Classes::Flat,
-        build: Some(|node, builder| {
-            let first = builder.child(node, 0, builder.link.rate, 50)?;
-            let second = builder.child(node, 1, builder.link.rate, 50)?;
-            Ok(Box::new(Two([first, second])))
-        }),
-        ..crate::sched::Entry::PLAIN
-    });
-    registry.build(&node, link()).unwrap()
-}
-
-const PRIORITY: &[ParamSpec] = &[ParamSpec::class("priority", Kind::Count { min: 0, max: 1 }, "0", "")];
-
-/// The first queue before the second.
-struct Two([Child; 2]);
-impl Discipline for Two {
-    fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
-        let leaf = cx.packets.get(&id).leaf as usize;
-        self.0[leaf].enqueue(cx, id)
-    }
-    fn dequeue(&mut self, cx: &mut Cx) -> Next {
-        if self.0[0].is_empty() { self.0[1].take(cx) } else { self.0[0].take(cx) }
-    }
-    fn backlog(&self) -> Backlog {
-        self.0[0].backlog() + self.0[1].backlog()
-    }
-    fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
-        self.0.iter_mut().for_each(|child| child.flush(cx, reason));
-    }
-    fn reconfigure(&mut self, cx: &mut Cx, class: &str, _: &Params) -> Result<(), ParamError> {
-        if class == "break" {
-            cx.broken("two", "on request");
-        }
-        Ok(())
-    }
-    fn visit_stats(&self, _: &mut dyn Visit) {}
-    fn check(&self, cx: &Cx) -> Result<(), Broken> {
-        self.0.iter().try_for_each(|child| child.check(cx))
-    }
-}
-
-/// A17: what the port as a whole has had is the same after a swap, to the byte, though classes come and
-/// go; and a class that keeps its name keeps its account. What is new in the plan counts from then on.
-#[test]
-fn a17_a_swap_keeps_every_sum() {
-    let config = PortConfig::new(link(), WireConfig::Link { ring: 2, refill: Refill::Packet });
-    let mut port = open(config, two_classes(["a", "b"]));
-    for frame in 0..200 {
-        let mut meta = packet(frame, 500 + frame);
-        meta.leaf = frame % 2;
-        port.offer(at(0), meta, &mut |_| {});
-    }
-    port.advance(at(20_000), &mut |_| {});
-    let (total, b) = (port.total(), *port.account(1).unwrap());
-    assert!(total.sent_bytes > 0 && total.dropped_bytes > 0 && total.inside() > 0, "{total:?}");
-    let plan = PortPlan { ecn: false, ..PortPlan::new(two_classes(["b", "c"]), Classifier::empty()) };
-    port.swap(at(20_000), plan, &mut |_| {});
-    assert_eq!(port.total(), total);
-    let kept = port.account(0).unwrap();
-    assert_eq!((kept.sent_packets, kept.sent_bytes), (b.sent_packets, b.sent_bytes));
-    assert_eq!((kept.dropped_packets, kept.dropped_bytes), (b.dropped_packets, b.dropped_bytes));
-    let key = Key { family: Family::V4, ..Key::default() }.with_tos(3);
-    assert_eq!(port.condition(at(20_000), 100, FrameRef(0), &key).0.ecn, 0, "ECN bits mean nothing now");
-    drain(&mut port, &mut Seen::default());
-    let end = port.total();
-    assert_eq!((end.inside(), end.offered_packets, end.offered_bytes), (0, 200, total.offered_bytes));
-    assert_eq!(end.sent_bytes + end.dropped_bytes, end.offered_bytes);
-    port.check().unwrap();
-}
-
-/// A13: a swap hands each packet to the class of its name, loses nothing and keeps the accounts.
-#[test]
-fn a13_a_swap_loses_nothing() {
-    let config = PortConfig::new(link(), WireConfig::Link { ring: 2, refill: Refill::Packet });
-    let mut port = open(config, two_classes(["a", "b"]));
-    let mut seen = Seen::default();
-    for frame in 0..8 {
-        let mut meta = packet(frame, 1000);
-        meta.leaf = frame % 2;
-        port.offer(at(0), meta, &mut seen.host());
-    }
-    // b becomes the first class, a is gone: its packets go to the default, which is the first leaf.
-    port.swap(at(100), PortPlan::new(two_classes(["b", "c"]), Classifier::empty()), &mut seen.host());
-    port.check().unwrap();
-    assert_eq!(port.backlog().packets, 6);
-    drain(&mut port, &mut seen);
-    assert!(seen.dropped.is_empty());
-    assert_eq!(seen.sent.len(), 8);
-    assert_eq!(port.account(0).unwrap().sent_packets, 8);
-    assert_eq!((port.total().offered_packets, port.total().inside(), port.reassigned()), (8, 0, 4));
-}
-
-/// A02: a discipline that reports `Broken` is replaced by a FIFO in order of arrival, at once.
-#[test]
-fn a02_a_broken_discipline_becomes_a_fifo() {
-    let config = PortConfig::new(link(), WireConfig::Link { ring: 1, refill: Refill::Packet });
-    let mut port = open(config, two_classes(["a", "b"]));
-    let mut seen = Seen::default();
-    for frame in 0..8 {
-        let mut meta = packet(frame, 1000);
-        meta.leaf = 1 - frame % 2;
-        port.offer(at(0), meta, &mut seen.host());
-    }
-    port.reconfigure(at(100), "break", &Params::new(), &mut seen.host()).unwrap();
-    assert_eq!(port.is_broken().map(|b| b.discipline), Some("two"));
-    port.check().unwrap();
-    drain(&mut port, &mut seen);
-    let frames: Vec<u32> = seen.sent.iter().map(|s| s.0).collect();
-    assert_eq!(frames, [0, 1, 2, 3, 4, 5, 6, 7]);
-    // And a configuration can be attached again.
-    port.swap(at(20_000), PortPlan::new(two_classes(["a", "b"]), Classifier::empty()), &mut seen.host());
-    assert_eq!(port.is_broken(), None);
-}
-
 /// A full packet table refuses with a reason of its own, and the port goes on.
 #[test]
 fn a_full_table_drops_with_nobuf() {
@@ -530,76 +308,6 @@ fn altq98_impact() {
     drain(&mut port, &mut seen);
     assert_eq!(seen.sent[0].1, 819_200);
     assert_eq!(seen.sent[2].1 - seen.sent[0].1, 1_638_400);
-}
-
-mod conditioned {
-    use super::*;
-    use crate::classify::{Field, Filter};
-    use crate::meter::{Action, Conditioners, Meter};
-    use crate::packet::{Dscp, Family, Key};
-
-    fn key(dst_port: u16, tos: u8) -> Key {
-        Key { family: Family::V4, src: 1, dst: 2, protocol: 17, dst_port, tos, ..Key::default() }
-    }
-    fn to_port(port: u128, class: u32) -> Filter {
-        Filter::new(Family::V4, class, 1).exactly(Field::DstPort, port)
-    }
-    /// Port 1 is marked EF as long as it keeps 8 kbit/s and 500 bytes, and policed beyond.
-    fn edge() -> Conditioners {
-        let meter = Meter::TokenBucket { rate: Rate::from_bps(8_000), depth: 500 };
-        let action = Action::Meter { meter, actions: std::vec![Action::Mark(Dscp::EF), Action::Drop] };
-        let conditioners =
-            Conditioners::new(Classifier::compile([to_port(1, 0)]), &[("edge".into(), action)]);
-        conditioners.expect("a right action")
-    }
-    fn port_of_two(conditioners: Option<Conditioners>) -> Port {
-        let config = PortConfig::new(link(), WireConfig::Open);
-        let by_mark = Filter::new(Family::V4, 1, 1).dscp(Dscp::EF);
-        let plan = PortPlan::new(two_classes(["a", "b"]), Classifier::compile([by_mark]));
-        Port::new(config, PortPlan { conditioners, ..plan })
-    }
-
-    /// The class filters see the mark; the ECN bits stay.
-    #[test]
-    fn a_mark_decides_the_class() {
-        for (conditioners, leaf, dscp) in [(Some(edge()), 1, 46), (None, 0, 10)] {
-            let mut port = port_of_two(conditioners);
-            let meta = port.condition(Instant::ZERO, 100, FrameRef(0), &key(1, 10 << 2 | 2));
-            assert_eq!((meta.leaf(), meta.meta().dscp, meta.meta().ecn), (leaf, dscp, 2));
-            let other = port.condition(Instant::ZERO, 100, FrameRef(0), &key(2, 0));
-            assert_eq!((other.leaf(), other.meta().dscp), (0, 0), "what no filter matches is left alone");
-        }
-    }
-
-    #[test]
-    fn policed_packets_are_in_the_ledger() {
-        let mut port = port_of_two(Some(edge()));
-        let (mut sent, mut policed, mut refused) = (0, 0, 0);
-        for n in 0..20 {
-            let mut hear = |Event { meta, kind, .. }: Event<'_>| match kind {
-                EventKind::Sent => {
-                    assert_eq!((meta.dscp, meta.leaf), (46, 1));
-                    sent += 1;
-                }
-                EventKind::Dropped(reason) => {
-                    assert_eq!((reason, meta.frame.0), (DropReason::Policed, n));
-                    policed += 1;
-                }
-                EventKind::Taken => {}
-            };
-            let at = Instant::from_millis(u64::from(n) * 10);
-            let verdict = port.receive(at, 100, FrameRef(n), &key(1, 0), &mut hear);
-            refused += u32::from(verdict == Verdict::Dropped);
-            port.check().expect("the port is whole");
-        }
-        // 500 bytes at once, then a byte a millisecond: of 2000 bytes in 190 ms, 600 pass.
-        assert_eq!((sent, policed, refused), (6, 14, 14));
-        let total = port.total();
-        assert_eq!((total.offered_packets, total.sent_packets, total.inside()), (20, 6, 0));
-        assert_eq!(total.dropped_packets[DropReason::Policed as usize], 14);
-        let unmarked = port.account(0).expect("leaf a");
-        assert_eq!(unmarked.dropped_packets[DropReason::Policed as usize], 14, "they were not marked");
-    }
 }
 
 #[test]

@@ -250,7 +250,7 @@ impl Child {
         }
         match &mut self.queue {
             Queue::Leaf(leaf) => leaf.reconfigure(class, &theirs, &cx.link),
-            // All of it was the parent's.
+            // All of it was the parent's. A change of nothing is the queue's to judge, as if it stood alone.
             Queue::Inner(_) if theirs.iter().next().is_none() && params.iter().next().is_some() => Ok(()),
             Queue::Inner(inner) => inner.reconfigure(cx, "", &theirs),
         }

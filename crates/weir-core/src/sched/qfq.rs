@@ -351,6 +351,24 @@ impl Qfq {
         }
         self.make_eligible(old_time);
     }
+    /// Whether a group that holds queues is in the set in which its times belong. [QFQ13, the group
+    /// ordering]
+    fn is_sound(&self, at: usize) -> Result<(), &'static str> {
+        let (group, bit) = (&self.groups[at], 1u32 << at);
+        let [ready, _, blocked, _] = self.sets;
+        if after(group.start, self.time) == ((ready | blocked) & bit != 0) {
+            return Err("a group is eligible before its start, or is not after it");
+        }
+        let is_blocked = (at + 1..GROUPS)
+            .any(|later| ready >> later & 1 == 1 && after(group.finish, self.groups[later].finish));
+        let stands_blocked =
+            (self.sets[Set::EligibleBlocked as usize] | self.sets[Set::IneligibleBlocked as usize]) & bit
+                != 0;
+        match is_blocked == stands_blocked {
+            true => Ok(()),
+            false => Err("a group waits for no earlier finish, or goes before one"),
+        }
+    }
 }
 
 impl Discipline for Qfq {
@@ -451,6 +469,9 @@ impl Discipline for Qfq {
             if sets != usize::from(group.full != 0) {
                 return broken("a group is in more than one set, or in none");
             }
+            if sets > 0 {
+                self.is_sound(at).map_err(|what| Broken { discipline: "qfq", what })?;
+            }
             for slot in 0..SLOTS {
                 let (head, _) = group.slots[((group.front + slot) % SLOTS) as usize];
                 if (head != NIL) != (group.full >> slot & 1 == 1) {
@@ -461,6 +482,10 @@ impl Discipline for Qfq {
                     let class = &self.classes[flow as usize];
                     if busy == 0 || !class.busy || usize::from(class.share.group) != at {
                         return broken("a slot holds a queue of another group, or an idle one");
+                    }
+                    let begins = group.start.wrapping_add(u64::from(slot) << group.shift);
+                    if group.round(class.start) != begins {
+                        return broken("a queue is in the slot of another start");
                     }
                     (flow, busy) = (class.next, busy - 1);
                 }

@@ -21,9 +21,9 @@ pub struct JobsClass {
     pub loss_bound: Option<Ratio>,
     /// Loss of the next class by its own.
     pub loss_factor: Option<Ratio>,
-    /// Bytes that came in this busy period.
+    /// Bytes that came in this busy period, or packets where these are counted.
     pub arrived: u64,
-    /// Bytes of these that were dropped.
+    /// Those of them that were dropped.
     pub dropped: u64,
 }
 
@@ -114,19 +114,33 @@ fn step(members: &[usize], rates: &mut [Ratio], least: &[Ratio], load: &dyn Fn(u
     }
 }
 
+/// Which packet a class loses, and what loss is counted in.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct JobsDrops {
+    /// Its oldest, not its newest.
+    pub oldest: bool,
+    /// Packets, not bytes.
+    pub by_packets: bool,
+}
+
 /// How much it harms that a class loses a packet: the kind of harm, worst last, and how much.
 pub type JobsHarm = (u8, Ratio);
 
 /// The classes that may pay for a packet of `len` bytes of class `comes`, which counts as arrived
 /// already, in a full shared buffer: each with the harm.
-pub fn jobs_harm(classes: &[JobsClass], comes: usize, len: u64) -> Vec<(usize, JobsHarm)> {
+pub fn jobs_harm(classes: &[JobsClass], comes: usize, len: u64, drops: JobsDrops) -> Vec<(usize, JobsHarm)> {
     let factors: Vec<_> = classes.iter().map(|class| class.loss_factor).collect();
     let chains = chains(&factors);
     let chained = |c: usize| chains[c].0.len() > 1;
     let present = |c: &usize| *c == comes || !classes[*c].packets.is_empty();
     let harm = |c: usize| {
         let class = &classes[c];
-        let victim = if c == comes { len } else { *class.packets.last().expect("it has packets") };
+        let oldest = class.packets.first().filter(|_| drops.oldest);
+        let newest = if c == comes { Some(&len) } else { class.packets.last() };
+        let victim = match drops.by_packets {
+            true => 1,
+            false => *oldest.or(newest).expect("it has packets"),
+        };
         let share = |bytes: u64| Ratio::new(i128::from(bytes), i128::from(class.arrived.max(1)));
         let weight = chains[c].0.iter().fold(chains[c].1, |least, &m| least.min(chains[m].1)) / chains[c].1;
         match class.loss_bound {

@@ -15,7 +15,7 @@ mod token_bucket;
 
 pub use drr::DeficitRoundRobin;
 pub use gps::{Gps, Job};
-pub use jobs::{JobsClass, JobsHarm, jobs_harm, jobs_rates};
+pub use jobs::{JobsClass, JobsDrops, JobsHarm, jobs_harm, jobs_rates};
 pub use link_sharing::{ShareClass, fluid_shares};
 pub use ns2_cbq::{Forgives, Ns2Sent, ns2_two_agencies};
 pub use promises::{PromisedClass, least_shares, may_lose};

@@ -5,7 +5,7 @@ use super::link_sharing::{LEVELS, NONE, levels};
 use super::options::PARAMS;
 use crate::queue::params::{self, default_of};
 use crate::queue::{Link, ParamError, Params, Scope, Value, Visit};
-use crate::units::{Duration, Fraction, Rate};
+use crate::units::{Duration, Rate};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -61,7 +61,9 @@ impl Settings {
         params::accept_declared(&[PARAMS], Scope::Class, &self.name, params)?;
         for (field, value) in params.iter() {
             match (field, value) {
-                ("pbandwidth", Value::Fraction(share)) => new.rate = part_of(*share, link.rate),
+                ("pbandwidth", Value::Fraction(share)) => {
+                    new.rate = Rate::from_bps(share.of(link.rate.as_bps()))
+                }
                 ("exactbandwidth", Value::Rate(rate)) => new.rate = *rate,
                 ("priority", Value::Count(n)) => new.priority = *n as u8,
                 ("borrow", Value::Flag) => new.borrows = true,
@@ -114,14 +116,6 @@ impl Settings {
             leaf,
         }
     }
-}
-
-/// A part of a rate, to the nearest bit: rounded down, 38 % of 20 Mbit/s would be a bit less than
-/// 29 % and 9 % of it, since a percentage is kept as a multiple of 2^-32.
-fn part_of(part: Fraction, rate: Rate) -> Rate {
-    // At most 2^32 times a u64, so below 2^97, and the result is at most the rate.
-    let bps = (u128::from(part.raw()) * u128::from(rate.as_bps()) + (1 << 31)) >> 32;
-    Rate::from_bps(u64::try_from(bps).unwrap_or(u64::MAX))
 }
 
 /// Checks what concerns several classes: the tree, and that no parent promises more than it has.
@@ -227,10 +221,11 @@ impl CbqClass {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::Fraction;
     use alloc::vec;
 
     fn percent(name: &str, parent: u32, percent: u64, bps: u64) -> Settings {
-        let rate = part_of(Fraction::ratio(percent, 100), Rate::from_bps(bps));
+        let rate = Rate::from_bps(Fraction::ratio(percent, 100).of(bps));
         Settings { rate, ..Settings::new(name, parent, &Link::new(Rate::from_bps(bps), 0, 1500)) }
     }
 

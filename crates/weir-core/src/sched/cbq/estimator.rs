@@ -338,4 +338,137 @@ mod tests {
             assert_eq!(estimator.begin(us(200), since), begins, "since {since}");
         }
     }
+    /// A class of 1 Mbit/s with this gain on a link of 10, to be changed.
+    fn shape(gain_log2: u32) -> Shape {
+        Shape {
+            rate: Rate::from_mbps(1),
+            gain_log2,
+            maxburst: 4,
+            minburst: 3,
+            packet_bytes: 1_000,
+            largest_bytes: 1_500,
+            minidle: true,
+            waits: false,
+            leaf: false,
+        }
+    }
+
+    /// [CBQ95 section IV] in floats and nanoseconds, for packets that enter the average one by one:
+    /// average, end of the last one, when the next may start, and whether that is waited for.
+    struct Plain {
+        gain: f64,
+        average: f64,
+        last: f64,
+        next: f64,
+        over: bool,
+    }
+
+    impl Plain {
+        fn charge(&mut self, start: f64, on_link: f64, cost: f64, least: f64, most: f64) {
+            let late = start - self.next;
+            let begin = if self.over && (0.0..1.0).contains(&late) { self.next } else { start };
+            let end = begin + on_link;
+            let idle = end - self.last - cost;
+            let average = match self.over {
+                true => (begin - self.next) / self.gain,
+                false => self.average + (idle - self.average) / self.gain,
+            };
+            self.average = average.clamp(least, most);
+            (self.last, self.next) = (end, end);
+            self.over = self.average <= 1.0 / self.gain;
+            if self.over {
+                self.average = self.average.min(0.0);
+                self.next = end + (cost - on_link).max(0.0) - (self.gain - 1.0) * self.average;
+            }
+        }
+    }
+
+    /// True if average and waiting are those of the formulas at every packet of a random run, with a
+    /// gain in the formulas that is `factor` times that of the estimator.
+    fn follows_the_formulas(seed: u64, factor: f64) -> bool {
+        let mut random = crate::Random::new(seed);
+        let link = Link::new(Rate::from_mbps(10), 20, 1_500);
+        let gain_log2 = 1 + random.below(6) as u32;
+        let shape = Shape { minidle: random.below(2) == 0, ..shape(gain_log2) };
+        let mut estimator = Estimator::new(&shape, &link);
+        let gain = f64::from(1 << gain_log2) * factor;
+        let on_link = |len: u64| (len + 20) as f64 * 800.0;
+        // A burst of four from an idle class uses up all the credit; one packet comes for nothing.
+        let base = 9.0 * on_link(1_000);
+        let most = (base * ((gain / (gain - 1.0)).powi(3) - 1.0)).max(on_link(1_000) / gain);
+        let least = if shape.minidle { -10.0 * on_link(1_500) } else { f64::MIN };
+        let mut plain = Plain { gain, average: most, last: 0.0, next: 0.0, over: false };
+        if (estimator.most_ns() as f64 - most).abs() > 1.0 {
+            return false;
+        }
+        let mut free = 0;
+        for _ in 0..300 {
+            // Back to back, at the time when it may, or after a pause.
+            let wake = estimator.wake().as_nanos();
+            let start = match random.below(4) {
+                0 => free,
+                1 | 2 => free.max(wake),
+                _ => free + random.below(40_000_000),
+            };
+            let len = 40 + random.below(1_461);
+            let (time, bytes) = (link.time_for(len as u32), len + 20);
+            let wake = estimator.charge(Fine::from_nanos(start), time, bytes, Fine::ZERO);
+            plain.charge(start as f64, on_link(len), 10.0 * on_link(len), least, most);
+            let underlimit = if plain.over { plain.next } else { 0.0 };
+            let waits = (wake.as_nanos() as f64 - underlimit).abs() < 100.0;
+            if (estimator.average_ns() as f64 - plain.average).abs() > 2.0 || !waits {
+                return false;
+            }
+            free = start + time.ceil().as_nanos();
+        }
+        true
+    }
+
+    /// A class that may borrow, and so need not wait: its packets enter the average one by one. Reversed:
+    /// another gain is seen to be another.
+    #[test]
+    fn a35_averages_and_waits_are_those_of_the_formulas() {
+        for seed in weir_seed::seeds(200) {
+            assert!(follows_the_formulas(seed, 1.0), "seed {seed}");
+        }
+        assert!(weir_seed::seeds(20).all(|seed| !follows_the_formulas(seed, 2.0)));
+    }
+
+    /// Another share, another gain: credit and debt stay as far as the new bounds allow, a burst that
+    /// was begun is no longer than the new `minburst`, and a class without a share waits until it has one.
+    #[test]
+    fn a_change_of_shape_keeps_what_it_can() {
+        let link = Link::new(Rate::from_mbps(10), 0, 1_500);
+        let waiting = Shape { waits: true, ..shape(5) };
+        let mut estimator = Estimator::new(&waiting, &link);
+        let most = estimator.most_ns();
+        assert_eq!(estimator.average_ns(), most);
+        estimator.shape(&Shape { maxburst: 8, ..waiting }, &link);
+        assert_eq!(estimator.average_ns(), most, "room for more credit gives none");
+        estimator.shape(&Shape { maxburst: 2, ..waiting }, &link);
+        assert!(estimator.most_ns() < most && estimator.average_ns() == estimator.most_ns());
+        let on_link = link.time_for(1_000);
+        let mut start = Fine::ZERO;
+        while estimator.wake() == Instant::ZERO {
+            estimator.charge(start, on_link, 1_000, Fine::ZERO);
+            start += on_link;
+        }
+        assert_eq!((estimator.minburst, estimator.burst.left), (3, 3));
+        estimator.shape(&Shape { minburst: 2, ..waiting }, &link);
+        assert_eq!((estimator.minburst, estimator.burst.left), (2, 2));
+        estimator.shape(&Shape { waits: false, ..waiting }, &link);
+        assert_eq!(
+            (estimator.minburst, estimator.burst.left),
+            (1, 1),
+            "who may borrow does not wait for bursts"
+        );
+        let wake = estimator.wake();
+        estimator.shape(&waiting, &link);
+        assert_eq!(estimator.wake(), wake, "it waits on");
+        estimator.shape(&Shape { rate: Rate::ZERO, ..waiting }, &link);
+        assert_eq!(estimator.wake(), Instant::NEVER);
+        assert_eq!(estimator.charge(start, on_link, 1_000, Fine::ZERO), Instant::NEVER);
+        estimator.shape(&waiting, &link);
+        assert_eq!(estimator.wake(), Instant::ZERO);
+    }
 }

@@ -487,30 +487,4 @@ impl LinkSharing {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// [CBQ95 section III.C] After a packet that was borrowed, Top-Level stays at the lender's level only
-    /// while the borrower has more to send, and the lender is not overlimit.
-    #[test]
-    fn top_level_falls_to_the_lender_only_with_demand_and_room() {
-        let position = |parent| {
-            let borrows = parent != NONE;
-            Position { parent, borrows, priority: 1, quantum: 1_500, wake: Instant::ZERO }
-        };
-        let now = Instant::from_millis(5);
-        for (queued, wake, stays) in [
-            (true, now, true),
-            (true, Instant::from_millis(6), false),
-            (false, now, false),
-            (false, Instant::from_millis(6), false),
-        ] {
-            let tree = [position(NONE), position(0), position(1), position(1)];
-            let mut sharing = LinkSharing::new(&tree, Rule::TopLevel, false);
-            (sharing.members[2].queued, sharing.members[1].wake) = (queued, wake);
-            sharing.departed(Pick { class: 2, lender: 1 }, now);
-            let expected = if stays { sharing.members[1].level } else { u8::MAX };
-            assert_eq!(sharing.top_level, expected, "queued {queued}, lender underlimit from {wake:?}");
-        }
-    }
-}
+mod tests;

@@ -15,6 +15,8 @@ use crate::units::{Duration, Fraction, Instant, Rate};
 use alloc::vec;
 use alloc::vec::Vec;
 
+mod changes;
+
 const SECOND: u64 = 1_000_000_000;
 const RULES: [&str; 3] = ["formal", "top-level", "ancestor-only"];
 
@@ -437,96 +439,12 @@ fn a28_without_borrowing_the_share_is_the_cap_and_with_it_the_link() {
 }
 
 /// A class of the whole link is never overlimit, whatever the rounding of the host's clock.
-/// A change to what was there already changes nothing. Reversed: another share does.
-#[test]
-fn a_change_to_what_it_was_changes_nothing() {
-    let run = |change: Option<u64>| {
-        let mut classes = regulated(300);
-        classes.push(class("bulk", Some(0), 700, true));
-        let mut port = port(link(10), discipline("formal", 32), classes);
-        if let Some(permille) = change {
-            let share = Value::Fraction(Fraction::ratio(permille, 1_000));
-            let params = Params::new().with("pbandwidth", share);
-            port.reconfigure(Instant::ZERO, "c", &params, &mut |_| {}).unwrap();
-        }
-        saturate(&mut port, &mut [source(1, &[64]), source(2, &[1_500])], 0, SECOND)
-    };
-    assert_eq!(run(Some(300)), run(None));
-    assert_ne!(run(Some(200)), run(None));
-}
-
 #[test]
 fn a_class_of_the_whole_link_never_waits() {
     let link = Link::new(Rate::from_bps(1_499_977), 0, 1500);
     let mut port = ticking_port(link, discipline("formal", 32), regulated(1_000), Duration::from_millis(10));
     let sent = saturate(&mut port, &mut [source(1, &[190, 1000])], 0, 10 * SECOND);
     assert!(share(&sent, 1, link, SECOND, 10 * SECOND) > 0.999);
-}
-
-#[test]
-fn a_class_without_a_share_waits_for_a_change_and_then_sends() {
-    let mut port = port(link(10), discipline("top-level", 32), regulated(0));
-    let sent = saturate(&mut port, &mut [source(1, &[1500])], 0, SECOND);
-    assert_eq!((sent.len(), port.next_wake_up(), port.backlog().packets), (0, Instant::NEVER, 6));
-    let params = Params::new().with("pbandwidth", Value::Fraction(Fraction::ratio(1, 2)));
-    port.reconfigure(Instant::from_nanos(SECOND), "c", &params, &mut |_| {}).unwrap();
-    let sent = saturate(&mut port, &mut [source(1, &[1500])], SECOND, 11 * SECOND);
-    let share = share(&sent, 1, link(10), 2 * SECOND, 11 * SECOND);
-    assert!((share - 0.5).abs() < 0.015, "{share}");
-}
-
-/// A class whose queue is a CBQ of its own that waits: its time and its lender's together. While
-/// the lender has no share that is for ever, until a change of the lender alone ends it.
-#[test]
-fn a_lender_that_gets_a_share_again_ends_the_wait_of_a_child() {
-    let queue = Node { discipline: "cbq".into(), params: discipline("formal", 32), classes: regulated(100) };
-    let node = Node {
-        discipline: "cbq".into(),
-        params: discipline("formal", 32),
-        classes: vec![
-            class("root", None, 1_000, false),
-            class("lender", Some(0), 500, false),
-            ClassConfig { queue: Some(queue), ..class("borrower", Some(1), 0, true) },
-        ],
-    };
-    for restored in [0, 500] {
-        let mut bench = Bench::new(&node, 1);
-        let change = |bench: &mut Bench, permille| {
-            let share = Value::Fraction(Fraction::ratio(permille, 1_000));
-            let params = Params::new().with("pbandwidth", share);
-            bench.tree.discipline.reconfigure(&mut bench.cx, "lender", &params).unwrap();
-        };
-        let leaf = bench.tree.leaves.len() as u32 - 1;
-        for _ in 0..50 {
-            bench.offer(1_500, |meta| meta.leaf = leaf);
-        }
-        // Its own share is used up, and that of the lender is not.
-        while bench.serve().is_some() {}
-        change(&mut bench, 0);
-        assert!(bench.serve().is_none());
-        change(&mut bench, restored);
-        let mut sent = 0;
-        for _ in 0..1_000 {
-            bench.cx.now += Duration::from_millis(10);
-            sent += u32::from(bench.serve().is_some());
-        }
-        assert_eq!(sent > 20, restored > 0, "{sent} packets with {restored} permille");
-    }
-}
-
-#[test]
-fn a_change_is_made_whole_or_not_at_all() {
-    let mut port = port(link(10), discipline("top-level", 32), regulated(300));
-    let now = Instant::from_nanos(1);
-    let too_much = Params::new()
-        .with("priority", Value::Count(5))
-        .with("exactbandwidth", Value::Rate(Rate::from_mbps(11)));
-    let error = port.reconfigure(now, "c", &too_much, &mut |_| {}).unwrap_err();
-    assert_eq!(error.field, "bandwidth");
-    assert_eq!((stat(&port, "c", "priority"), stat(&port, "c", "rate")), (1, 3_000_000));
-    let change = Params::new().with("priority", Value::Count(5)).with("qlimit", Value::Count(7));
-    port.reconfigure(now, "c", &change, &mut |_| {}).unwrap();
-    assert_eq!((stat(&port, "c", "priority"), stat(&port, "c", "limit")), (5, 7));
 }
 
 /// The plateau of a class with much more than that allocated, woken by the tick alone:

@@ -369,4 +369,120 @@ mod tests {
             assert!((0..200).all(|at| ring.standing(at) == standing(at)), "place {place}");
         }
     }
+    /// The ring as a person would go round it: whoever may send and has no credit is given a quantum and
+    /// passed, as often as needed.
+    struct Plain {
+        standing: Vec<Standing>,
+        credit: Vec<i64>,
+        quanta: Vec<i64>,
+        cursor: usize,
+        aside_cursor: usize,
+        aside: bool,
+        keeps_turns: bool,
+        by_packets: bool,
+    }
+
+    impl Plain {
+        /// Those that might send, from `from` on, once around.
+        fn around(&self, from: usize, borrowers: bool) -> Vec<usize> {
+            let count = self.quanta.len();
+            let might = |&place: &usize| match self.standing[place] {
+                Standing::Ready => true,
+                Standing::Over => borrowers,
+                Standing::Out => false,
+            };
+            (0..count).map(|n| (from + n) % count).filter(might).collect()
+        }
+        fn pick(&mut self, borrowers: bool, may: u64) -> Option<usize> {
+            let may = |place: usize| may >> place & 1 == 1;
+            if self.keeps_turns {
+                self.aside = false;
+                if let Some(&holder) = self.around(self.cursor, true).first() {
+                    self.cursor = holder;
+                    self.aside = self.standing[holder] == Standing::Over && !(borrowers && may(holder));
+                }
+            }
+            let start = if self.aside { self.aside_cursor } else { self.cursor };
+            let those: Vec<usize> = self.around(start, borrowers).into_iter().filter(|&c| may(c)).collect();
+            for &place in those.iter().cycle() {
+                if self.by_packets || self.credit[place] > 0 {
+                    self.turn_to(place);
+                    return Some(place);
+                }
+                self.credit[place] += self.quanta[place];
+            }
+            None
+        }
+        fn sent(&mut self, place: usize, bytes: i64) {
+            if !self.by_packets {
+                self.credit[place] -= bytes;
+                if self.credit[place] > 0 {
+                    return;
+                }
+                self.credit[place] += self.quanta[place];
+            }
+            self.turn_to((place + 1) % self.quanta.len());
+        }
+        fn turn_to(&mut self, place: usize) {
+            *(if self.aside { &mut self.aside_cursor } else { &mut self.cursor }) = place;
+        }
+    }
+
+    /// Random classes, quanta and packets, some of which are whole multiples of one another; classes that
+    /// come, go and may or may not borrow. Reversed: packets that are a byte longer in the plain ring
+    /// lead to another order.
+    #[test]
+    fn a21_the_ring_goes_as_one_that_is_walked() {
+        for (seed, longer) in weir_seed::seeds(300).flat_map(|seed| [(seed, 0), (seed, 1)]) {
+            let mut random = crate::Random::new(seed);
+            let count = 1 + random.below(8) as usize;
+            let (by_packets, keeps_turns) = (random.below(4) == 0, random.below(2) == 0);
+            let quanta: Vec<i64> = (0..count).map(|_| 100 + 100 * random.below(12) as i64).collect();
+            let members: Vec<_> = quanta.iter().enumerate().map(|(n, &q)| (n as u32, q)).collect();
+            let mut ring = Ring::new(&members, by_packets, keeps_turns);
+            let mut plain = Plain {
+                standing: vec![Standing::Out; count],
+                credit: quanta.clone(),
+                quanta,
+                cursor: 0,
+                aside_cursor: 0,
+                aside: false,
+                keeps_turns,
+                by_packets,
+            };
+            let mut differs = false;
+            for _ in 0..500 {
+                let place = random.below(count as u64) as usize;
+                if random.below(4) == 0 {
+                    let to = [Standing::Ready, Standing::Over, Standing::Out][random.below(3) as usize];
+                    ring.stand(place, plain.standing[place], to);
+                    plain.standing[place] = to;
+                }
+                let (borrowers, may) = (random.below(4) > 0, random.next_u64() | random.next_u64());
+                let picked = ring.pick(borrowers, |class| (may >> class & 1 == 1).then_some(()));
+                let picked = picked.map(|(class, ())| class as usize);
+                let expected = plain.pick(borrowers, may);
+                assert!(longer > 0 || picked == expected, "seed {seed}: {picked:?}, not {expected:?}");
+                let any = plain
+                    .around(0, borrowers)
+                    .iter()
+                    .any(|&c| borrowers || plain.standing[c] == Standing::Ready);
+                assert_eq!(ring.any(borrowers), any, "seed {seed}");
+                let may_borrow = |&c: &usize| plain.standing[c] == Standing::Over && may >> c & 1 == 1;
+                let borrower = plain.around(0, true).iter().any(may_borrow);
+                assert_eq!(ring.has_borrower(|class| may >> class & 1 == 1), borrower, "seed {seed}");
+                differs |= picked != expected;
+                let (Some(picked), false) = (picked, differs) else { continue };
+                let bytes = [100, 200, 300, 1_500, 40 + random.below(1_461)][random.below(5) as usize];
+                ring.sent(picked, bytes);
+                plain.sent(picked, bytes as i64 + longer);
+            }
+            let credits: Vec<i64> = ring.turns.iter().map(|turn| turn.credit).collect();
+            assert!(longer > 0 || credits == plain.credit, "seed {seed}");
+            assert!(
+                longer == 0 || by_packets || count == 1 || differs || credits != plain.credit,
+                "seed {seed}"
+            );
+        }
+    }
 }

@@ -332,6 +332,59 @@ fn a_new_limit_counts_from_the_change_on() {
     }
 }
 
+/// New shares count from the change on, for classes that have packets all the while: what they had
+/// before is not made up for. Reversed: without the change they go on as before.
+#[test]
+fn new_shares_count_from_the_change_on() {
+    for (change, expected) in [(true, 750_000..=1_000_000), (false, 240_000..=260_000)] {
+        let ls = |bps| Params::new().with("ls", linear(bps));
+        let mut rig = Rig::new(&[("a", None, ls(2_000_000)), ("b", None, ls(6_000_000))]);
+        for _ in 0..4_000 {
+            rig.put(0, "a", 1_000);
+            rig.put(0, "b", 1_000);
+        }
+        let mut bytes = [0u64; 2];
+        while let Some((_, _, leaf, len)) = rig.send(1_000_000_000) {
+            bytes[leaf] += u64::from(len);
+        }
+        assert!(bytes[0].abs_diff(312_500) <= 2_000, "a quarter of the link: {bytes:?}");
+        if change {
+            rig.hfsc.reconfigure(&mut rig.cx, "a", &ls(8_000_000)).unwrap();
+            rig.hfsc.reconfigure(&mut rig.cx, "b", &ls(2_000_000)).unwrap();
+        }
+        let mut after = [0u64; 2];
+        // From the first packet on: four of five, or one of four.
+        while let Some((_, _, leaf, len)) = rig.send(1_800_000_000) {
+            after[leaf] += u64::from(len);
+        }
+        let (a, all) = (after[0], after[0] + after[1]);
+        assert!(all.abs_diff(1_000_000) <= 2_000, "{after:?}");
+        let share = if change { all * 4 / 5 } else { all / 4 };
+        assert!(a.abs_diff(share) <= 3_000 && expected.contains(&a), "change {change}: {after:?}");
+    }
+}
+
+/// A class that waits for its upper limit goes on at once when the limit is raised.
+#[test]
+fn a_raised_limit_ends_the_wait() {
+    for raised in [true, false] {
+        let with = |bps| Params::new().with("ls", linear(1_000_000)).with("ul", linear(bps));
+        let mut rig = Rig::new(&[("top", None, with(LINK_BPS)), ("a", Some(0), with(1_000))]);
+        for _ in 0..20 {
+            rig.put(0, "a", 1_000);
+        }
+        while rig.send(1_000_000).is_some() {}
+        let waiting = rig.hfsc.backlog().packets;
+        assert!(waiting > 10, "1,000 bytes take 8 s at the limit");
+        if raised {
+            rig.hfsc.reconfigure(&mut rig.cx, "a", &with(LINK_BPS)).unwrap();
+            rig.hfsc.check(&rig.cx).unwrap();
+        }
+        while rig.send(100_000_000).is_some() {}
+        assert_eq!(rig.hfsc.backlog().packets, if raised { 0 } else { waiting });
+    }
+}
+
 /// A guarantee alone is enough for a leaf, and a share alone for any class.
 #[test]
 fn a_change_is_taken_where_the_class_can_do_with_it() {

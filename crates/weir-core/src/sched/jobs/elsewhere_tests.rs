@@ -2,13 +2,15 @@
 
 use super::tests::{Cell, HALF, SECOND, Source, fraction, jobs, ms, real, run_on, source, total};
 use super::{Adjusted, Delegate, Sample, delegated};
-use crate::queue::Value;
-use crate::sched::testing::Bench;
+use crate::queue::{Params, Value};
+use crate::sched::testing::{Bench, stat};
 use crate::sched::{Build, Entry, Registry};
-use crate::units::{Fixed, Rate};
+use crate::units::{Fixed, Instant, Rate};
 use std::boxed::Box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::{format, thread, vec, vec::Vec};
+use std::{format, thread, thread_local, vec, vec::Vec};
 
 /// A thread that adjusts. What it has made is taken up `LAG` polls after it was asked for, however
 /// quick or slow the thread is, so that a run can be repeated.
@@ -154,6 +156,71 @@ fn j33_a_delegate_without_lag_is_the_same_discipline() {
     assert_eq!(chains(&thread::<7>()), chains(&thread::<7>()), "and it can be repeated");
 }
 
+/// Answers when it is told to.
+struct Told(Arc<AtomicBool>, Option<Sample>);
+impl Delegate for Told {
+    fn start(&mut self, sample: Sample) {
+        self.1 = Some(sample);
+    }
+    fn finished(&mut self) -> Option<Adjusted> {
+        let answers = self.0.swap(false, Relaxed);
+        self.1.take_if(|_| answers).map(|sample| sample.adjust())
+    }
+}
+
+thread_local! {
+    /// Whether the delegates that this thread builds answer.
+    static ANSWERS: Arc<AtomicBool> = Arc::new(AtomicBool::new(false));
+}
+
+/// An answer counts if nothing has changed since its sample. Rates that were made for another set of
+/// classes, or under other promises, are forgotten, also where the set is the same again.
+#[test]
+fn j33_an_answer_that_came_too_late_changes_nothing() {
+    let told =
+        registry(|node, builder| delegated(node, builder, Box::new(Told(ANSWERS.with(Arc::clone), None))));
+    let share = |bench: &Bench| stat(&*bench.tree.discipline, "share");
+    type Meanwhile = fn(&mut Bench);
+    let leaves_and_comes: Meanwhile = |bench| {
+        while bench.tree.discipline.backlog().packets > 0 {
+            bench.serve();
+        }
+        for leaf in [0, 1] {
+            bench.offer(500, |m| m.leaf = leaf);
+        }
+    };
+    let other_factor: Meanwhile = |bench| {
+        let params = Params::new().with("rdc", real(1.5));
+        bench.tree.discipline.reconfigure(&mut bench.cx, "c0", &params).expect("a right factor");
+    };
+    let other_settings: Meanwhile = |bench| {
+        let params = Params::new().with("qlimit", Value::Count(70));
+        bench.tree.discipline.reconfigure(&mut bench.cx, "", &params).expect("a right limit");
+    };
+    let cases: [(Meanwhile, bool); 4] =
+        [(|_| {}, true), (leaves_and_comes, false), (other_factor, false), (other_settings, false)];
+    for (n, (meanwhile, counts)) in cases.into_iter().enumerate() {
+        ANSWERS.with(|answers| answers.store(false, Relaxed));
+        let node = jobs(&[], &[&[("rdc", real(4.0))], &[]]);
+        let mut bench = Bench::of(&told, &node, Rate::from_mbps(10), 1);
+        for leaf in [0, 1] {
+            bench.offer(500, |m| m.leaf = leaf);
+        }
+        bench.cx.now = Instant::from_millis(10);
+        // The sample: one class has far more than the other.
+        for _ in 0..10 {
+            bench.offer(1_500, |m| m.leaf = 0);
+        }
+        meanwhile(&mut bench);
+        let before = share(&bench);
+        // It answers the sample that it has, and not the one that it is given then.
+        ANSWERS.with(|answers| answers.store(true, Relaxed));
+        bench.offer(500, |m| m.leaf = 1);
+        assert_eq!(share(&bench) != before, counts, "case {n}");
+        bench.check();
+    }
+}
+
 /// A class that comes or goes while a sample is on its way makes the answer worthless; so does a
 /// promise that changes.
 #[test]
@@ -171,7 +238,7 @@ fn j33_rates_for_others_are_forgotten() {
             }
         }
         if round % 29 == 0 {
-            let params = crate::queue::Params::new().with("rdc", real(f64::from(1 + round % 3)));
+            let params = Params::new().with("rdc", real(f64::from(1 + round % 3)));
             bench.tree.discipline.reconfigure(&mut bench.cx, "c0", &params).expect("a right factor");
         }
         // The rates of those that wait add up to the link, whatever came back.

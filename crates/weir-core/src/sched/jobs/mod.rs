@@ -167,7 +167,6 @@ impl Jobs {
         self.rated = 0;
         self.rates = [0; CLASSES];
         self.service.clear();
-        self.until_sample = 0;
         for state in &mut self.states {
             state.delay_ns = 0;
             if self.settings.interval_ns == 0 {

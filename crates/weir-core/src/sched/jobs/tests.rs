@@ -1,17 +1,20 @@
-//! Evidence: constant sources through the whole discipline, and its decisions against plain
-//! arithmetic in floats. Rows J05 to J28.
+//! Evidence: constant sources through the whole discipline. Rows J05 to J28. Single decisions are in
+//! `by_hand`; `arithmetic`, `feedback` and `accounts` hold it against plain models.
 
 use super::weights::{HEAVIEST, Weight};
 use crate::Random;
-use crate::queue::{DropReason, Params, Value};
-use crate::sched::testing::{Bench, class, node, stat};
+use crate::queue::{Params, Value, Visit};
+use crate::sched::testing::{Bench, class, node};
 use crate::sched::{ClassConfig, Node};
 use crate::units::{Duration, Fixed, Fraction, Instant, Rate};
 use std::format;
 use std::vec;
 use std::vec::Vec;
 
+mod accounts;
 mod arithmetic;
+mod by_hand;
+mod feedback;
 
 pub(super) const SECOND: u64 = 1_000_000_000;
 
@@ -26,6 +29,25 @@ pub(super) fn ms(n: u64) -> Value {
 }
 fn mbps(x: f64) -> Value {
     Value::Rate(Rate::from_bps((x * 1e6) as u64))
+}
+fn node_of(discipline: &str) -> Node {
+    Node { discipline: discipline.into(), params: Params::new(), classes: Vec::<ClassConfig>::new() }
+}
+
+/// What every class shows under that name, in the order of their priorities.
+fn values(bench: &Bench, name: &'static str) -> Vec<i64> {
+    struct All(&'static str, Vec<i64>);
+    impl Visit for All {
+        fn class(&mut self, _: &str, _: u32) {}
+        fn value(&mut self, name: &'static str, _: &'static str, value: i64) {
+            if name == self.0 {
+                self.1.push(value);
+            }
+        }
+    }
+    let mut all = All(name, Vec::new());
+    bench.tree.discipline.visit_stats(&mut all);
+    all.1
 }
 
 /// Classes c0, c1, ... of priorities 0, 1, ...
@@ -299,68 +321,6 @@ fn j11_exactly_the_chosen_bound_gives_way() {
 }
 
 #[test]
-fn j22_an_overdue_class_is_looked_at_by_its_newest_packet() {
-    // All at once: 100 packets of 1 ms each for a bound of 20 ms. The whole link is asked for, by
-    // one class, which is not more than the link; still what cannot be in time must be dropped.
-    let ways = [("delay-first", false), ("loss-first", false), ("loss-first", true)];
-    for (leaf, (relax, exact)) in [0, 1].into_iter().flat_map(|leaf| ways.map(|way| (leaf, way))) {
-        let mut params = vec![("relax", Value::Word(relax))];
-        if exact {
-            params.push(("exact-drops", Value::Flag));
-        }
-        let bound = [("adc", ms(20))];
-        let node = jobs(&params, &if leaf == 0 { [&bound[..], &[]] } else { [&[], &bound[..]] });
-        let mut bench = Bench::over(&node, Rate::from_mbps(8), 1);
-        for _ in 0..100 {
-            bench.offer(1000, |m| m.leaf = leaf);
-        }
-        assert_eq!(bench.tree.discipline.backlog().packets, 20, "{relax} {exact}: 20 packets are in time");
-        // The link has stood still: what is late by now is sent late, or dropped.
-        bench.cx.now = Instant::from_millis(21);
-        assert_eq!(bench.serve().is_some(), relax == "delay-first");
-        assert_eq!(bench.tree.discipline.backlog().packets, if relax == "delay-first" { 19 } else { 0 });
-        assert!(bench.dropped.iter().all(|(_, reason)| *reason == DropReason::Deadline));
-        bench.check();
-    }
-}
-
-#[test]
-fn j22_with_a_nanosecond_left_drops_still_help() {
-    // An old packet and a new one. While the old one has time, it must be sent within it: it is not,
-    // whatever is dropped behind it. Once it is overdue, the newest packet counts, which is in time.
-    for (left_ns, stay) in [(1, 0), (0, 2)] {
-        let node = jobs(&[("relax", Value::Word("delay-first"))], &[&[("adc", ms(20))], &[]]);
-        let mut bench = Bench::over(&node, Rate::from_mbps(8), 1);
-        bench.offer(1000, |m| m.leaf = 0);
-        bench.cx.now = Instant::from_nanos(20_000_000 - left_ns);
-        bench.offer(1000, |m| m.leaf = 0);
-        assert_eq!(bench.tree.discipline.backlog().packets, stay, "{left_ns} ns left");
-        bench.check();
-    }
-}
-
-/// Rates of a class that lost a packet go to those who need them at once, not at the next arrival.
-#[test]
-fn what_a_drop_frees_is_given_away_at_once() {
-    // Both ask for more than the link. The first may drop; the second may not, and is always short.
-    let node = jobs(&[], &[&[("adc", ms(20))], &[("adc", ms(20)), ("alc", fraction(0.0))]]);
-    let mut bench = Bench::over(&node, Rate::from_mbps(8), 1);
-    for (leaf, packets) in [(0, 15), (1, 10)] {
-        for _ in 0..packets {
-            bench.offer(1000, |m| m.leaf = leaf);
-        }
-    }
-    let dropped = bench.dropped.len();
-    bench.cx.now = Instant::from_millis(1);
-    bench.offer(1000, |m| m.leaf = 1);
-    assert!(bench.dropped.len() > dropped && bench.dropped.iter().all(|(m, _)| m.leaf == 0));
-    // 19 ms are left for what the first class still has, at 1 ms a packet; and no more is kept for it.
-    let left = 15 - bench.dropped.len() as i64;
-    assert!((stat(&*bench.tree.discipline, "share") - left * 1_000_000 / 19).abs() <= 1);
-    bench.check();
-}
-
-#[test]
 fn j22_when_all_are_late_the_link_is_shared_equally() {
     let late = [("adc", Value::Time(Duration::from_micros(100))), ("alc", fraction(0.0))];
     let node =
@@ -369,69 +329,6 @@ fn j22_when_all_are_late_the_link_is_shared_equally() {
     for cell in total(&run(&node, 10_000_000, &sources, 4, HALF), 2) {
         assert!(near(cell.sent as f64, 1.25e6 * 3.0 / 4.0, 0.02), "{cell:?}");
     }
-}
-
-#[test]
-fn j14_buffers_are_shared_or_separate() {
-    let two: [&[_]; 2] = [&[], &[]];
-    let fill = |params: &[(&'static str, Value)]| {
-        let mut bench = Bench::new(&jobs(params, &two), 1);
-        for _ in 0..500 {
-            bench.offer(100, |m| m.leaf = 1);
-        }
-        let alone = bench.tree.discipline.backlog().packets;
-        for _ in 0..500 {
-            bench.offer(100, |m| m.leaf = 0);
-        }
-        bench.check();
-        (alone, bench.tree.discipline.backlog().packets)
-    };
-    assert_eq!(fill(&[]), (200, 200));
-    assert_eq!(fill(&[("separate", Value::Flag)]), (200, 400));
-    assert_eq!(fill(&[("separate", Value::Flag), ("qlimit", Value::Count(7))]), (7, 14));
-}
-
-#[test]
-fn j15_the_newest_dies_or_the_oldest() {
-    let survivors = |params: &[(&'static str, Value)]| {
-        let chain = [("rlc", real(1.0))];
-        let mut all = vec![("qlimit", Value::Count(3))];
-        all.extend_from_slice(params);
-        let mut bench = Bench::new(&jobs(&all, &[&chain, &[]]), 1);
-        for _ in 0..5 {
-            bench.offer(100, |m| m.leaf = 0);
-        }
-        let reasons: Vec<_> = bench.dropped.iter().map(|(_, reason)| *reason).collect();
-        let left: Vec<u32> = core::iter::from_fn(|| bench.serve().map(|m| m.frame.0)).collect();
-        (left, reasons)
-    };
-    assert_eq!(survivors(&[]), (vec![0, 1, 2], vec![DropReason::Tail; 2]));
-    assert_eq!(survivors(&[("drop-head", Value::Flag)]), (vec![2, 3, 4], vec![DropReason::Head; 2]));
-}
-
-#[test]
-fn j16_accounts_begin_with_a_busy_period_or_an_interval() {
-    let loss_after = |params: &[(&'static str, Value)], wait_ns: u64, drain: bool| {
-        let chain = [("rlc", real(1.0))];
-        let mut all = vec![("qlimit", Value::Count(4))];
-        all.extend_from_slice(params);
-        let mut bench = Bench::new(&jobs(&all, &[&chain, &[]]), 1);
-        for _ in 0..8 {
-            bench.offer(100, |m| m.leaf = 0);
-        }
-        assert_eq!(stat(bench.tree.discipline.as_ref(), "loss_now"), 500_000);
-        bench.serve();
-        while drain && bench.serve().is_some() {}
-        bench.cx.now = Instant::from_nanos(wait_ns);
-        bench.offer(100, |m| m.leaf = 0);
-        stat(bench.tree.discipline.as_ref(), "loss_now")
-    };
-    let interval = [("interval", ms(100))];
-    assert_eq!((loss_after(&[], 1_000, false), loss_after(&[], 1_000, true)), (444_444, 0));
-    assert_eq!(
-        (loss_after(&interval, 99_999_999, true), loss_after(&interval, 100_000_000, false)),
-        (444_444, 0)
-    );
 }
 
 #[test]
@@ -573,99 +470,4 @@ fn the_order_of_the_file_does_not_matter() {
     let sources = [source(0, 500, 9.0), source(1, 500, 9.0), source(2, 500, 9.0)];
     let cells = total(&run(&node, 10_000_000, &sources, 3, HALF), 1);
     assert!(near(cells[2].sent as f64, 2.5 * 1e6, 0.02), "leaf 2 is class c0: {cells:?}");
-}
-
-#[test]
-fn a_discipline_as_a_class_loses_the_packet_that_arrives() {
-    let mut node = jobs(&[("qlimit", Value::Count(4))], &[&[], &[("rlc", real(2.0))], &[]]);
-    node.classes[1].queue = Some(node_of("fifoq"));
-    let mut bench = Bench::new(&node, 1);
-    for _ in 0..6 {
-        bench.offer(100, |m| m.leaf = 1);
-    }
-    let dropped: Vec<u32> = bench.dropped.iter().map(|(m, _)| m.frame.0).collect();
-    assert_eq!(dropped, [4, 5]);
-    bench.check();
-    // A delay bound that even the whole link could not keep.
-    let mut node = jobs(&[], &[&[("adc", ms(1))], &[]]);
-    node.classes[0].queue = Some(node_of("fifoq"));
-    let mut bench = Bench::over(&node, Rate::from_mbps(8), 1);
-    for _ in 0..3 {
-        bench.offer(500, |m| m.leaf = 0);
-    }
-    assert_eq!(
-        bench.dropped.iter().map(|(m, r)| (m.frame.0, *r)).collect::<Vec<_>>(),
-        [(2, DropReason::Deadline)]
-    );
-    bench.check();
-}
-
-/// What classes are owed ends with a busy period: the next one is as the first was.
-#[test]
-fn a_busy_period_begins_with_nobody_owed_anything() {
-    let mut bench = Bench::new(&jobs(&[], &[&[], &[]]), 1);
-    let mut period = |sizes: &[(u32, u32)]| {
-        for &(leaf, len) in sizes {
-            bench.offer(len, |m| m.leaf = leaf);
-        }
-        core::iter::from_fn(|| bench.serve().map(|m| m.leaf)).collect::<Vec<u32>>()
-    };
-    let equal = [(0, 100), (0, 100), (1, 100), (1, 100)];
-    let first = period(&equal);
-    // The first class goes first and has far more than its half.
-    assert_eq!(period(&[(0, 1_500), (1, 100)]), [0, 1]);
-    assert_eq!(period(&equal), first);
-}
-
-/// The oldest packet of a discipline that is a class counts, not the newest: with 1 ms left of its 20
-/// both packets of the class go before the other class.
-#[test]
-fn a_discipline_as_a_class_is_as_old_as_its_oldest_packet() {
-    let order = |second_ms: u64| {
-        let mut node = jobs(&[], &[&[("adc", ms(20))], &[]]);
-        node.classes[0].queue = Some(node_of("fifoq"));
-        let mut bench = Bench::over(&node, Rate::from_mbps(8), 1);
-        bench.cx.now = Instant::from_millis(100);
-        bench.offer(500, |m| m.leaf = 0);
-        bench.cx.now = Instant::from_millis(100 + second_ms);
-        for leaf in [0, 1, 1, 1] {
-            bench.offer(500, |m| m.leaf = leaf);
-        }
-        let sent: Vec<u32> = core::iter::from_fn(|| bench.serve().map(|m| m.leaf)).collect();
-        bench.check();
-        sent
-    };
-    assert_eq!(order(19), [0, 0, 1, 1, 1]);
-    assert_ne!(order(0)[..2], [0, 0], "reversed: with all the time there is, they take turns");
-}
-
-fn node_of(discipline: &str) -> Node {
-    Node { discipline: discipline.into(), params: Params::new(), classes: Vec::<ClassConfig>::new() }
-}
-
-#[test]
-fn promises_change_whole_or_not_at_all() {
-    let mut bench = Bench::new(&jobs(&[("qlimit", Value::Count(5))], &[&[], &[]]), 1);
-    let mut set = |class: &str, params: Params| {
-        bench.tree.discipline.reconfigure(&mut bench.cx, class, &params).map_err(|e| format!("{e}"))
-    };
-    let wrong = Params::new().with("arc", mbps(1.0)).with("rdc", real(0.0));
-    assert_eq!(
-        set("c0", wrong).unwrap_err(),
-        "class c0: rdc: found 0, expected a number above 0, or -1 for no ratio"
-    );
-    let wrong = Params::new().with("alc", fraction(0.1)).with("priority", Value::Count(3));
-    assert_eq!(
-        set("c0", wrong).unwrap_err(),
-        "class c0: priority: found 3, expected 0, as it is: change the file and reload it"
-    );
-    assert!(set("", Params::new().with("qlimit", Value::Count(0)).with("sample", Value::Count(9))).is_err());
-    assert!(set("nobody", Params::new()).is_err());
-    set("c0", Params::new().with("adc", ms(3)).with("rlc", real(1.5))).unwrap();
-    set("", Params::new().with("qlimit", Value::Count(2))).unwrap();
-    for _ in 0..5 {
-        bench.offer(100, |m| m.leaf = 0);
-    }
-    assert_eq!(bench.tree.discipline.backlog().packets, 2);
-    bench.check();
 }

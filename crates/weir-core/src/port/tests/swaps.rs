@@ -1,0 +1,228 @@
+//! Swaps of plans, and the fall back to a FIFO: nothing is lost, and every sum stays.
+
+use super::*;
+use crate::queue::{Kind, ParamSpec};
+use crate::sched::ClassConfig;
+
+/// A plan opens a port as it would exchange another one's: link, regulator and all.
+#[test]
+fn a_plan_means_the_same_at_the_start_and_in_a_swap() {
+    let plan = |kbps: u64| {
+        let link = Link::new(Rate::from_bps(kbps * 1_000), 24, 1500);
+        let regulated = Some((link, WireConfig::Regulator { depth_bytes: 2_000 }));
+        PortPlan { regulated, ..PortPlan::fifo(50) }
+    };
+    let first = WireConfig::Regulator { depth_bytes: 2_000 };
+    let mut opened = Port::new(PortConfig::new(link(), first), plan(400));
+    let mut swapped = Port::new(PortConfig::new(link(), first), PortPlan::fifo(50));
+    swapped.swap(Instant::ZERO, plan(400), &mut |_| panic!("no packet was offered"));
+    assert_eq!((opened.link().overhead, opened.leaves()[0].name.as_str()), (24, "all"));
+    let mut seen = [Seen::default(), Seen::default()];
+    for (port, seen) in [&mut opened, &mut swapped].into_iter().zip(&mut seen) {
+        for frame in 0..10 {
+            port.offer(at(0), packet(frame, 1000), &mut seen.host());
+        }
+        drain(port, seen);
+    }
+    assert_eq!(seen[0].sent, seen[1].sent);
+    // The bucket holds one packet; each further one waits for 1024 bytes at 50 bytes a millisecond.
+    assert_eq!((seen[0].sent[0], seen[0].sent.len()), ((0, 0), 10));
+    assert_eq!(seen[0].sent[9].1 / 1_000_000, (10 * 1024 - 2000) / 50);
+    // How late the host may be without a loss follows the bucket, too.
+    let mut late = [Seen::default(), Seen::default()];
+    for (port, late) in [&mut opened, &mut swapped].into_iter().zip(&mut late) {
+        for frame in 0..10 {
+            port.offer(at(1_000_000), packet(frame, 1000), &mut late.host());
+        }
+        while port.next_wake_up() != Instant::NEVER {
+            port.advance(port.next_wake_up() + Duration::from_millis(100), &mut late.host());
+        }
+    }
+    assert_eq!(late[0].sent, late[1].sent);
+    // An emulated link is the host's, whatever the plan says.
+    let emulated = WireConfig::Link { ring: 1, refill: Refill::Packet };
+    let port = Port::new(PortConfig::new(link(), emulated), plan(400));
+    assert_eq!((port.link().rate, port.link().overhead), (Rate::from_bps(MBPS_10), 0));
+}
+
+/// Loses a packet on its way out, says that it is broken, and gives the next one.
+struct Skips(Child);
+impl Discipline for Skips {
+    fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
+        self.0.enqueue(cx, id)
+    }
+    fn dequeue(&mut self, cx: &mut Cx) -> Next {
+        drop(self.0.take(cx));
+        cx.broken("skips", "on purpose");
+        self.0.take(cx)
+    }
+    fn backlog(&self) -> Backlog {
+        self.0.backlog()
+    }
+    fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
+        self.0.flush(cx, reason);
+    }
+    fn reconfigure(&mut self, _: &mut Cx, _: &str, _: &Params) -> Result<(), ParamError> {
+        Ok(())
+    }
+    fn visit_stats(&self, _: &mut dyn Visit) {}
+    fn check(&self, cx: &Cx) -> Result<(), Broken> {
+        self.0.check(cx)
+    }
+}
+
+/// A02: what a broken call gives does not overtake the packets that it lost.
+#[test]
+fn a02_a_packet_from_a_broken_call_waits_for_its_turn() {
+    for wire in
+        [WireConfig::Link { ring: 1, refill: Refill::Packet }, WireConfig::Regulator { depth_bytes: 100 }]
+    {
+        let (mut port, mut seen) = (self::port(wire), Seen::default());
+        // The first packet fills the ring, or empties the bucket.
+        port.offer(at(0), packet(0, 100), &mut seen.host());
+        let leaves = vec![LeafInfo { name: "all".into(), terminal: true, limit: 50 }];
+        let tree = Tree {
+            discipline: Box::new(Skips(Child::leaf(Leaf::tail_drop(50)))),
+            leaves,
+            default_leaf: None,
+        };
+        port.swap(at(0), PortPlan::new(tree, Classifier::empty()), &mut seen.host());
+        for frame in 1..5 {
+            port.offer(at(0), packet(frame, 100), &mut seen.host());
+        }
+        drain(&mut port, &mut seen);
+        assert!(port.is_broken().is_some());
+        assert_eq!(seen.sent.iter().map(|s| s.0).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    }
+}
+
+pub(super) fn two_classes(names: [&str; 2]) -> Tree {
+    let class = |name: &str, priority| ClassConfig {
+        name: name.to_string(),
+        params: Params::new().with("priority", crate::queue::Value::Count(priority)),
+        ..ClassConfig::default()
+    };
+    let node = Node {
+        discipline: "two".to_string(),
+        params: Params::new(),
+        classes: vec![class(names[0], 1), class(names[1], 0)],
+    };
+    let mut registry = Registry::builtin();
+    registry.register(crate::sched::Entry {
+        name: "two",
+        aliases: &[],
+        source: "//! Two queues.",
+        params: &[PRIORITY],
+        classes: crate::sched::Classes::Flat,
+        build: Some(|node, builder| {
+            let first = builder.child(node, 0, builder.link.rate, 50)?;
+            let second = builder.child(node, 1, builder.link.rate, 50)?;
+            Ok(Box::new(Two([first, second])))
+        }),
+        ..crate::sched::Entry::PLAIN
+    });
+    registry.build(&node, link()).unwrap()
+}
+
+const PRIORITY: &[ParamSpec] = &[ParamSpec::class("priority", Kind::Count { min: 0, max: 1 }, "0", "")];
+
+/// The first queue before the second.
+struct Two([Child; 2]);
+impl Discipline for Two {
+    fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
+        let leaf = cx.packets.get(&id).leaf as usize;
+        self.0[leaf].enqueue(cx, id)
+    }
+    fn dequeue(&mut self, cx: &mut Cx) -> Next {
+        if self.0[0].is_empty() { self.0[1].take(cx) } else { self.0[0].take(cx) }
+    }
+    fn backlog(&self) -> Backlog {
+        self.0[0].backlog() + self.0[1].backlog()
+    }
+    fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
+        self.0.iter_mut().for_each(|child| child.flush(cx, reason));
+    }
+    fn reconfigure(&mut self, cx: &mut Cx, class: &str, _: &Params) -> Result<(), ParamError> {
+        if class == "break" {
+            cx.broken("two", "on request");
+        }
+        Ok(())
+    }
+    fn visit_stats(&self, _: &mut dyn Visit) {}
+    fn check(&self, cx: &Cx) -> Result<(), Broken> {
+        self.0.iter().try_for_each(|child| child.check(cx))
+    }
+}
+
+/// A17: what the port as a whole has had is the same after a swap, to the byte, though classes come and
+/// go; and a class that keeps its name keeps its account. What is new in the plan counts from then on.
+#[test]
+fn a17_a_swap_keeps_every_sum() {
+    let config = PortConfig::new(link(), WireConfig::Link { ring: 2, refill: Refill::Packet });
+    let mut port = open(config, two_classes(["a", "b"]));
+    for frame in 0..200 {
+        let mut meta = packet(frame, 500 + frame);
+        meta.leaf = frame % 2;
+        port.offer(at(0), meta, &mut |_| {});
+    }
+    port.advance(at(20_000), &mut |_| {});
+    let (total, b) = (port.total(), *port.account(1).unwrap());
+    assert!(total.sent_bytes > 0 && total.dropped_bytes > 0 && total.inside() > 0, "{total:?}");
+    let plan = PortPlan { ecn: false, ..PortPlan::new(two_classes(["b", "c"]), Classifier::empty()) };
+    port.swap(at(20_000), plan, &mut |_| {});
+    assert_eq!(port.total(), total);
+    let kept = port.account(0).unwrap();
+    assert_eq!((kept.sent_packets, kept.sent_bytes), (b.sent_packets, b.sent_bytes));
+    assert_eq!((kept.dropped_packets, kept.dropped_bytes), (b.dropped_packets, b.dropped_bytes));
+    let key = Key { family: Family::V4, ..Key::default() }.with_tos(3);
+    assert_eq!(port.condition(at(20_000), 100, FrameRef(0), &key).0.ecn, 0, "ECN bits mean nothing now");
+    drain(&mut port, &mut Seen::default());
+    let end = port.total();
+    assert_eq!((end.inside(), end.offered_packets, end.offered_bytes), (0, 200, total.offered_bytes));
+    assert_eq!(end.sent_bytes + end.dropped_bytes, end.offered_bytes);
+    port.check().unwrap();
+}
+
+/// A13: a swap hands each packet to the class of its name, loses nothing and keeps the accounts.
+#[test]
+fn a13_a_swap_loses_nothing() {
+    let config = PortConfig::new(link(), WireConfig::Link { ring: 2, refill: Refill::Packet });
+    let mut port = open(config, two_classes(["a", "b"]));
+    let mut seen = Seen::default();
+    for frame in 0..8 {
+        let mut meta = packet(frame, 1000);
+        meta.leaf = frame % 2;
+        port.offer(at(0), meta, &mut seen.host());
+    }
+    // b becomes the first class, a is gone: its packets go to the default, which is the first leaf.
+    port.swap(at(100), PortPlan::new(two_classes(["b", "c"]), Classifier::empty()), &mut seen.host());
+    port.check().unwrap();
+    assert_eq!(port.backlog().packets, 6);
+    drain(&mut port, &mut seen);
+    assert!(seen.dropped.is_empty());
+    assert_eq!(seen.sent.len(), 8);
+    assert_eq!(port.account(0).unwrap().sent_packets, 8);
+    assert_eq!((port.total().offered_packets, port.total().inside(), port.reassigned()), (8, 0, 4));
+}
+
+/// A02: a discipline that reports `Broken` is replaced by a FIFO in order of arrival, at once.
+#[test]
+fn a02_a_broken_discipline_becomes_a_fifo() {
+    let config = PortConfig::new(link(), WireConfig::Link { ring: 1, refill: Refill::Packet });
+    let mut port = open(config, two_classes(["a", "b"]));
+    let mut seen = Seen::default();
+    for frame in 0..8 {
+        let mut meta = packet(frame, 1000);
+        meta.leaf = 1 - frame % 2;
+        port.offer(at(0), meta, &mut seen.host());
+    }
+    port.reconfigure(at(100), "break", &Params::new(), &mut seen.host()).unwrap();
+    assert_eq!(port.is_broken().map(|b| b.discipline), Some("two"));
+    port.check().unwrap();
+    drain(&mut port, &mut seen);
+    let frames: Vec<u32> = seen.sent.iter().map(|s| s.0).collect();
+    assert_eq!(frames, [0, 1, 2, 3, 4, 5, 6, 7]);
+    // And a configuration can be attached again.
+    port.swap(at(20_000), PortPlan::new(two_classes(["a", "b"]), Classifier::empty()), &mut seen.host());
+    assert_eq!(port.is_broken(), None);
+}
