@@ -1,7 +1,7 @@
-//! The commands of the edge: `recognise`, `sla`, `allocate` and `broker`, and what they come to for the
+//! The commands of the edge: `sla`, `allocate` and `broker`, and what they and `recognise` come to for the
 //! port of an interface.
 
-use crate::plan::{Allocate, Broker, Given, Interface, Options, Plan, Recognise, Sla};
+use crate::plan::{Allocate, Broker, Given, Interface, Options, Plan, Sla};
 use crate::read::{Done, Reader, at};
 use crate::rules::Report;
 use crate::view::View;
@@ -23,21 +23,6 @@ use weir_text::{Diagnostic, Place, Severity, Trouble};
 const SLAS: usize = 1_000_000;
 
 impl Reader<'_> {
-    /// `recognise IF [options]`
-    pub fn recognise(&mut self, words: &mut Words<'_>) -> Done {
-        let interface = self.named_interface(words)?;
-        let place = words.peek().map_or(words.end(), |w| w.place);
-        let mut options = Options::new();
-        self.words_of(words, "recognise", params::RECOGNISE, &mut options, |_, _, _| Ok(false))?;
-        let slot = &mut self.plan.interfaces[interface].recognise;
-        if slot.is_some() {
-            let message = "a second `recognise` for this interface";
-            return Err(Trouble::new(place, message, "make one line of the two").into());
-        }
-        *slot = Some(Recognise { options, place });
-        Ok(())
-    }
-
     /// `sla IF ID PREFIX[,PREFIX] [options] [dscp NAME] [class NAME]`
     pub fn sla(&mut self, words: &mut Words<'_>) -> Done {
         const FORM: &str = "a contract is `sla INTERFACE ID PREFIX[,PREFIX...] bw RATE [options]`";
@@ -167,7 +152,7 @@ impl Reader<'_> {
     }
 
     /// Reads options by their declarations to the end of the line; `other` reads what is not declared.
-    fn words_of(
+    pub(crate) fn words_of(
         &mut self,
         words: &mut Words<'_>,
         of: &str,
@@ -193,6 +178,9 @@ impl Reader<'_> {
                 return Err(trouble.into());
             };
             words.take();
+            if spec.name == "rtp" && self.packets_within(words, options)? {
+                continue;
+            }
             // `gain 100%`: the same option as a share.
             let is_share = words.peek().is_some_and(|w| w.text.ends_with('%'));
             let share = params::SHARES.iter().find(|s| is_share && s.name == spec.name);
@@ -247,7 +235,7 @@ fn shown(prefix: &Prefix) -> String {
 }
 
 /// The value of an option as it is typed.
-fn given(text: &mut String, given: &Given) {
+pub(crate) fn given(text: &mut String, given: &Given) {
     text.push(' ');
     text.push_str(&given.text());
     if given.spec.kind == Kind::Percent && params::SHARES.iter().any(|s| s.name == given.spec.name) {
@@ -259,11 +247,7 @@ fn given(text: &mut String, given: &Given) {
 pub(crate) fn print(interface: &Interface) -> Vec<String> {
     let mut lines = Vec::new();
     let name = &interface.name;
-    if let Some(recognise) = &interface.recognise {
-        let mut line = format!("recognise {name}");
-        recognise.options.iter().for_each(|option| given(&mut line, option));
-        lines.push(line);
-    }
+    lines.extend(crate::recognise::print(interface));
     for sla in &interface.slas {
         let prefixes: Vec<String> = sla.prefixes.iter().map(shown).collect();
         let mut line = format!("sla {name} {} {}", sla.id, prefixes.join(","));

@@ -39,6 +39,7 @@ pub mod plan;
 mod precedence;
 mod print;
 mod read;
+mod recognise;
 mod room;
 mod rules;
 mod set;

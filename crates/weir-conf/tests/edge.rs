@@ -7,6 +7,8 @@ use weir_core::queue::{Link, Value};
 use weir_core::sched::Registry;
 use weir_core::units::{Duration, Fraction, Rate};
 use weir_edge::allocate::{Amount, Law};
+use weir_edge::recognise::statistical::Rule;
+use weir_edge::recognise::{Rtp, Rules};
 
 const TEXT: &str = "\
 broker core local 8M
@@ -15,7 +17,8 @@ interface wan0 bandwidth 10M attach bridge lan0 hfsc
 class hfsc wan0 rt root [ls 0 0 8M] [ul 0 0 1M]
 class hfsc wan0 be root [ls 0 0 2M] default
 filter wan0 rt 0 0 0 0 0 dscp EF
-recognise lan0 trust dscp untrusted keep idle 20s flows 1024
+recognise lan0 rtp 5/1500ms offsets off stun dtls statistical rate 10 size 200 over 12 skip 6 trust dscp \\
+  untrusted keep idle 20s flows 1024
 sla lan0 17 198.51.100.17,2001:db8:17::/56 bw 512K shared 20 policy be-flow timeout 3s flows 7
 sla lan0 18 10.0.8.0/24 bw 4M shared 100% policy drop class rt accept 85 dscp VA
 allocate wan0 rt law log gain 100% step 10% window 400ms 5 congestion 200ms from 64K to 8M broker core
@@ -50,8 +53,12 @@ fn the_lines_come_to_an_edge() {
     assert!(matches!(law.step, Amount::Share(step) if step.of(1_000_000) == 100_000));
     assert_eq!((allocation.from, allocation.to, allocation.windows.hold), (64_000, 8_000_000, 5));
     assert_eq!(allocation.guard, Duration::from_millis(800), "two windows");
-    let recognition = edge.config.recognition.clone().unwrap();
+    let recognition = edge.config.recognition.unwrap();
     assert!(recognition.trust_dscp && edge.config.keep_untrusted && recognition.flows == 1024);
+    let rtp = Some(Rtp { packets: 5, within: Duration::from_millis(1_500) });
+    let statistical = Some(Rule { rate: 10, size: 200, over: 12, skip: 6 });
+    assert_eq!(recognition.rules, Rules { rtp, offsets: false, stun: true, dtls: true, statistical });
+    assert!(print(&plan).contains("recognise lan0 rtp 5/1.5s offsets off stun dtls"), "{}", print(&plan));
     assert_eq!((edge.config.contracts[0].flows, edge.config.contracts[1].dscp.value()), (7, 44));
     // The rate of the class is its upper limit, and never nothing.
     let Some(Value::Curve(curve)) = edge.classes[0].shape(300_000).get("ul").cloned() else { panic!() };

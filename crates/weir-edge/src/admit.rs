@@ -14,7 +14,7 @@
 //! - T_d is compared at the end of a window, with the last window alone: with a hold of ten, one
 //!   overload would evict for twenty windows.
 
-use super::flow::Flow;
+use super::flow::{Flow, Part};
 use weir_core::Random;
 use weir_core::units::Fraction;
 
@@ -129,18 +129,19 @@ impl Gate {
         flows: impl Iterator<Item = (u32, &'a Flow)>,
         random: &mut Random,
     ) -> Option<u32> {
-        let mut chosen: Option<(u32, &Flow)> = None;
-        for (seen, (index, flow)) in (1..).zip(flows.filter(|(_, flow)| !flow.pinned)) {
+        let mut chosen: Option<(u32, &Part)> = None;
+        let parts = flows.filter_map(|(index, flow)| Some((index, flow.part().filter(|p| !p.pinned)?)));
+        for (seen, (index, part)) in (1..).zip(parts) {
             let better = chosen.is_none_or(|(_, other)| match self.plan.evict {
                 // Each of those seen so far is the chosen one with the same probability.
                 Evict::Random => random.below(seen) == 0,
-                Evict::Largest => flow.last_bytes > other.last_bytes,
-                Evict::Smallest => flow.last_bytes < other.last_bytes,
-                Evict::Oldest => flow.admitted < other.admitted,
-                Evict::Newest => flow.admitted > other.admitted,
+                Evict::Largest => part.last_bytes > other.last_bytes,
+                Evict::Smallest => part.last_bytes < other.last_bytes,
+                Evict::Oldest => part.since < other.since,
+                Evict::Newest => part.since > other.since,
             });
             if better {
-                chosen = Some((index, flow));
+                chosen = Some((index, part));
             }
         }
         chosen.map(|(index, _)| index)

@@ -4,6 +4,7 @@
 //!
 //! 1. [`Edge::packet`] with the header fields, the first bytes of the payload and the frame's length.
 //!    The [`Verdict`] says which tos byte the packet has from here on, or that it is dropped, and why.
+//!    Where it sees what comes the other way, it calls [`Edge::observe`] with that.
 //! 2. The port classifies it. [`Edge::entered`] with the leaf that it goes to, before it is offered.
 //! 3. For each event of the port: [`Edge::left`], when a packet was taken by the wire or dropped.
 //!
@@ -14,127 +15,23 @@
 //!
 //! No call allocates. Equal calls give equal answers: randomness comes from the configured seed.
 
-use crate::admit::{Admission, Gate};
-use crate::allocate::{Action, Allocation, Allocator, Answer, Backlog, Window, Windows};
-use crate::flow::{Flow, Flows, State};
-use crate::sla::{Contract, Policy, Prefix, Profile, Shared, Table};
+mod config;
+mod packet;
+
+pub use config::{Class, ClassStats, Config, ContractStats, FlowStats, Reason, Recognition, Verdict};
+
+use crate::admit::Gate;
+use crate::allocate::{Action, Allocator, Answer, Backlog, Window, Windows};
+use crate::flow::{Body, Flow, Flows, Outside, State};
+use crate::recognise::statistical::History;
+use crate::sla::{Contract, Shared, Table};
 use alloc::vec::Vec;
 use weir_core::Random;
-use weir_core::packet::key::protocol;
-use weir_core::packet::{Dscp, Key};
+use weir_core::packet::Key;
 use weir_core::units::{Duration, Instant};
 
-/// No contract: there is none on file, and every source is served.
-const NOBODY: u32 = u32::MAX;
-/// A flow under `be-flow` goes back to its class after so long within its profile.
-const FIT_FOR: Duration = Duration::from_secs(1);
-
-/// A real-time class.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Class {
-    /// Its leaf at the port.
-    pub leaf: u32,
-    /// How it asks for bandwidth; none: its rate is fixed.
-    pub allocation: Option<Allocation>,
-    /// Who gets in.
-    pub admission: Admission,
-    /// Its rate without an allocation, bit/s: the limit that admission compares with.
-    pub rate_bps: u64,
-}
-
-/// How real-time flows are known.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Recognition {
-    /// A flow that the end host marks EF, VA or NQB (RFC 3246, 5865, 9956) is real-time, at its first packet.
-    pub trust_dscp: bool,
-    /// A flow is forgotten after so much silence.
-    pub idle: Duration,
-    /// Flows that are remembered.
-    pub flows: u32,
-}
-
-impl Default for Recognition {
-    fn default() -> Self {
-        Recognition { trust_dscp: false, idle: Duration::from_secs(30), flows: 65_536 }
-    }
-}
-
-/// What an edge is made from.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Config {
-    /// Real-time classes of the port.
-    pub classes: Vec<Class>,
-    /// Contracts; none: every source is served, without a limit of its own, in the first class.
-    pub contracts: Vec<Contract>,
-    /// Prefixes of sources, each with the place of its contract in `contracts`.
-    pub prefixes: Vec<(Prefix, u32)>,
-    /// How real-time flows are known; none: the edge leaves packets alone and only allocates.
-    pub recognition: Option<Recognition>,
-    /// Packets of sources without a contract keep their code point, instead of losing it.
-    pub keep_untrusted: bool,
-    /// Bytes that a packet costs on the wire beyond its frame: classes are charged for them.
-    pub overhead: u32,
-    /// For evictions and for the table's hash.
-    pub seed: u64,
-}
-
-/// Why a packet goes where it goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reason {
-    /// Its source has no contract.
-    NoContract,
-    /// Its flow is not known to be real-time.
-    Ordinary,
-    /// Its flow is real-time, and it is in profile.
-    InProfile,
-    /// Its flow is real-time, but the contract's bandwidth is used up.
-    OutOfProfile,
-    /// Its flow was refused or evicted.
-    Refused,
-}
-
-/// What becomes of a packet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Verdict {
-    /// The tos byte to write; ECN bits are as they were.
-    pub tos: u8,
-    /// It is dropped.
-    pub drop: bool,
-    /// Why.
-    pub reason: Reason,
-}
-
-/// What an edge has done with the flows of a class.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct ClassStats {
-    /// New real-time flows that got in.
-    pub admitted: u64,
-    /// New real-time flows that did not.
-    pub refused: u64,
-    /// Admitted flows that had to go.
-    pub evicted: u64,
-    /// Admitted flows that ended by silence.
-    pub timed_out: u64,
-    /// Windows that ended, and those in which admitted flows sent more than the limit.
-    pub windows: u64,
-    /// Windows in which admitted flows sent more than the limit.
-    pub windows_above: u64,
-}
-
-/// What an edge has done with the packets of a contract, bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct ContractStats {
-    /// Offered by its real-time flows.
-    pub offered_bytes: u64,
-    /// Of these in profile.
-    pub in_profile_bytes: u64,
-    /// Out of profile, and passed on as if in profile (policy `ok`).
-    pub passed_bytes: u64,
-    /// Out of profile, and dropped.
-    pub dropped_bytes: u64,
-    /// Out of profile, and passed on as best effort.
-    pub best_effort_bytes: u64,
-}
+/// A sixteenth of the table is swept so often: silent flows are gone a second after they might go.
+const SWEEP: Duration = Duration::from_micros(62_500);
 
 #[derive(Clone, Debug)]
 struct Lane {
@@ -163,6 +60,11 @@ pub struct Edge {
     meters: Vec<(Shared, ContractStats)>,
     lanes: Vec<Lane>,
     flows: Flows,
+    /// For the statistical rule, a row for each of `flows`; empty if it is off.
+    histories: Vec<History>,
+    /// When the table is swept next.
+    sweep_at: Instant,
+    stats: FlowStats,
     random: Random,
 }
 
@@ -171,7 +73,9 @@ impl Edge {
     pub fn new(config: Config, now: Instant) -> Self {
         let mut random = Random::new(config.seed);
         let capacity = config.recognition.as_ref().map_or(0, |r| r.flows);
-        let flows = Flows::new(capacity, random.next_u64());
+        let flows = Flows::new(capacity, config.contracts.len(), random.next_u64());
+        let statistical = config.recognition.as_ref().is_some_and(|r| r.rules.statistical.is_some());
+        let histories = if statistical { flows.capacity() } else { 0 };
         let lanes = config.classes.iter().map(|class| {
             let windows = class.allocation.map_or(Windows::DEFAULT, |a| a.windows);
             Lane {
@@ -190,186 +94,37 @@ impl Edge {
             meters: meters.collect(),
             lanes: lanes.collect(),
             flows,
+            histories: alloc::vec![History::default(); histories],
+            sweep_at: now + SWEEP,
+            stats: FlowStats::default(),
             random,
             config,
         }
     }
 
-    /// What becomes of a packet of `len` bytes. `payload` is what is known of the bytes behind the
-    /// transport header.
-    pub fn packet(&mut self, now: Instant, key: &Key, _payload: &[u8], len: u32) -> Verdict {
-        let as_is = |reason| Verdict { tos: key.tos, drop: false, reason };
-        let best_effort = |reason| Verdict { tos: key.tos & 3, drop: false, reason };
-        let Some(recognition) = &self.config.recognition else { return as_is(Reason::Ordinary) };
-        let (trust, idle) = (recognition.trust_dscp, recognition.idle);
-        let contract = match self.config.contracts.is_empty() {
-            true => NOBODY,
-            false => match self.table.find(key.family, key.src) {
-                Some(contract) => contract,
-                None if self.config.keep_untrusted => return as_is(Reason::NoContract),
-                None => return best_effort(Reason::NoContract),
-            },
-        };
-        if key.protocol != protocol::UDP {
-            return best_effort(Reason::Ordinary);
-        }
-        self.timer(now);
-        let known = match self.flows.find(key) {
-            Some(index) => {
-                let silent = now.since(self.flows.get(index).last);
-                if silent > idle || silent > self.timeout(contract) {
-                    self.end(now, index);
-                    None
-                } else {
-                    Some(index)
-                }
-            }
-            None => None,
-        };
-        let marked = matches!(key.dscp().value(), 44..=46);
-        let is_new = known.is_none();
-        let Some(index) = known.or_else(|| self.flows.insert(key, now)) else {
-            return best_effort(Reason::Ordinary);
-        };
-        let flow = self.flows.get_mut(index);
-        flow.last = now;
-        if is_new {
-            flow.contract = contract;
-        }
-        if flow.state == State::Candidate && trust && marked {
-            self.admit(now, index);
-        }
-        match self.flows.get(index).state {
-            State::Candidate => best_effort(Reason::Ordinary),
-            State::Refused => {
-                let drop =
-                    self.lanes.get(self.class_of(contract)).is_some_and(|l| l.class.admission.drop_refused);
-                Verdict { drop, ..best_effort(Reason::Refused) }
-            }
-            State::Admitted => self.meter(now, index, key.tos, len),
-        }
-    }
-
-    fn class_of(&self, contract: u32) -> usize {
-        self.config.contracts.get(contract as usize).map_or(0, |c| c.class)
-    }
-
-    fn timeout(&self, contract: u32) -> Duration {
-        self.config.contracts.get(contract as usize).map_or(Duration::from_secs(5), |c| c.timeout)
-    }
-
-    /// A flow is found to be real-time.
-    fn admit(&mut self, now: Instant, index: u32) {
+    /// An admitted flow is taken out of its class.
+    fn leave(&mut self, now: Instant, index: u32, refused: bool) {
         let flow = self.flows.get(index);
-        let (contract, pinned) = (flow.contract, flow.pinned);
-        let class = self.class_of(contract);
-        let Some(lane) = self.lanes.get_mut(class) else { return };
-        let limit = lane.limit(now);
-        let terms = self.config.contracts.get(contract as usize);
-        let accept = terms.and_then(|c| c.accept).unwrap_or(lane.class.admission.accept);
-        let room = match (terms, self.meters.get(contract as usize)) {
-            (Some(terms), Some((meter, _))) => meter.flows() < terms.flows,
-            _ => true,
-        };
-        let gets_in = if pinned {
-            lane.gate.count_new();
-            true
-        } else {
-            room && lane.gate.admit(limit, accept)
-        };
-        let flow = self.flows.get_mut(index);
-        flow.admitted = now;
-        if !gets_in {
-            lane.stats.refused += 1;
-            flow.state = State::Refused;
-            return;
-        }
-        lane.stats.admitted += 1;
-        flow.state = State::Admitted;
-        flow.own = crate::sla::Own::new(now);
-        flow.place = lane.admitted.len() as u32;
-        lane.admitted.push(index);
-        self.resize(now, contract, 1);
-    }
-
-    /// One flow more or less has a part of a contract.
-    fn resize(&mut self, now: Instant, contract: u32, change: i32) {
-        if (contract as usize) < self.meters.len() {
-            self.collect(now, contract);
-            let (meter, _) = &mut self.meters[contract as usize];
-            let flows = meter.flows().saturating_add_signed(change);
-            meter.set_flows(now, flows);
-        }
-    }
-
-    /// Hands over what the flows of a contract cannot hold.
-    fn collect(&mut self, now: Instant, contract: u32) {
-        let class = self.class_of(contract);
-        let Some((meter, _)) = self.meters.get_mut(contract as usize) else { return };
-        for &index in &self.lanes[class].admitted {
-            let flow = self.flows.get_mut(index);
-            if flow.contract == contract {
-                meter.collect(now, &mut flow.own);
-            }
-        }
-        meter.collected(now);
-    }
-
-    /// A packet of an admitted flow.
-    fn meter(&mut self, now: Instant, index: u32, tos: u8, len: u32) -> Verdict {
-        let contract = self.flows.get(index).contract;
-        let lane = &mut self.lanes[self.config.contracts.get(contract as usize).map_or(0, |c| c.class)];
-        lane.window.count(u64::from(len + self.config.overhead));
-        let verdict = |dscp: Dscp, drop, reason| Verdict { tos: dscp.on_tos(tos), drop, reason };
-        self.flows.get_mut(index).bytes += u64::from(len);
-        let Some(terms) = self.config.contracts.get(contract as usize) else {
-            return verdict(Dscp::EF, false, Reason::InProfile);
-        };
-        let (dscp, policy) = (terms.dscp, terms.policy);
-        if self.meters[contract as usize].0.wants_collection(now) {
-            self.collect(now, contract);
-        }
-        let (meter, stats) = &mut self.meters[contract as usize];
-        let flow = self.flows.get_mut(index);
-        let bytes = u64::from(len);
-        stats.offered_bytes += bytes;
-        let profile = meter.take(now, &mut flow.own, len);
-        if profile == Profile::In && (policy != Policy::FlowBestEffort || now >= flow.best_effort_until) {
-            stats.in_profile_bytes += bytes;
-            return verdict(dscp, false, Reason::InProfile);
-        }
-        if profile == Profile::Out {
-            flow.best_effort_until = now + FIT_FOR;
-        }
-        let (counter, dscp, drop) = match policy {
-            Policy::Ok => (&mut stats.passed_bytes, dscp, false),
-            Policy::Drop => (&mut stats.dropped_bytes, Dscp::CS0, true),
-            Policy::BestEffort | Policy::FlowBestEffort => (&mut stats.best_effort_bytes, Dscp::CS0, false),
-        };
-        *counter += bytes;
-        verdict(dscp, drop, Reason::OutOfProfile)
-    }
-
-    /// A flow has ended, or is taken out of its class.
-    fn leave(&mut self, now: Instant, index: u32) {
-        let flow = self.flows.get(index);
-        let (contract, place) = (flow.contract, flow.place);
-        let class = self.class_of(contract);
+        let (contract, Some(part)) = (flow.contract, flow.part()) else { return };
+        let (place, kind, pinned) = (part.place as usize, part.kind, part.pinned);
         self.resize(now, contract, -1);
+        let class = self.class_of(contract);
+        self.flows.settle(index, Body::Outside(Outside { refused, kind, pinned }));
         let admitted = &mut self.lanes[class].admitted;
-        admitted.swap_remove(place as usize);
-        if let Some(&moved) = admitted.get(place as usize) {
-            self.flows.get_mut(moved).place = place;
+        admitted.swap_remove(place);
+        let moved = admitted.get(place).copied();
+        if let Some(part) = moved.and_then(|moved| self.flows.get_mut(moved).part_mut()) {
+            part.place = place as u32;
         }
     }
 
+    /// An admitted flow has ended. It is remembered as real-time until it is idle.
     fn end(&mut self, now: Instant, index: u32) {
-        if self.flows.get(index).state == State::Admitted {
+        if self.flows.get(index).state() == State::Admitted {
             let class = self.class_of(self.flows.get(index).contract);
             self.lanes[class].stats.timed_out += 1;
-            self.leave(now, index);
+            self.leave(now, index, false);
         }
-        self.flows.remove(index);
     }
 
     /// One flow of a class goes, if one may.
@@ -380,11 +135,8 @@ impl Edge {
         let candidates =
             candidates.filter(|(_, flow)| contracts.get(flow.contract as usize).is_none_or(&may));
         let Some(index) = lane.gate.choose(candidates, &mut self.random) else { return };
-        self.leave(now, index);
+        self.leave(now, index, true);
         self.lanes[class].stats.evicted += 1;
-        let flow = self.flows.get_mut(index);
-        flow.state = State::Refused;
-        flow.admitted = now;
     }
 
     /// A packet goes to this leaf, and waits there from now on.
@@ -432,11 +184,16 @@ impl Edge {
             let gate = if self.config.recognition.is_some() { lane.window.end() } else { Instant::NEVER };
             lane.allocator.as_ref().map_or(gate, |a| gate.min(a.poll_at()))
         });
-        times.min().unwrap_or(Instant::NEVER)
+        let sweep = if self.flows.used() > 0 { self.sweep_at } else { Instant::NEVER };
+        times.fold(sweep, Instant::min)
     }
 
     /// The clock reached `now`.
     pub fn timer(&mut self, now: Instant) {
+        if let Some(recognition) = self.config.recognition.as_ref().filter(|_| self.sweep_at <= now) {
+            self.flows.sweep(now, recognition.idle);
+            self.sweep_at = now + SWEEP;
+        }
         for class in 0..self.lanes.len() {
             if let Some(allocator) = &mut self.lanes[class].allocator {
                 allocator.timer(now);
@@ -461,7 +218,9 @@ impl Edge {
         let mut place = 0;
         while let Some(&index) = self.lanes[class].admitted.get(place) {
             let flow = self.flows.get_mut(index);
-            flow.last_bytes = core::mem::take(&mut flow.bytes);
+            if let Some(part) = flow.part_mut() {
+                part.last_bytes = core::mem::take(&mut part.bytes);
+            }
             let (last, contract) = (flow.last, flow.contract);
             if at.since(last) > self.timeout(contract) {
                 self.end(at, index);
@@ -531,15 +290,26 @@ impl Edge {
     pub fn contract_stats(&self) -> impl Iterator<Item = ContractStats> {
         self.meters.iter().map(|(_, stats)| *stats)
     }
-    /// The flows.
-    pub fn flows(&self) -> impl Iterator<Item = &Flow> {
-        self.flows.iter().map(|(_, flow)| flow)
+    /// The flows that were heard within `idle` before `now`.
+    pub fn flows(&self, now: Instant) -> impl Iterator<Item = &Flow> {
+        let idle = self.config.recognition.as_ref().map_or(Duration::ZERO, |r| r.idle);
+        self.flows.iter().filter(move |flow| now.since(flow.last) <= idle)
+    }
+    /// What became of flows.
+    pub fn flow_stats(&self) -> FlowStats {
+        let flows = &self.flows;
+        FlowStats {
+            used: flows.used(),
+            replaced: flows.replaced,
+            turned_away: flows.turned_away,
+            ..self.stats
+        }
     }
     /// Makes a known flow an emergency: it is neither refused nor evicted. False if it is not known.
     pub fn pin(&mut self, now: Instant, key: &Key) -> bool {
         let Some(index) = self.flows.find(key) else { return false };
-        self.flows.get_mut(index).pinned = true;
-        if self.flows.get(index).state == State::Refused {
+        self.flows.get_mut(index).pin();
+        if self.flows.get(index).state() == State::Refused {
             self.admit(now, index);
         }
         true

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | run an edge | [`edge::Edge`]: what a host calls, and what comes back |
 //! | know the laws | [`allocate`]: window meter, threshold and logarithmic law, congestion control |
+//! | know which flows are real-time | [`recognise`]: one file for each protocol, and [`flow`], the table |
 //! | know who gets in | [`admit`] |
 //! | know contracts | [`sla`]: prefixes, meter with a shared percentage, policies |
 //! | know what cannot work | [`check`]: conditions that parameters must keep |
@@ -28,4 +29,5 @@ pub mod check;
 pub mod edge;
 pub mod flow;
 pub mod params;
+pub mod recognise;
 pub mod sla;

@@ -3,6 +3,8 @@
 use crate::admit::{Admission, Evict};
 use crate::allocate::{Allocation, Amount, Congestion, Law, Log, Threshold, Windows};
 use crate::edge::Recognition;
+use crate::recognise::statistical::Rule;
+use crate::recognise::{MOST_PACKETS, Rtp, Rules};
 use crate::sla::{Contract, Policy};
 use weir_core::packet::Dscp;
 use weir_core::queue::params::{default_of, default_word};
@@ -25,12 +27,63 @@ pub const RECOGNISE: &[ParamSpec] = &[
         "clear",
         "What becomes of the code point of packets from sources without a contract.",
     ),
+    P::discipline(
+        "rtp",
+        Kind::Word(&["on", "off"]),
+        "on",
+        "Flows of RTP are real-time; `rtp 4/2s` is `packets 4 within 2s`. Off: no payload is looked at.",
+    ),
+    P::discipline(
+        "packets",
+        Kind::Count { min: 2, max: MOST_PACKETS as u64 },
+        "4",
+        "Packets of one SSRC that go on from each other and make a flow real-time, N.",
+    ),
+    P::discipline("within", MILLIS, "2s", "Time from the first of them to the last, at most, T; up to 60min."),
+    P::discipline(
+        "offsets",
+        Kind::Word(&["auto", "off"]),
+        "auto",
+        "Headers are also looked for further in, with N doubled, in the first 200 packets or 10 s of a flow.",
+    ),
+    P::discipline("stun", Kind::Flag, "", "Two packets suffice where ICE has succeeded in both directions."),
+    P::discipline("dtls", Kind::Flag, "", "Two packets suffice where DTLS has finished."),
+    P::discipline(
+        "statistical",
+        Kind::Flag,
+        "",
+        "Flows of short packets at even distances are real-time as well. A guess: off unless given.",
+    ),
+    P::discipline(
+        "rate",
+        Kind::Count { min: 1, max: 31 },
+        "15",
+        "Statistical rule: more packets than this in a second, L.",
+    ),
+    P::discipline(
+        "size",
+        Kind::Bytes { min: 29, max: 65_535 },
+        "320",
+        "Statistical rule: most bytes of IP on average, K. G.711 with 20 ms has 200.",
+    ),
+    P::discipline(
+        "over",
+        Kind::Count { min: 1, max: 16 },
+        "15",
+        "Statistical rule: packets of that average.",
+    ),
+    P::discipline(
+        "skip",
+        Kind::Count { min: 0, max: 65_535 },
+        "4",
+        "Statistical rule: packets at the start that are ordinary, J.",
+    ),
     P::discipline("idle", MILLIS, "30s", "A flow is forgotten after so much silence."),
     P::discipline(
         "flows",
         Kind::Count { min: 8, max: 16_777_216 },
         "65536",
-        "Flows that are remembered, in both states; memory is taken at the start.",
+        "Flows that are remembered, each direction by itself; 128 bytes each, taken at the start.",
     ),
 ];
 
@@ -61,7 +114,12 @@ pub const SLA: &[ParamSpec] = &[
         "What becomes of packets out of profile: they pass, are dropped, or go on as best effort.",
     ),
     P::discipline("timeout", MILLIS, "5s", "A flow that is silent for so long has ended."),
-    P::discipline("flows", Kind::Count { min: 1, max: 1_000_000 }, "64", "Most real-time flows at a time."),
+    P::discipline(
+        "flows",
+        Kind::Count { min: 1, max: 1_000_000 },
+        "64",
+        "Most flows at a time, on trial and real-time; the oldest on trial gives way.",
+    ),
     P::discipline("accept", Kind::Percent, "", "Its own T_a, instead of its class's."),
     P::discipline("drop", Kind::Percent, "", "Its own T_d, instead of its class's."),
 ];
@@ -172,10 +230,30 @@ fn amount(params: &Params, name: &'static str, usual: u64) -> Amount {
     }
 }
 
+/// The rules that the words of a `recognise` line ask for.
+fn rules(params: &Params) -> Rules {
+    let count = |name| params.count(name).unwrap_or(default_of(RECOGNISE, name));
+    let rtp = || Rtp { packets: count("packets") as u8, within: time(params, RECOGNISE, "within") };
+    let statistical = || Rule {
+        rate: count("rate") as u8,
+        size: params.bytes("size").unwrap_or(default_of(RECOGNISE, "size")) as u32,
+        over: count("over") as u8,
+        skip: count("skip") as u16,
+    };
+    Rules {
+        rtp: (word(params, RECOGNISE, "rtp") == "on").then(rtp),
+        offsets: word(params, RECOGNISE, "offsets") == "auto",
+        stun: params.has("stun"),
+        dtls: params.has("dtls"),
+        statistical: params.has("statistical").then(statistical),
+    }
+}
+
 /// What the words of a `recognise` line come to, and whether untrusted marks are kept.
 pub fn recognition(params: &Params) -> (Recognition, bool) {
     let recognition = Recognition {
         trust_dscp: word(params, RECOGNISE, "trust") == "dscp",
+        rules: rules(params),
         idle: time(params, RECOGNISE, "idle"),
         flows: params.count("flows").unwrap_or(default_of(RECOGNISE, "flows")) as u32,
     };
@@ -278,6 +356,23 @@ mod tests {
         assert_eq!(recognition(&none), (Recognition::default(), false));
         let log = allocation(&none.clone().with("law", Value::Word("log")));
         assert_eq!(log.law, Law::Log(Log::default()));
+    }
+
+    #[test]
+    fn rules_are_as_asked_for() {
+        let none = Params::new();
+        let rule = |params: &Params| recognition(params).0.rules;
+        assert_eq!(rule(&none), Rules::default());
+        let off = none.clone().with("rtp", Value::Word("off")).with("statistical", Value::Flag);
+        assert_eq!((rule(&off).rtp, rule(&off).statistical), (None, Some(Rule::default())));
+        let all = none
+            .with("packets", Value::Count(6))
+            .with("within", Value::Time(Duration::from_secs(1)))
+            .with("offsets", Value::Word("off"))
+            .with("stun", Value::Flag)
+            .with("dtls", Value::Flag);
+        let rtp = Some(Rtp { packets: 6, within: Duration::from_secs(1) });
+        assert_eq!(rule(&all), Rules { rtp, offsets: false, stun: true, dtls: true, statistical: None });
     }
 
     #[test]

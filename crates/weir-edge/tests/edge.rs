@@ -9,6 +9,7 @@ use weir_core::units::{Duration, Fraction, Instant};
 use weir_edge::admit::{Admission, Evict};
 use weir_edge::edge::{Class, Config, Edge, Reason, Recognition, Verdict};
 use weir_edge::flow::State;
+use weir_edge::recognise::Payload;
 use weir_edge::sla::{Contract, Policy, Prefix};
 
 const S: u64 = 1_000_000_000;
@@ -77,7 +78,7 @@ fn run_spaced(
         if now >= until {
             return;
         }
-        let verdict = edge.packet(Instant::from_nanos(now), &key(flow), &[], call.len);
+        let verdict = edge.packet(Instant::from_nanos(now), &key(flow), Payload::UNKNOWN, call.len);
         seen(now, flow, call.len, verdict);
         due.insert((now + spacing(call.every), flow), call);
     }
@@ -119,8 +120,8 @@ fn t52_admitted_below_the_threshold_only() {
         run(&mut edge, &[voice(1, 0), voice(2, S)], 3 * S / 2, |_, flow, _, v| {
             verdicts.push((flow, v.reason))
         });
-        let second = edge.flows().find(|flow| flow.key == key(2)).unwrap();
-        assert_eq!(second.state, expected, "{limit}");
+        let second = edge.flows(Instant::from_nanos(S)).find(|flow| flow.key().src_port == 2).unwrap();
+        assert_eq!(second.state(), expected, "{limit}");
         let reason = if expected == State::Admitted { Reason::InProfile } else { Reason::Refused };
         assert!(verdicts.iter().all(|&(flow, r)| r == if flow == 1 { Reason::InProfile } else { reason }));
     }
@@ -145,8 +146,11 @@ fn t53_each_policy_takes_the_one_it_names() {
         // 300 kbit/s in all. With 200 kbit/s one must go at the end of the window.
         edge.set_rate(0, 200_000);
         edge.timer(Instant::from_nanos(8 * S / 10));
-        let out: Vec<u16> =
-            edge.flows().filter(|f| f.state == State::Refused).map(|f| f.key.src_port).collect();
+        let out: Vec<u16> = edge
+            .flows(Instant::ZERO)
+            .filter(|f| f.state() == State::Refused)
+            .map(|f| f.key().src_port)
+            .collect();
         assert_eq!(out, [first], "{evict:?}");
         let stats = edge.class_stats().next().unwrap().1;
         assert_eq!((stats.evicted, stats.windows_above), (1, 1), "one a window");
@@ -160,8 +164,8 @@ fn t53_each_policy_takes_the_one_it_names() {
         assert!(edge.pin(Instant::from_nanos(8 * S / 10 - 1), &key(3)));
         edge.set_rate(0, 200_000);
         edge.timer(Instant::from_nanos(8 * S / 10));
-        let out = edge.flows().find(|f| f.state == State::Refused).unwrap();
-        *taken.entry(out.key.src_port).or_insert(0) += 1;
+        let out = edge.flows(Instant::ZERO).find(|f| f.state() == State::Refused).unwrap();
+        *taken.entry(out.key().src_port).or_insert(0) += 1;
     }
     // 200 draws of four: 50 each, a deviation of 6.1; six of them.
     assert!(taken.len() == 4 && !taken.contains_key(&3), "{taken:?}");
@@ -173,15 +177,16 @@ fn t53_each_policy_takes_the_one_it_names() {
 fn t53_a_silent_flow_has_ended() {
     for (silence, expected) in [(5 * S, 1), (5 * S + 1, 2)] {
         let mut edge = Edge::new(config(10_000_000, Admission::default()), Instant::ZERO);
-        edge.packet(Instant::ZERO, &key(1), &[], 200);
-        edge.packet(Instant::from_nanos(silence), &key(1), &[], 200);
+        edge.packet(Instant::ZERO, &key(1), Payload::UNKNOWN, 200);
+        edge.packet(Instant::from_nanos(silence), &key(1), Payload::UNKNOWN, 200);
         assert_eq!(edge.class_stats().next().unwrap().1.admitted, expected, "{silence}");
     }
-    // Its place is free at the first window's end after that.
+    // Its part of the contract is free at the first window's end after that. It is forgotten when idle.
     let mut edge = Edge::new(config(10_000_000, Admission::default()), Instant::ZERO);
-    edge.packet(Instant::ZERO, &key(1), &[], 200);
+    edge.packet(Instant::ZERO, &key(1), Payload::UNKNOWN, 200);
     edge.timer(Instant::from_nanos(56 * S / 10));
-    assert_eq!(edge.flows().count(), 0);
+    let states = |at| edge.flows(Instant::from_nanos(at)).map(|f| f.state()).collect::<Vec<_>>();
+    assert_eq!((states(30 * S), states(30 * S + 1)), (vec![State::Silent], vec![]));
     assert_eq!(edge.class_stats().next().unwrap().1.timed_out, 1);
 }
 
@@ -203,7 +208,7 @@ fn t57_regular_flows_are_refused_before_premium() {
         let calls: Vec<Call> =
             (0..40).map(|n| voice(n / 2 + 1 + (n % 2) * 65_536, random.below(20 * S))).collect();
         run(&mut edge, &calls, 25 * S, |_, _, _, _| {});
-        for flow in edge.flows().filter(|flow| flow.state == State::Refused) {
+        for flow in edge.flows(Instant::ZERO).filter(|flow| flow.state() == State::Refused) {
             refused[flow.contract as usize] += 1;
         }
     }
@@ -332,18 +337,18 @@ fn t25_sources_without_a_contract_are_ordinary() {
     config.prefixes = vec![(Prefix::new(false, 0x0a00_0000, 32), 0)];
     let mut edge = Edge::new(config.clone(), Instant::ZERO);
     let stranger = key(1 << 16).with_tos(46 << 2 | 2);
-    let verdict = edge.packet(Instant::ZERO, &stranger, &[], 200);
+    let verdict = edge.packet(Instant::ZERO, &stranger, Payload::UNKNOWN, 200);
     assert_eq!((verdict.tos, verdict.drop, verdict.reason), (2, false, Reason::NoContract));
-    let known = edge.packet(Instant::ZERO, &key(1).with_tos(46 << 2 | 1), &[], 200);
+    let known = edge.packet(Instant::ZERO, &key(1).with_tos(46 << 2 | 1), Payload::UNKNOWN, 200);
     assert_eq!((known.tos, known.reason), (46 << 2 | 1, Reason::InProfile));
-    let unmarked = edge.packet(Instant::ZERO, &key(2).with_tos(8), &[], 200);
+    let unmarked = edge.packet(Instant::ZERO, &key(2).with_tos(8), Payload::UNKNOWN, 200);
     assert_eq!((unmarked.tos, unmarked.reason), (0, Reason::Ordinary));
-    let tcp = edge.packet(Instant::ZERO, &Key { protocol: 6, ..key(3) }, &[], 200);
+    let tcp = edge.packet(Instant::ZERO, &Key { protocol: 6, ..key(3) }, Payload::UNKNOWN, 200);
     assert_eq!((tcp.tos, tcp.reason), (0, Reason::Ordinary));
     let mut keeps = Edge::new(Config { keep_untrusted: true, ..config.clone() }, Instant::ZERO);
-    assert_eq!(keeps.packet(Instant::ZERO, &stranger, &[], 200).tos, stranger.tos);
+    assert_eq!(keeps.packet(Instant::ZERO, &stranger, Payload::UNKNOWN, 200).tos, stranger.tos);
     let mut alone = Edge::new(Config { recognition: None, ..config }, Instant::ZERO);
-    assert_eq!(alone.packet(Instant::ZERO, &stranger, &[], 200).tos, stranger.tos);
+    assert_eq!(alone.packet(Instant::ZERO, &stranger, Payload::UNKNOWN, 200).tos, stranger.tos);
 }
 
 /// T65: a million strangers neither push a call out nor make the table grow.
@@ -353,17 +358,21 @@ fn t65_strangers_push_no_call_out() {
     config.recognition = Some(Recognition { trust_dscp: true, flows: 1_024, ..Recognition::default() });
     let mut edge = Edge::new(config, Instant::ZERO);
     for call in 1..51 {
-        edge.packet(Instant::ZERO, &key(call), &[], 200);
+        edge.packet(Instant::ZERO, &key(call), Payload::UNKNOWN, 200);
     }
     for n in 0..weir_seed::effort(100_000) as u32 {
         let now = Instant::from_nanos(u64::from(n) * 10_000);
-        edge.packet(now, &key(65_536 + n).with_tos(0), &[], 200);
+        edge.packet(now, &key(65_536 + n).with_tos(0), Payload::UNKNOWN, 200);
         if n % 1_000 == 0 {
             for call in 1..51 {
-                assert_eq!(edge.packet(now, &key(call), &[], 200).reason, Reason::InProfile, "{call}");
+                assert_eq!(
+                    edge.packet(now, &key(call), Payload::UNKNOWN, 200).reason,
+                    Reason::InProfile,
+                    "{call}"
+                );
             }
         }
     }
-    assert!(edge.flows().count() <= 1_024);
+    assert!(edge.flows(Instant::ZERO).count() <= 1_024);
     assert_eq!(edge.class_stats().next().unwrap().1.admitted, 50);
 }

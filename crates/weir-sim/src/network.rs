@@ -12,6 +12,7 @@ use weir_core::queue::Visit;
 use weir_core::sched::LeafInfo;
 use weir_core::units::{Duration, Instant};
 use weir_edge::allocate::{Action, Answer};
+use weir_edge::recognise::Payload;
 use weir_report::Recorder;
 use weir_report::report::{ConditionerReport, Count};
 
@@ -231,7 +232,7 @@ impl<'w> Network<'w> {
         let Some(host) = &mut managed.edge else { return true };
         let packet = self.packets.get_mut(index);
         let key = &self.flows[packet.flow as usize].keys[usize::from(packet.to_side & 1)];
-        let verdict = host.edge.packet(self.now, &key.with_tos(packet.tos), &[], packet.len);
+        let verdict = host.edge.packet(self.now, &key.with_tos(packet.tos), Payload::UNKNOWN, packet.len);
         packet.tos = verdict.tos;
         let direction = managed.direction;
         if verdict.drop {

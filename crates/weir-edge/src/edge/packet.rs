@@ -1,0 +1,303 @@
+//! What becomes of a packet: whose it is, whether its flow is real-time, whether that flow gets in, and
+//! whether the packet is in profile. [multiservice III.3.2: T25]
+
+use super::{Edge, Reason, Recognition, Verdict};
+use crate::flow::{Body, Outside, Part, State, reverse};
+use crate::recognise::{self, Found, Kind, Payload, Place, SEEN, Sample};
+use crate::sla::{Own, Policy, Profile};
+use weir_core::packet::key::protocol;
+use weir_core::packet::{Dscp, Family, Key};
+use weir_core::units::{Duration, Instant};
+
+/// No contract: there is none on file, and every source is served.
+const NOBODY: u32 = u32::MAX;
+/// A flow under `be-flow` goes back to its class after so long within its profile.
+const FIT_FOR: Duration = Duration::from_secs(1);
+/// Ports of DNS and of multicast DNS, whose answers come at even distances under load.
+const DNS: [u16; 2] = [53, 5353];
+
+impl Edge {
+    /// What becomes of a packet of `len` bytes, with what is known of its payload.
+    pub fn packet(&mut self, now: Instant, key: &Key, payload: Payload<'_>, len: u32) -> Verdict {
+        let as_is = |reason| Verdict { tos: key.tos, drop: false, reason, found: None };
+        let best_effort = |reason| Verdict { tos: key.tos & 3, drop: false, reason, found: None };
+        let Some(recognition) = self.config.recognition else { return as_is(Reason::Ordinary) };
+        let Some(contract) = self.contract_of(key) else {
+            let keep = self.config.keep_untrusted;
+            return if keep { as_is(Reason::NoContract) } else { best_effort(Reason::NoContract) };
+        };
+        if key.protocol != protocol::UDP {
+            return best_effort(Reason::Ordinary);
+        }
+        self.timer(now);
+        let Some((index, pause)) = self.heard(now, key, contract, recognition.idle) else {
+            return best_effort(Reason::Ordinary);
+        };
+        let mut found = None;
+        match self.flows.get(index).state() {
+            State::Candidate => {
+                found = self.examine(now, key, payload, index, pause, &recognition);
+                if let Some(found) = found {
+                    self.found(index, &found);
+                    self.admit(now, index);
+                }
+            }
+            State::Admitted if pause > self.timeout(contract) => {
+                self.end(now, index);
+                self.admit(now, index);
+            }
+            State::Refused if pause > self.timeout(contract) => self.admit(now, index),
+            State::Silent => self.admit(now, index),
+            State::Admitted | State::Refused => {}
+        }
+        let verdict = match self.flows.get(index).state() {
+            State::Candidate if self.flows.get(index).is_ordinary() => best_effort(Reason::Quic),
+            State::Candidate | State::Silent => best_effort(Reason::Ordinary),
+            State::Refused => {
+                let drop =
+                    self.lanes.get(self.class_of(contract)).is_some_and(|l| l.class.admission.drop_refused);
+                Verdict { drop, ..best_effort(Reason::Refused) }
+            }
+            State::Admitted => self.meter(now, index, key.tos, len),
+        };
+        Verdict { found, ..verdict }
+    }
+
+    /// A packet that goes the other way, at another port. Nothing becomes of it here: it is evidence, as
+    /// where ICE has succeeded in both directions.
+    pub fn observe(&mut self, now: Instant, key: &Key, payload: Payload<'_>) {
+        let Some(recognition) = self.config.recognition else { return };
+        let Some(contract) = self.contract_of(key).filter(|_| key.protocol == protocol::UDP) else { return };
+        self.timer(now);
+        let Some((index, pause)) = self.heard(now, key, contract, recognition.idle) else { return };
+        if self.flows.get(index).state() == State::Candidate
+            && let Some(found) = self.examine(now, key, payload, index, pause, &recognition)
+        {
+            self.found(index, &found);
+        }
+    }
+
+    /// The contract of a packet: by its source, or on its way back by its destination. None if there are
+    /// contracts, and none of them has it.
+    fn contract_of(&self, key: &Key) -> Option<u32> {
+        if self.config.contracts.is_empty() {
+            return Some(NOBODY);
+        }
+        let find = |address| self.table.find(key.family, address);
+        find(key.src).or_else(|| find(key.dst))
+    }
+
+    /// The flow of a packet, and the time since the packet before; none if it has no place.
+    fn heard(&mut self, now: Instant, key: &Key, contract: u32, idle: Duration) -> Option<(u32, Duration)> {
+        let mut known = self.flows.find(key);
+        if let Some(index) = known.filter(|&index| now.since(self.flows.get(index).last) > idle) {
+            self.end(now, index);
+            self.flows.remove(index);
+            known = None;
+        }
+        let most = self.config.contracts.get(contract as usize).map_or(u32::MAX, |c| c.flows);
+        let index = match known {
+            Some(index) => index,
+            None => {
+                let index = self.flows.insert(key, contract, most, now)?;
+                if let Some(history) = self.histories.get_mut(index as usize) {
+                    *history = Default::default();
+                }
+                index
+            }
+        };
+        let flow = self.flows.get_mut(index);
+        let pause = now.since(flow.last);
+        flow.last = now;
+        Some((index, pause))
+    }
+
+    /// Whether a packet shows that its flow, which is on trial, is real-time.
+    fn examine(
+        &mut self,
+        now: Instant,
+        key: &Key,
+        payload: Payload<'_>,
+        index: u32,
+        pause: Duration,
+        recognition: &Recognition,
+    ) -> Option<Found> {
+        self.stats.inspected += 1;
+        if recognition.trust_dscp && matches!(key.dscp().value(), 44..=46) {
+            return Some(Found { kind: Kind::Marked, ssrc: 0, packets: 1, span: Duration::ZERO });
+        }
+        let reverse = self.reverse_of(index, key, recognition);
+        let ip_header = if key.family == Family::V6 { 48 } else { 28 };
+        let sample = Sample {
+            now,
+            pause,
+            head: &payload.head[..payload.head.len().min(SEEN)],
+            len: payload.len,
+            place: Place::START,
+            expected: reverse.is_some_and(|(_, expected)| expected),
+            reverse_bytes: reverse.map_or(0, |(reverse, _)| {
+                self.histories.get(reverse as usize).map_or(0, |history| history.bytes)
+            }),
+            ip_len: payload.len + ip_header,
+            rules: &recognition.rules,
+        };
+        let Body::Candidate(trial) = &mut self.flows.get_mut(index).body else { return None };
+        let was_ordinary = trial.ordinary;
+        match recognise::look(trial, &sample) {
+            recognise::Verdict::RealTime(found) => return Some(found),
+            recognise::Verdict::Ordinary => {
+                self.stats.quic += u64::from(!was_ordinary);
+                return None;
+            }
+            recognise::Verdict::Nothing | recognise::Verdict::Known => {}
+        }
+        let history = self.histories.get_mut(index as usize)?;
+        if DNS.contains(&key.src_port) || DNS.contains(&key.dst_port) {
+            return None;
+        }
+        match recognise::statistical::look(history, &sample) {
+            recognise::Verdict::RealTime(found) => Some(found),
+            _ => None,
+        }
+    }
+
+    /// The flow that goes the other way, and whether both show that media is to be expected. It is looked
+    /// for only where it can matter.
+    fn reverse_of(&self, index: u32, key: &Key, recognition: &Recognition) -> Option<(u32, bool)> {
+        let Body::Candidate(trial) = &self.flows.get(index).body else { return None };
+        if self.histories.is_empty() && !trial.has_chain() {
+            return None;
+        }
+        let Some(other) = self.flows.find(&reverse(key)) else {
+            return trial.keyed.then_some((u32::MAX, true));
+        };
+        let flow = self.flows.get(other);
+        let is_heard = flow.last + recognition.idle >= self.flows.get(index).last;
+        let expected = match &flow.body {
+            Body::Free => false,
+            Body::Candidate(back) => trial.answered && back.answered || back.keyed,
+            Body::Admitted(_) | Body::Outside(_) => true,
+        };
+        Some((other, trial.keyed || is_heard && expected))
+    }
+
+    /// A flow is found to be real-time; it is in no class yet.
+    fn found(&mut self, index: u32, found: &Found) {
+        let pinned = self.flows.get(index).is_pinned();
+        let kind = found.kind;
+        self.stats.found[kind.index()] += 1;
+        self.stats.overtaken += u64::from(found.packets.saturating_sub(1));
+        self.flows.settle(index, Body::Outside(Outside { refused: false, kind, pinned }));
+    }
+
+    pub(super) fn class_of(&self, contract: u32) -> usize {
+        self.config.contracts.get(contract as usize).map_or(0, |c| c.class)
+    }
+
+    pub(super) fn timeout(&self, contract: u32) -> Duration {
+        self.config.contracts.get(contract as usize).map_or(Duration::from_secs(5), |c| c.timeout)
+    }
+
+    /// A real-time flow that is in no class asks for admission.
+    pub(super) fn admit(&mut self, now: Instant, index: u32) {
+        let flow = self.flows.get(index);
+        let contract = flow.contract;
+        let Body::Outside(Outside { kind, pinned, .. }) = flow.body else { return };
+        let class = self.class_of(contract);
+        let Some(lane) = self.lanes.get_mut(class) else { return };
+        let limit = lane.limit(now);
+        let terms = self.config.contracts.get(contract as usize);
+        let accept = terms.and_then(|c| c.accept).unwrap_or(lane.class.admission.accept);
+        let room = match (terms, self.meters.get(contract as usize)) {
+            (Some(terms), Some((meter, _))) => meter.flows() < terms.flows,
+            _ => true,
+        };
+        let gets_in = if pinned {
+            lane.gate.count_new();
+            true
+        } else {
+            room && lane.gate.admit(limit, accept)
+        };
+        if !gets_in {
+            lane.stats.refused += 1;
+            self.flows.settle(index, Body::Outside(Outside { refused: true, kind, pinned }));
+            return;
+        }
+        lane.stats.admitted += 1;
+        let place = lane.admitted.len() as u32;
+        let part = Part {
+            since: now,
+            own: Own::new(now),
+            best_effort_until: Instant::ZERO,
+            bytes: 0,
+            last_bytes: 0,
+            place,
+            kind,
+            pinned,
+        };
+        lane.admitted.push(index);
+        self.flows.settle(index, Body::Admitted(part));
+        self.resize(now, contract, 1);
+    }
+
+    /// One flow more or less has a part of a contract.
+    pub(super) fn resize(&mut self, now: Instant, contract: u32, change: i32) {
+        if (contract as usize) < self.meters.len() {
+            self.collect(now, contract);
+            let (meter, _) = &mut self.meters[contract as usize];
+            let flows = meter.flows().saturating_add_signed(change);
+            meter.set_flows(now, flows);
+        }
+    }
+
+    /// Hands over what the flows of a contract cannot hold.
+    fn collect(&mut self, now: Instant, contract: u32) {
+        let class = self.class_of(contract);
+        let Some((meter, _)) = self.meters.get_mut(contract as usize) else { return };
+        for &index in &self.lanes[class].admitted {
+            let flow = self.flows.get_mut(index);
+            if flow.contract == contract
+                && let Some(part) = flow.part_mut()
+            {
+                meter.collect(now, &mut part.own);
+            }
+        }
+        meter.collected(now);
+    }
+
+    /// A packet of an admitted flow.
+    fn meter(&mut self, now: Instant, index: u32, tos: u8, len: u32) -> Verdict {
+        let contract = self.flows.get(index).contract;
+        let class = self.class_of(contract);
+        self.lanes[class].window.count(u64::from(len + self.config.overhead));
+        let verdict = |dscp: Dscp, drop, reason| Verdict { tos: dscp.on_tos(tos), drop, reason, found: None };
+        let in_profile = |dscp| verdict(dscp, false, Reason::InProfile);
+        let bytes = u64::from(len);
+        if let Some(part) = self.flows.get_mut(index).part_mut() {
+            part.bytes += bytes;
+        }
+        let Some(terms) = self.config.contracts.get(contract as usize) else { return in_profile(Dscp::EF) };
+        let (dscp, policy) = (terms.dscp, terms.policy);
+        if self.meters[contract as usize].0.wants_collection(now) {
+            self.collect(now, contract);
+        }
+        let (meter, stats) = &mut self.meters[contract as usize];
+        let Some(part) = self.flows.get_mut(index).part_mut() else { return in_profile(dscp) };
+        stats.offered_bytes += bytes;
+        let profile = meter.take(now, &mut part.own, len);
+        if profile == Profile::In && (policy != Policy::FlowBestEffort || now >= part.best_effort_until) {
+            stats.in_profile_bytes += bytes;
+            return in_profile(dscp);
+        }
+        if profile == Profile::Out {
+            part.best_effort_until = now + FIT_FOR;
+        }
+        let (counter, dscp, drop) = match policy {
+            Policy::Ok => (&mut stats.passed_bytes, dscp, false),
+            Policy::Drop => (&mut stats.dropped_bytes, Dscp::CS0, true),
+            Policy::BestEffort | Policy::FlowBestEffort => (&mut stats.best_effort_bytes, Dscp::CS0, false),
+        };
+        *counter += bytes;
+        verdict(dscp, drop, Reason::OutOfProfile)
+    }
+}
