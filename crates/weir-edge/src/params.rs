@@ -39,7 +39,12 @@ pub const RECOGNISE: &[ParamSpec] = &[
         "4",
         "Packets of one SSRC that go on from each other and make a flow real-time, N.",
     ),
-    P::discipline("within", MILLIS, "2s", "Time from the first of them to the last, at most, T; up to 60min."),
+    P::discipline(
+        "within",
+        MILLIS,
+        "2s",
+        "Time from the first of them to the last, at most, T; up to 60min.",
+    ),
     P::discipline(
         "offsets",
         Kind::Word(&["auto", "off"]),
