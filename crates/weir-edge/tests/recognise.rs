@@ -168,7 +168,8 @@ fn t26_golden_traces() {
     };
     let headers = |b0: u8, b1: u8, tail: &[u8]| (0..6).map(|n| first(b0, b1, tail, n)).collect::<Vec<_>>();
     let extension = [0xbe, 0xde, 0, 2, 1, 2, 3, 4, 5, 6, 7, 8];
-    let cases: [(&str, Vec<Vec<u8>>, Option<usize>); 24] = [
+    type Case = (&'static str, Vec<Vec<u8>>, Option<usize>);
+    let cases: [Case; 24] = [
         ("in order", of(&[0, 1, 2, 3, 4]), Some(4)),
         ("three are not enough", of(&[0, 1, 2]), None),
         ("sequence wraps", (0..4).map(|n| rtp(7, 65_534u16.wrapping_add(n), 5)).collect(), Some(4)),
@@ -602,7 +603,7 @@ fn t28_the_statistical_rule() {
     assert_eq!(run(guess(Rule { skip: 100, ..rule }), 172, &every(20 * MS)), Some(100));
     // Even: gaps of 10 and 30 ms deviate by half their mean, those of 9 and 31 by more.
     let uneven = |short: u64| {
-        let gap = |n: u64| if n % 2 == 0 { short } else { 40 * MS - short };
+        let gap = |n: u64| if n.is_multiple_of(2) { short } else { 40 * MS - short };
         (0..400)
             .scan(0, |at, n| {
                 *at += gap(n);
