@@ -40,7 +40,16 @@ pub(crate) fn call(name: &str, with: Value, bench: &mut Option<Up>) -> Option<Re
             let silent = last.and_then(|last| last.bridges.into_iter().find_map(|bridge| bridge.silent));
             silent.map_or(Ok(Value::Null), Err)
         }
-        "bench-blast" => blast(&with),
+        "bench-blast" => match with["cpu"].as_u64() {
+            None => blast(&with),
+            Some(cpu) => {
+                let pinned = move || {
+                    weir_sys::pin_to(cpu as usize).map_err(|e| e.to_string())?;
+                    blast(&with)
+                };
+                std::thread::spawn(pinned).join().unwrap_or_else(|_| Err("the generator ended".into()))
+            }
+        },
         "bench-carried" => carried(bench.as_ref()),
         "bench-received" => received(),
         "bench-ping" => ping(&with),
@@ -99,15 +108,11 @@ fn cbq(text: &str) -> Result<Built, String> {
     configure("cbq of 20 leaves", text, None, fast_link(), &Registry::builtin())
 }
 
-/// Packets that have left the box, both ways, and what its workers have worked.
+/// Packets that have left the box, both ways.
 fn carried(up: Option<&Up>) -> Result<Value, String> {
     let bridge = up.and_then(|up| up.snapshot().bridges.pop()).ok_or("there is no bridge")?;
     let packets: u64 = bridge.egresses.iter().map(|egress| egress.sent_packets).sum();
-    let busy_ns: Vec<u64> = match &bridge.workers[..] {
-        [] => vec![bridge.cpu_ns.saturating_sub(bridge.spun_ns)],
-        all => all.iter().map(|worker| worker.cpu_ns.saturating_sub(worker.spun_ns)).collect(),
-    };
-    Ok(json!({ "packets": packets, "busy_ns": busy_ns, "at_ns": now().as_nanos() }))
+    Ok(json!({ "packets": packets, "at_ns": now().as_nanos() }))
 }
 
 /// Faster than anything here: the regulator is asked for every packet and never says no.

@@ -126,14 +126,12 @@ fn live(json: bool) -> Done {
     }
     rows.print();
     out!("");
-    let mut rows =
-        table(&["BOTH WAYS, CBQ", ">60 B|kpps", ">1514 B|kpps", ">BUSIEST WORKER|% of a processor"]);
+    let mut rows = table(&["BOTH WAYS, CBQ", ">60 B|kpps", ">1514 B|kpps"]);
     for row in &report.both_ways {
         rows.add(vec![
             format!("workers {}", row.workers),
             show(row.pps_60, 1e3, 0),
             show(row.pps_1514, 1e3, 0),
-            show(row.busiest, 1e-2, 0),
         ]);
     }
     rows.print();
