@@ -82,6 +82,8 @@ pub struct Holder {
     sent: Option<Sent>,
     /// The broker must hear what is in use.
     tell: bool,
+    /// What the newest version was called back to before its answer came.
+    called: Rate,
     state: State,
     refusal: Option<Refusal>,
 }
@@ -104,6 +106,7 @@ impl Holder {
             quiet_until: 0,
             sent: None,
             tell: false,
+            called: Rate::MAX,
             state: State::Idle,
             refusal: None,
         }
@@ -198,7 +201,7 @@ impl Holder {
         }
         let rate = if rise { self.wish } else { self.held }.max(self.lent);
         self.tell = false;
-        self.version += 1;
+        (self.version, self.called) = (self.version + 1, Rate::MAX);
         let sent = Sent {
             rate,
             min: self.min.min(rate),
@@ -237,11 +240,12 @@ impl Holder {
                 self.counted = self.counted.min(sent.rate).max(*rate);
                 (self.held_until, self.renew_at) = (sent.first + ttl, sent.first + jitter(ttl / 3, random));
                 // Called back, or no more wanted in the meantime: come down first, then say so.
-                self.held = (*rate).min(self.wish);
+                let usable = (*rate).min(self.called);
+                self.held = usable.min(self.wish);
                 self.tell = self.counted > self.held.max(self.lent);
                 self.state = if *rate > 0 { State::Leased } else { State::Idle };
                 self.refusal = None;
-                if *rate < sent.rate {
+                if usable < sent.rate {
                     self.rise_at = now + self.terms.retry;
                     self.state = State::Refused;
                 }
@@ -267,8 +271,12 @@ impl Holder {
         true
     }
 
-    /// The broker wants the lease to come down to `rate`.
-    pub fn called_back(&mut self, now: Nanos, rate: Rate) {
+    /// The broker wants the lease to come down to `rate`, after it decided about `version`. The answer to
+    /// that version may come later, and then grants no more than this.
+    pub fn called_back(&mut self, now: Nanos, version: u64, rate: Rate) {
+        if version == self.version && self.sent.is_some() {
+            self.called = self.called.min(rate);
+        }
         if self.rate(now) > rate {
             (self.held, self.tell) = (rate, true);
             self.rise_at = now + self.terms.retry;
@@ -280,4 +288,47 @@ impl Holder {
 /// Within a tenth of `span`.
 fn jitter(span: Nanos, random: &mut Random) -> Nanos {
     span - span / 10 + random.below(span / 5 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A holder that has 10 bit/s and has just asked for 100 by the version that is answered.
+    fn rising(random: &mut Random) -> (Holder, u64) {
+        let (lease, path) = ("e/1".into(), vec!["wan:rt".into()]);
+        let terms = Terms { lease, path, ttl_ms: 30_000, epoch: 0, gap: GAP, retry: RETRY };
+        let mut holder = Holder::new(terms);
+        holder.want(10, 0, &[]);
+        let first = holder.poll(0, random).expect("it wants something");
+        assert!(holder.answer(0, first.version, &Verdict::Granted { rate: 10, ttl_ms: 30_000 }, random));
+        holder.want(100, 0, &[]);
+        let second = holder.poll(SECOND, random).expect("it wants more");
+        (holder, second.version)
+    }
+
+    const GRANTED: Verdict = Verdict::Granted { rate: 100, ttl_ms: 30_000 };
+
+    #[test]
+    fn a_call_back_that_overtakes_its_answer_is_kept() {
+        let mut random = Random::new(weir_seed::seed());
+        let (mut holder, version) = rising(&mut random);
+        holder.called_back(SECOND, version, 50);
+        assert_eq!(holder.rate(SECOND), 10, "it has no more yet");
+        assert!(holder.answer(SECOND, version, &GRANTED, &mut random));
+        assert_eq!((holder.rate(SECOND), holder.state().0), (50, State::Refused));
+        // The broker hears of it at once, and counts what is used from then on.
+        let told = holder.poll(SECOND + GAP, &mut random).expect("it says that it came down");
+        assert_eq!((told.version, told.rate), (version + 1, 50));
+    }
+
+    /// The broker has decided about the newer version in knowledge of the older call.
+    #[test]
+    fn a_call_back_of_an_older_version_does_not_bind_the_newer_one() {
+        let mut random = Random::new(weir_seed::seed());
+        let (mut holder, version) = rising(&mut random);
+        holder.called_back(SECOND, version - 1, 50);
+        assert!(holder.answer(SECOND, version, &GRANTED, &mut random));
+        assert_eq!(holder.rate(SECOND), 100);
+    }
 }

@@ -59,7 +59,8 @@ impl Book {
         {
             let share = (u128::from(lease.base) * u128::from(capacity) / u128::from(taken)) as Rate;
             lease.limit = lease.limit.min(share);
-            events.push(Event::CallBack { lease: lease.name.clone(), rate: lease.limit });
+            let (name, version, rate) = (lease.name.clone(), lease.version, lease.limit);
+            events.push(Event::CallBack { lease: name, version, rate });
         }
     }
 

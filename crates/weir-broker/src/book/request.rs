@@ -239,6 +239,8 @@ pub enum Event {
     CallBack {
         /// The lease.
         lease: Name,
+        /// The newest version that was decided before. Its answer may arrive later than this.
+        version: u64,
         /// In bit/s.
         rate: Rate,
     },

@@ -90,7 +90,7 @@ fn capacity_that_goes_is_called_back_in_proportion() {
     ask(&mut book, 0, request("f/1", 1, 40));
     let mut events = Vec::new();
     book.apply(0, &Command::Provide { resource: "wan:rt".into(), capacity: 50 }, &mut events);
-    let back = |lease: &str, rate| Event::CallBack { lease: lease.into(), rate };
+    let back = |lease: &str, rate| Event::CallBack { lease: lease.into(), version: 1, rate };
     assert_eq!(events, [back("e/1", 30), back("f/1", 20)]);
     let taken = |book: &Book| book.resources().next().map(|r| r.taken);
     assert_eq!(taken(&book), Some(100));

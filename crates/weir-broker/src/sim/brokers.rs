@@ -124,10 +124,10 @@ impl World {
                         }
                     }
                 }
-                Event::CallBack { lease, rate } => {
+                Event::CallBack { lease, version, rate } => {
                     for party in self.who(&lease) {
                         for arrives in self.ways(party) {
-                            self.plan(arrives, Step::CallBack(party, rate));
+                            self.plan(arrives, Step::CallBack(party, version, rate));
                         }
                     }
                 }

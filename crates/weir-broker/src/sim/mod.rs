@@ -120,7 +120,7 @@ enum Step {
     Wish(usize),
     Request(usize, u64, Box<Request>),
     Answer(Party, u64, Verdict),
-    CallBack(Party, Rate),
+    CallBack(Party, u64, Rate),
     /// A broker writes what it has gathered.
     Commit(usize, u64),
     /// A broker's book has something to do.
@@ -305,7 +305,7 @@ impl World {
                 }
             }
             Step::Answer(party, version, verdict) => return self.answer(party, version, &verdict),
-            Step::CallBack(party, rate) => self.called_back(party, rate),
+            Step::CallBack(party, version, rate) => self.called_back(party, version, rate),
             Step::Commit(domain, number) => return self.commit(domain, number),
             Step::Due(domain, number) => {
                 let now = self.now;
@@ -425,11 +425,11 @@ impl World {
         self.gather(0, number);
     }
 
-    fn called_back(&mut self, party: Party, rate: Rate) {
+    fn called_back(&mut self, party: Party, version: u64, rate: Rate) {
         let now = self.now;
         let Some(user) = self.user(party) else { return };
         let at = user.clock.read(now);
-        user.holder.called_back(at, rate);
+        user.holder.called_back(at, version, rate);
         let (held, until) = (user.holder.rate(at), user.holder.until());
         if let Party::Broker(number) = party {
             self.leased(number, held, until);
