@@ -148,6 +148,13 @@ impl Holder {
         (self.state, self.refusal.as_ref())
     }
 
+    /// The broker can be reached again, and may have forgotten: what is in use is said at once.
+    pub fn reconnected(&mut self) {
+        if self.held > 0 || self.wish > 0 {
+            (self.tell, self.quiet_until) = (true, 0);
+        }
+    }
+
     /// When [`poll`](Self::poll) has something to do, if ever.
     pub fn poll_at(&self) -> Option<Nanos> {
         if self.state == State::Replaced {
@@ -171,11 +178,16 @@ impl Holder {
         sent.first + u64::from(self.terms.ttl_ms) * MILLISECOND / 3
     }
 
-    /// What to send at `now`, if anything.
-    pub fn poll(&mut self, now: Nanos, random: &mut Random) -> Option<Request> {
+    /// What time alone does: a grant that was not renewed ends.
+    pub fn pass(&mut self, now: Nanos) {
         if self.held > 0 && now >= self.held_until {
             (self.held, self.state) = (0, State::Orphaned);
         }
+    }
+
+    /// What to send at `now`, if anything.
+    pub fn poll(&mut self, now: Nanos, random: &mut Random) -> Option<Request> {
+        self.pass(now);
         if now < self.quiet_until || self.state == State::Replaced {
             return None;
         }

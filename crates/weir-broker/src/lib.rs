@@ -4,12 +4,25 @@
 //! - [`book`]: the account, a pure state machine. READ FIRST.
 //! - [`holder`]: the other half, pure as well: what an edge may use now, and what it asks next.
 //! - [`sim`]: edges, brokers and a bad network in virtual time. It holds both halves to the invariants.
+//! - [`store`], [`journal`], [`audit`]: the book on a disk. Nobody hears of what is not there.
+//! - [`serve`]: a broker as a process, with its doors. [`wire`] is what passes through them.
+//! - [`client`]: an edge's leases over REST, by a [`holder`] for each. [`http`] is its connection.
+//! - [`bench`]: decisions a second, beside what the disk alone does.
 
 #![forbid(unsafe_code)]
 
+pub mod audit;
+pub mod bench;
 pub mod book;
+pub mod client;
 pub mod holder;
+pub mod http;
+pub mod journal;
+pub mod serve;
 pub mod sim;
+pub mod store;
+pub mod tls;
+pub mod wire;
 
 /// A time or a span in nanoseconds, on a clock that is never set.
 pub type Nanos = u64;

@@ -21,6 +21,11 @@ pub fn now() -> Instant {
     Instant::from_nanos(clock(libc::CLOCK_MONOTONIC))
 }
 
+/// The time since the machine was started, the time that it slept included: for what ends while it sleeps.
+pub fn since_boot() -> Instant {
+    Instant::from_nanos(clock(libc::CLOCK_BOOTTIME))
+}
+
 /// Processor time that the calling thread has used.
 pub fn thread_cpu() -> Duration {
     Duration::from_nanos(clock(libc::CLOCK_THREAD_CPUTIME_ID))

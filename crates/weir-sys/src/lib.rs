@@ -41,7 +41,7 @@ pub mod xdp;
 
 use std::io;
 
-pub use clock::{now, sleep_precisely, sleep_until, thread_cpu, wait, wait_for};
+pub use clock::{now, since_boot, sleep_precisely, sleep_until, thread_cpu, wait, wait_for};
 pub use interface::{
     Interface, Offload, driver, has_offload, interface, interface_index, keep_vlan_tags, receive_queues,
     set_offload, set_offloads,

@@ -146,6 +146,11 @@ enum Command {
         #[arg(short, long)]
         json: bool,
     },
+    /// The bandwidth broker: who may use how much of what, until when
+    Broker {
+        #[command(subcommand)]
+        action: commands::broker::Action,
+    },
     /// What disciplines there are, with parameters, units and defaults
     Disciplines {
         /// One of them, whole
@@ -308,6 +313,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
             commands::experiment::run(registry, &ids, all, live, no_bench, json)
         }
         Command::Bench { names, rounds, json } => commands::bench::run(registry, &names, rounds, json),
+        Command::Broker { action } => commands::broker::run(action),
         Command::Disciplines { name, json } => commands::disciplines::run(registry, name.as_deref(), json),
         Command::Probe { interfaces, no_rates, json } => commands::probe::run(&interfaces, no_rates, json),
         Command::Down { what } => commands::fail_open::down(registry, &what),

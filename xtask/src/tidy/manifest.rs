@@ -91,6 +91,20 @@ pub fn core_depends_on_nothing(files: &[File]) -> Vec<Violation> {
     .collect()
 }
 
+/// A store, a runtime and TLS are the broker's: what shapes packets or reads a file must not need them.
+pub fn the_broker_alone_serves(files: &[File]) -> Vec<Violation> {
+    const SERVES: [&str; 8] =
+        ["tokio", "axum", "hyper", "rustls", "tokio-rustls", "redb", "ring", "etcd-client"];
+    let others = files.iter().filter(|f| crate_of(&f.path).is_some_and(|name| name != "weir-broker"));
+    others
+        .flat_map(|file| {
+            let serving =
+                dependencies(&file.text).into_iter().filter(|(_, on)| SERVES.contains(&on.as_str()));
+            serving.map(|(line, on)| Violation::new(file, line, format!("{on} is for weir-broker alone")))
+        })
+        .collect()
+}
+
 pub fn packages_come_from_the_public_registry(files: &[File]) -> Vec<Violation> {
     const PUBLIC: &str = "source = \"registry+https://github.com/rust-lang/crates.io-index\"";
     let mut found = Vec::new();
@@ -149,6 +163,21 @@ mod tests {
             core_depends_on_nothing,
             &[("crates/weir-core/Cargo.toml", "[dependencies]\n# none\n[dev-dependencies]\nx = \"1\"")],
             &[("crates/weir-core/Cargo.toml", "[dependencies]\nx = \"1\"")],
+        );
+    }
+
+    #[test]
+    fn what_serves_stays_in_the_broker() {
+        holds_for(
+            the_broker_alone_serves,
+            &[
+                ("crates/weir-broker/Cargo.toml", "[dependencies]\ntokio = \"1\"\nredb = \"4\""),
+                ("crates/weir/Cargo.toml", "[dependencies]\nweir-broker.workspace = true"),
+            ],
+            &[
+                ("crates/weir/Cargo.toml", "[dependencies]\ntokio = \"1\""),
+                ("crates/weir-engine/Cargo.toml", "[dependencies]\ntokio-rustls = { version = \"0.26\" }"),
+            ],
         );
     }
 

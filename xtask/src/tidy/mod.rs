@@ -43,6 +43,7 @@ type Rule = fn(&[File]) -> Vec<Violation>;
 const RULES: &[Rule] = &[
     manifest::dependencies_point_up,
     manifest::core_depends_on_nothing,
+    manifest::the_broker_alone_serves,
     manifest::packages_come_from_the_public_registry,
     core_rules::core_is_no_std_and_safe,
     core_rules::core_has_no_floats,

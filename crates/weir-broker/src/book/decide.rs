@@ -70,8 +70,8 @@ impl Book {
             version: request.version,
             verdict: Verdict::Refused(why),
         };
-        if let Err(fault) = request.check() {
-            return events.push(refuse(Refusal::Bad(fault)));
+        if let Err(field) = request.check() {
+            return events.push(refuse(Refusal::Bad { field }));
         }
         if request.domains.contains(&self.domain) || request.domains.len() == MAX_DOMAINS {
             return events.push(refuse(Refusal::Loop));

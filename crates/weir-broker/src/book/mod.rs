@@ -179,6 +179,10 @@ pub struct Held<'a> {
 }
 
 impl Resource {
+    fn shown(&self) -> Shown<'_> {
+        Shown { resource: &self.name, capacity: self.capacity, taken: self.taken }
+    }
+
     /// What this domain has at `now`: nothing once the neighbour's grant has ended.
     fn capacity_at(&self, now: Nanos) -> Rate {
         if self.agreement.as_ref().is_some_and(|a| a.until <= now) { 0 } else { self.capacity }
@@ -225,9 +229,20 @@ impl Book {
         self
     }
 
+    /// Whose account it is.
+    pub fn domain(&self) -> &str {
+        &self.domain
+    }
+
     /// The resources in the order in which they were told.
     pub fn resources(&self) -> impl Iterator<Item = Shown<'_>> {
-        self.resources.iter().map(|r| Shown { resource: &r.name, capacity: r.capacity, taken: r.taken })
+        self.resources.iter().map(Resource::shown)
+    }
+
+    /// The resource of this name.
+    pub fn on(&self, resource: &str) -> Option<Shown<'_>> {
+        let at = *self.resource_by_name.get(resource)?;
+        Some(self.resources[at as usize].shown())
     }
 
     /// The leases that hold something or wait for it, in no order that means anything.
@@ -239,6 +254,21 @@ impl Book {
     pub fn lease(&self, name: &str) -> Option<Held<'_>> {
         let at = *self.lease_by_name.get(name)?;
         self.leases[at as usize].as_ref().map(Lease::shown)
+    }
+
+    /// The leases from a place on, each with its place: for those who look at one part after another.
+    pub fn leases_from(&self, place: usize) -> impl Iterator<Item = (usize, Held<'_>)> {
+        let all = self.leases.iter().enumerate().skip(place);
+        all.filter_map(|(at, lease)| Some((at, lease.as_ref()?.shown())))
+    }
+
+    /// The newest wish for a lease that is remembered.
+    pub fn wish(&self, name: &str) -> Option<Request> {
+        let at = *self.lease_by_name.get(name)?;
+        let lease = self.leases[at as usize].as_ref()?;
+        let path = lease.path.iter().map(|r| self.resources[r as usize].name.clone()).collect();
+        let (version, rate, min, ttl_ms) = (lease.version, lease.rate, lease.min, lease.ttl_ms);
+        Some(Request { lease: lease.name.clone(), version, path, rate, min, ttl_ms, domains: Vec::new() })
     }
 
     /// When [`Command::Tick`] has something to do, if ever.

@@ -38,8 +38,9 @@ pub struct Request {
     pub domains: Vec<Name>,
 }
 
-/// Why a field of a request is not one.
+/// Which field of a request is not as it must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Fault {
     /// The lease is not `OWNER/REST` of 1 to 64 printable ASCII characters.
     Lease,
@@ -110,11 +111,13 @@ impl Request {
 
 /// What is decided about one version of a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// `rate` may be used until `ttl_ms` after the request was *sent*. It may be below what was
     /// granted before: then the edge shapes down and says so with the next version.
     Granted {
         /// In bit/s, from `min` to the rate asked.
+        #[serde(rename = "rate_bps")]
         rate: Rate,
         /// In milliseconds, at most what was asked.
         ttl_ms: u32,
@@ -125,12 +128,14 @@ pub enum Verdict {
 
 /// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "why", rename_all = "kebab-case")]
 pub enum Refusal {
     /// This resource has only so much left for this lease.
     Full {
         /// The resource that has least.
         resource: Name,
         /// What this lease could have on it, in bit/s.
+        #[serde(rename = "free_bps")]
         free: Rate,
     },
     /// Nobody has told the broker of this resource.
@@ -158,7 +163,10 @@ pub enum Refusal {
         resource: Name,
     },
     /// The request is none.
-    Bad(Fault),
+    Bad {
+        /// The first field that is not as it must be.
+        field: Fault,
+    },
 }
 
 impl fmt::Display for Refusal {
@@ -171,7 +179,7 @@ impl fmt::Display for Refusal {
             Refusal::TooMany { limit } => write!(f, "its owner has {limit} leases, the most allowed"),
             Refusal::Loop => f.write_str("the request has come through this domain before"),
             Refusal::Neighbour { resource } => write!(f, "the neighbour behind {resource} gave no answer"),
-            Refusal::Bad(fault) => fault.fmt(f),
+            Refusal::Bad { field } => field.fmt(f),
         }
     }
 }

@@ -54,12 +54,12 @@ fn what_is_no_request_or_comes_late_is_refused_with_its_reason_and_changes_nothi
         (request("e/2", 1, 10), Refusal::TooMany { limit: 1 }),
         (Request { path: path(&["x:rt"]), ..good() }, Refusal::Unknown { resource: "x:rt".into() }),
         (Request { domains: path(&["b", "a"]), ..good() }, Refusal::Loop),
-        (request("nobody", 6, 10), Refusal::Bad(Fault::Lease)),
-        (Request { path: path(&["wan:rt", "wan:rt"]), ..good() }, Refusal::Bad(Fault::Path)),
-        (request("e/1", 6, crate::MAX_RATE + 1), Refusal::Bad(Fault::Rate)),
-        (Request { min: 61, ..good() }, Refusal::Bad(Fault::Min)),
-        (Request { ttl_ms: 999, ..good() }, Refusal::Bad(Fault::Ttl)),
-        (Request { domains: vec!["b".into(); 9], ..good() }, Refusal::Bad(Fault::Domains)),
+        (request("nobody", 6, 10), Refusal::Bad { field: Fault::Lease }),
+        (Request { path: path(&["wan:rt", "wan:rt"]), ..good() }, Refusal::Bad { field: Fault::Path }),
+        (request("e/1", 6, crate::MAX_RATE + 1), Refusal::Bad { field: Fault::Rate }),
+        (Request { min: 61, ..good() }, Refusal::Bad { field: Fault::Min }),
+        (Request { ttl_ms: 999, ..good() }, Refusal::Bad { field: Fault::Ttl }),
+        (Request { domains: vec!["b".into(); 9], ..good() }, Refusal::Bad { field: Fault::Domains }),
     ] {
         assert_eq!(ask(&mut book, 0, request), Verdict::Refused(why));
         let held = book.lease("e/1").expect("it is there");

@@ -2,6 +2,7 @@
 
 pub mod accuracy;
 pub mod bench;
+pub mod broker;
 mod cage;
 pub mod check;
 pub mod conf;

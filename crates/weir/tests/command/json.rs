@@ -12,10 +12,15 @@ fn page() -> String {
 pub fn documented(heading: &str, arguments: &[&str]) -> Value {
     let run: Run = weir(arguments);
     let value = run.json();
-    if let Err(why) = fits(&of(&page(), heading), &value, "") {
-        panic!("{arguments:?}: {why}");
-    }
+    fits_the_page(heading, &value);
     value
+}
+
+/// `value` fits the shape in the book under `heading`.
+pub fn fits_the_page(heading: &str, value: &Value) {
+    if let Err(why) = fits(&of(&page(), heading), value, "") {
+        panic!("{heading}: {why}");
+    }
 }
 
 #[test]

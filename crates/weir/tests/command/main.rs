@@ -6,6 +6,7 @@ mod accuracy;
 mod bed;
 mod book;
 mod bounds;
+mod broker;
 mod fail_open;
 mod json;
 mod live;

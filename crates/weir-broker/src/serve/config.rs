@@ -1,0 +1,272 @@
+//! The file of a broker: what it has, where it listens, and whose tokens it takes.
+//!
+//! ```toml
+//! domain = "core"
+//! store = "core.redb"
+//! unix = "broker.sock"
+//! http = "127.0.0.1:7442"
+//!
+//! [tls]
+//! listen = "0.0.0.0:7443"
+//! cert = "broker.pem"
+//! key = "broker.key"
+//! ca = "ca.pem"
+//!
+//! [[resource]]
+//! name = "wan0:rt"
+//! capacity = "8M"
+//!
+//! [[token]]
+//! name = "portal"
+//! role = "read"
+//! sha256 = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
+//! expires = "2027-11-22"
+//! ```
+
+use super::who::Role;
+use crate::MAX_RATE;
+use crate::book::{Name, is_name};
+use crate::journal::AUDIT_LINES;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use weir_text::BitRate;
+
+/// A broker's file, read. Paths in it are relative to the folder of the file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Config {
+    /// The name of the domain, as its neighbours know it.
+    pub domain: Name,
+    /// The file of the store. It is made if it is not there.
+    pub store: PathBuf,
+    /// The Unix socket. Whoever may open it may do everything: it is made for its owner alone.
+    #[serde(default = "usual_socket")]
+    pub unix: PathBuf,
+    /// Where it listens without TLS: an address of the loopback.
+    #[serde(default)]
+    pub http: Option<SocketAddr>,
+    /// Where it listens with TLS.
+    #[serde(default)]
+    pub tls: Option<Tls>,
+    /// Lines of audit that are kept. Older ones are forgotten.
+    #[serde(default = "usual_lines")]
+    pub audit_lines: u64,
+    /// What the domain has. What the file no longer names has nothing.
+    #[serde(default, rename = "resource")]
+    pub resources: Vec<Resource>,
+    /// Who may come without a certificate.
+    #[serde(default, rename = "token")]
+    pub tokens: Vec<Token>,
+}
+
+/// Where and how it listens with TLS.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Tls {
+    /// The address and port.
+    pub listen: SocketAddr,
+    /// The broker's certificate and those that lead to its root, in PEM.
+    pub cert: PathBuf,
+    /// Its private key, in PEM.
+    pub key: PathBuf,
+    /// Who signs the certificates of edges, in PEM. An edge's certificate says `URI:weir:edge:NAME`.
+    pub ca: PathBuf,
+}
+
+/// A link and class with what the domain has of it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Resource {
+    /// `LINK:CLASS`.
+    pub name: Name,
+    /// `"8M"`: what may be granted in all.
+    pub capacity: BitRate,
+}
+
+/// A token of a person or a program, as its hash.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Token {
+    /// As the audit names it.
+    pub name: Name,
+    /// What it allows.
+    pub role: Role,
+    /// The only owner whose leases it may see and touch; all without.
+    #[serde(default)]
+    pub owner: Option<Name>,
+    /// SHA-256 of the token, in hexadecimal: `weir broker token` prints both.
+    pub sha256: String,
+    /// The day at whose start it ends (UTC), `"2027-11-22"`; never without.
+    #[serde(default)]
+    pub expires: Option<Day>,
+}
+
+/// The start of a day, in milliseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Day(pub u64);
+
+fn usual_socket() -> PathBuf {
+    PathBuf::from(super::SOCKET)
+}
+
+fn usual_lines() -> u64 {
+    AUDIT_LINES
+}
+
+impl Day {
+    /// `YYYY-MM-DD`, from 1970 on.
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('-').map(|part| part.parse::<u64>().ok());
+        let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
+        let leap = year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
+        let months = [31, if leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+        let fits = (1970..=9999).contains(&year) && (1..=12).contains(&month) && parts.next().is_none();
+        if !fits || !(1..=months[month as usize - 1]).contains(&day) {
+            return None;
+        }
+        let before = year - 1;
+        let years = (year - 1970) * 365 + before / 4 - before / 100 + before / 400 - 477;
+        let days = years + months[..month as usize - 1].iter().sum::<u64>() + day - 1;
+        Some(Day(days * 86_400_000))
+    }
+}
+
+impl<'de> Deserialize<'de> for Day {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Day::parse(&text).ok_or_else(|| {
+            D::Error::custom(format!("{text}: expected a day from 1970 on, as \"2027-11-22\""))
+        })
+    }
+}
+
+impl Config {
+    /// Reads the text of a file that lies in `folder`.
+    ///
+    /// # Errors
+    /// What is wrong, where, and what was expected.
+    pub fn read(text: &str, folder: &Path) -> Result<Self, String> {
+        let mut config: Config = toml::from_str(text).map_err(|e| e.to_string().trim_end().to_owned())?;
+        config.check()?;
+        let tls = config.tls.as_mut().map(|tls| [&mut tls.cert, &mut tls.key, &mut tls.ca]);
+        for path in [&mut config.store, &mut config.unix].into_iter().chain(tls.into_iter().flatten()) {
+            *path = folder.join(&path);
+        }
+        Ok(config)
+    }
+
+    /// Reads the certificates that it names.
+    ///
+    /// # Errors
+    /// One cannot be read, or does not fit the others.
+    pub fn check_certificates(&self) -> Result<(), String> {
+        self.tls.as_ref().map_or(Ok(()), |tls| crate::tls::server(&tls.cert, &tls.key, &tls.ca).map(drop))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let name = |what: &str, name: &str| {
+            if is_name(name) && !name.contains('/') {
+                return Ok(());
+            }
+            Err(format!("{what} \"{name}\": expected 1 to 64 printable ASCII characters without / or blanks"))
+        };
+        name("domain", &self.domain)?;
+        if let Some(http) = self.http.filter(|http| !http.ip().is_loopback()) {
+            return Err(format!(
+                "http = \"{http}\": without TLS only the loopback is safe: write 127.0.0.1:{}, or use [tls]",
+                http.port()
+            ));
+        }
+        if self.audit_lines == 0 {
+            return Err("audit-lines = 0: expected at least 1".into());
+        }
+        for (at, resource) in self.resources.iter().enumerate() {
+            name("resource", &resource.name)?;
+            if !resource.name.contains(':') {
+                return Err(format!("resource \"{}\": expected LINK:CLASS, as wan0:rt", resource.name));
+            }
+            if self.resources[..at].iter().any(|other| other.name == resource.name) {
+                return Err(format!("resource \"{}\" is there twice: leave one", resource.name));
+            }
+            if resource.capacity.as_bps() > MAX_RATE {
+                return Err(format!("resource \"{}\": expected at most {MAX_RATE} bit/s", resource.name));
+            }
+        }
+        for (at, token) in self.tokens.iter().enumerate() {
+            name("token", &token.name)?;
+            if let Some(owner) = &token.owner {
+                name("owner", owner)?;
+            }
+            if self.tokens[..at].iter().any(|other| other.name == token.name) {
+                return Err(format!("token \"{}\" is there twice: give one another name", token.name));
+            }
+            let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+            if token.sha256.len() != 64 || !token.sha256.bytes().all(hex) {
+                return Err(format!(
+                    "token \"{}\": sha256: expected the 64 digits that `weir broker token` prints",
+                    token.name
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: &str = "domain = \"core\"\nstore = \"core.redb\"\n";
+
+    #[test]
+    fn the_file_of_the_page_is_read() {
+        let head = include_str!("config.rs").lines().map_while(|line| line.strip_prefix("//!"));
+        let text: Vec<_> =
+            head.map(str::trim).skip_while(|l| *l != "```toml").skip(1).take_while(|l| *l != "```").collect();
+        let config = Config::read(&text.join("\n"), Path::new("/etc/weir")).expect("it is an example");
+        assert_eq!(config.store, Path::new("/etc/weir/core.redb"));
+        assert_eq!(config.resources[0].capacity.as_bps(), 8_000_000);
+        assert_eq!(config.tokens[0].expires, Some(Day(1_826_841_600_000)));
+        let small = Config::read(SMALL, Path::new("/etc/weir")).expect("the rest has defaults");
+        assert_eq!(small.unix, Path::new(super::super::SOCKET));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_mend() {
+        let token = |rest: &str| format!("[[token]]\nname = \"a\"\nrole = \"read\"\n{rest}\n");
+        let digits = "sha256 = \"0000000000000000000000000000000000000000000000000000000000000000\"";
+        let resource = |name: &str| format!("[[resource]]\nname = \"{name}\"\ncapacity = \"1M\"\n");
+        for (more, said) in [
+            ("http = \"0.0.0.0:80\"\n".to_owned(), "write 127.0.0.1:80, or use [tls]"),
+            ("htpp = \"127.0.0.1:80\"\n".to_owned(), "unknown field `htpp`, expected one of"),
+            ("audit-lines = 0\n".to_owned(), "expected at least 1"),
+            (resource("wan0"), "expected LINK:CLASS"),
+            (resource("a:b") + &resource("a:b"), "is there twice"),
+            ("[[resource]]\nname = \"a:b\"\ncapacity = \"8Mbps\"\n".to_owned(), "8Mbps"),
+            (
+                "[[resource]]\nname = \"a:b\"\ncapacity = \"2000000G\"\n".to_owned(),
+                "at most 1000000000000000 bit/s",
+            ),
+            (token("sha256 = \"secret\""), "expected the 64 digits"),
+            (token(digits) + &token(digits), "is there twice"),
+            (token(&format!("{digits}\nexpires = \"2027-02-29\"")), "expected a day"),
+            (token(&format!("{digits}\nowner = \"a/b\"")), "without / or blanks"),
+        ] {
+            let why = Config::read(&format!("{SMALL}{more}"), Path::new("")).expect_err(&more);
+            assert!(why.contains(said), "{more}: {why}");
+        }
+        let why = Config::read("store = \"x\"\n", Path::new("")).expect_err("no domain");
+        assert!(why.contains("missing field `domain`"), "{why}");
+    }
+
+    #[test]
+    fn days_are_counted_as_the_calendar_does() {
+        for (text, day) in
+            [("1970-01-01", 0), ("1972-02-29", 789), ("2000-03-01", 11_017), ("2027-11-22", 21_144)]
+        {
+            assert_eq!(Day::parse(text), Some(Day(day * 86_400_000)), "{text}");
+        }
+    }
+}

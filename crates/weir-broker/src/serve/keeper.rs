@@ -1,0 +1,220 @@
+//! The thread that has the journal. All that changes the book passes here, a group at a time: while one group is being
+//! written, the next one gathers. So the disk sees some hundred writes a second, however many requests come.
+
+use super::clock::{Clock, time_of_day_ms};
+use crate::Nanos;
+use crate::book::{Command, Event, Name, Verdict};
+use crate::journal::{Given, Journal, JournalError};
+use crate::store::Store;
+use crate::wire::Told;
+use axum::body::Bytes;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot};
+
+/// Commands that one group has at most.
+pub const GROUP: usize = 512;
+/// Jobs that wait at most. Whoever comes then is told to come again.
+const QUEUE: usize = 4_096;
+/// Messages that a listener may be behind. Then it is let go, and asks anew.
+pub(super) const BEHIND: usize = 1_024;
+
+type Events = Vec<(usize, Event)>;
+/// Looks between two commits.
+type Look = Box<dyn FnOnce(&Kept) + Send>;
+
+pub(super) enum Job {
+    /// To be committed. The answer is what came of it.
+    Commit(Vec<Given>, oneshot::Sender<Events>),
+    Look(Look),
+    Listen(Listener),
+    Stop,
+}
+
+/// Who hears of leases that are called back or end.
+pub(super) struct Listener {
+    /// Only of its leases, if set.
+    pub owner: Option<Name>,
+    pub to: mpsc::Sender<Bytes>,
+}
+
+/// Why a job was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Busy {
+    /// Too many wait.
+    Full,
+    /// The broker has stopped.
+    Stopped,
+}
+
+/// How many groups there were, and how long they took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Effort {
+    pub groups: u64,
+    pub commands: u64,
+    pub granted: u64,
+    pub refused: u64,
+    pub busy: Duration,
+}
+
+/// The way to the thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Keeper {
+    jobs: SyncSender<Job>,
+}
+
+/// What the thread has.
+pub(super) struct Kept {
+    pub journal: Journal<Box<dyn Store>>,
+    pub clock: Clock,
+    pub listeners: Vec<Listener>,
+    pub effort: Effort,
+}
+
+impl Keeper {
+    /// Begins to serve: `first` is committed after [`Command::Begin`]. The thread ends when it is told to, or
+    /// with the error of its store.
+    ///
+    /// # Errors
+    /// The first commit failed, or no thread could be made.
+    pub(super) fn start(
+        mut journal: Journal<Box<dyn Store>>,
+        first: Vec<Command>,
+    ) -> Result<(Keeper, JoinHandle<Result<(), JournalError>>), String> {
+        let clock = Clock::start();
+        let operator = |command| Given { who: "operator".into(), command };
+        let given: Vec<Given> = std::iter::once(Command::Begin).chain(first).map(operator).collect();
+        journal.commit(clock.now(), time_of_day_ms(), &given).map_err(|e| e.to_string())?;
+        let (jobs, taken) = sync_channel(QUEUE);
+        let mut kept = Kept { journal, clock, listeners: Vec::new(), effort: Effort::default() };
+        let builder = std::thread::Builder::new().name("keeper".into());
+        let thread = builder.spawn(move || kept.run(&taken)).map_err(|e| format!("no thread: {e}"))?;
+        Ok((Keeper { jobs }, thread))
+    }
+
+    pub(super) fn take(&self, job: Job) -> Result<(), Busy> {
+        self.jobs.try_send(job).map_err(|e| match e {
+            TrySendError::Full(_) => Busy::Full,
+            TrySendError::Disconnected(_) => Busy::Stopped,
+        })
+    }
+
+    /// Commits, and answers what came of it.
+    pub(crate) async fn commit(&self, given: Vec<Given>) -> Result<Events, Busy> {
+        let (answer, heard) = oneshot::channel();
+        self.take(Job::Commit(given, answer))?;
+        heard.await.map_err(|_| Busy::Stopped)
+    }
+
+    /// What `look` sees.
+    pub(super) async fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Kept) -> T + Send + 'static,
+    ) -> Result<T, Busy> {
+        let (answer, heard) = oneshot::channel();
+        let look = move |kept: &Kept| {
+            // Who asked may have gone.
+            let _ = answer.send(look(kept));
+        };
+        self.take(Job::Look(Box::new(look)))?;
+        heard.await.map_err(|_| Busy::Stopped)
+    }
+
+    /// Ends the thread after what it is at.
+    pub(super) fn stop(&self) {
+        // If it has ended, it need not be told.
+        let _ = self.jobs.send(Job::Stop);
+    }
+}
+
+/// One group, while it gathers.
+#[derive(Default)]
+struct Group {
+    given: Vec<Given>,
+    /// For each job, where its commands end, and who waits for them.
+    ends: Vec<(usize, oneshot::Sender<Events>)>,
+    stop: bool,
+}
+
+impl Kept {
+    fn run(&mut self, jobs: &Receiver<Job>) -> Result<(), JournalError> {
+        loop {
+            let due = self.journal.book().due();
+            let wait = due.map_or(Duration::from_secs(3_600), |due| {
+                Duration::from_nanos(due.saturating_sub(self.clock.now()))
+            });
+            let mut group = Group::default();
+            match jobs.recv_timeout(wait) {
+                Ok(job) => self.gather(job, &mut group),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+            while group.given.len() < GROUP
+                && !group.stop
+                && let Ok(job) = jobs.try_recv()
+            {
+                self.gather(job, &mut group);
+            }
+            let now = self.clock.now();
+            if group.given.is_empty() && self.journal.book().due().is_some_and(|due| due <= now) {
+                group.given.push(Given { who: "broker".into(), command: Command::Tick });
+            }
+            if !group.given.is_empty() {
+                self.commit(now, &mut group)?;
+            }
+            if group.stop {
+                return Ok(());
+            }
+        }
+    }
+
+    fn gather(&mut self, job: Job, group: &mut Group) {
+        match job {
+            Job::Commit(mut given, answer) => {
+                group.given.append(&mut given);
+                group.ends.push((group.given.len(), answer));
+            }
+            Job::Look(look) => look(self),
+            Job::Listen(listener) => self.listeners.push(listener),
+            Job::Stop => group.stop = true,
+        }
+    }
+
+    fn commit(&mut self, now: Nanos, group: &mut Group) -> Result<(), JournalError> {
+        let began = Instant::now();
+        let events = self.journal.commit(now, time_of_day_ms(), &group.given)?;
+        self.effort.groups += 1;
+        self.effort.commands += group.given.len() as u64;
+        for (_, event) in &events {
+            self.tell(event);
+        }
+        let (mut events, mut from) = (events.into_iter().peekable(), 0);
+        for (end, answer) in group.ends.drain(..) {
+            let mut own = Vec::with_capacity(end - from);
+            while let Some((place, event)) = events.next_if(|(place, _)| *place < end) {
+                own.push((place - from, event));
+            }
+            from = end;
+            // Who asked may have gone: then it asks again, and hears the same.
+            let _ = answer.send(own);
+        }
+        self.effort.busy += began.elapsed();
+        Ok(())
+    }
+
+    fn tell(&mut self, event: &Event) {
+        if let Event::Answer { verdict, .. } = event {
+            match verdict {
+                Verdict::Granted { .. } => self.effort.granted += 1,
+                Verdict::Refused(_) => self.effort.refused += 1,
+            }
+        }
+        let Some(told) = Told::of(event) else { return };
+        let (text, owner) = (told.text(), told.owner());
+        self.listeners.retain(|listener| {
+            let its_own = listener.owner.as_deref().is_none_or(|wanted| wanted == owner);
+            if its_own { listener.to.try_send(text.clone()).is_ok() } else { !listener.to.is_closed() }
+        });
+    }
+}

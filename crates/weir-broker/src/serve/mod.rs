@@ -1,0 +1,176 @@
+//! A broker as a process: the [journal](crate::journal) behind its doors.
+//!
+//! One thread, the keeper, has the journal. Requests come to it over HTTP, by a Unix socket, the loopback or TLS, and
+//! are answered once they are written down. [`wire`](crate::wire) has the JSON, [`config`] the file.
+
+mod clock;
+pub mod config;
+mod doors;
+mod keeper;
+mod log;
+mod metrics;
+mod openapi;
+mod rest;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod who;
+
+pub use doors::CONNECTIONS;
+pub use keeper::GROUP;
+pub use rest::MESSAGE_BYTES;
+pub use stream::SILENCE;
+pub use who::{REQUESTS_PER_SECOND, Role, new_token};
+
+use crate::book::{Book, Command};
+use crate::journal::{Journal, JournalError};
+use crate::store::{Redb, Store};
+use config::Config;
+use doors::Doors;
+use keeper::Keeper;
+use rest::Desk;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_rustls::TlsAcceptor;
+
+/// The usual Unix socket of a broker.
+pub const SOCKET: &str = "/run/weir-broker.sock";
+
+/// A broker that serves.
+pub struct Broker {
+    desk: Arc<Desk>,
+    keeper: JoinHandle<Result<(), JournalError>>,
+    doors: Vec<tokio::task::JoinHandle<()>>,
+    unix: PathBuf,
+    http: Option<SocketAddr>,
+    tls: Option<SocketAddr>,
+}
+
+/// What the file gives, and nothing for what it no longer names.
+fn capacities(config: &Config, book: &Book) -> Vec<Command> {
+    let provide = |resource: &str, capacity| Command::Provide { resource: resource.into(), capacity };
+    let named = |name: &str| config.resources.iter().any(|r| *r.name == *name);
+    let gone = book.resources().filter(|r| !named(r.resource)).map(|r| provide(r.resource, 0));
+    let given = config.resources.iter().map(|r| provide(&r.name, r.capacity.as_bps()));
+    gone.chain(given).collect()
+}
+
+impl Broker {
+    /// Opens the store of `config` and its doors, and serves from now on. Needs a runtime of tokio.
+    ///
+    /// # Errors
+    /// The store, a certificate or a door cannot be opened.
+    pub async fn start(config: Config) -> Result<Self, String> {
+        let store: Box<dyn Store> = Box::new(Redb::open(&config.store).map_err(|e| e.to_string())?);
+        Self::start_on(store, config).await
+    }
+
+    /// The same on another store than the file's.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub async fn start_on(store: Box<dyn Store>, config: Config) -> Result<Self, String> {
+        let acceptor = match &config.tls {
+            Some(tls) => Some(TlsAcceptor::from(crate::tls::server(&tls.cert, &tls.key, &tls.ca)?)),
+            None => None,
+        };
+        let unix = doors::unix(&config.unix)?;
+        let (http, tls) =
+            (listen(config.http).await?, listen(config.tls.as_ref().map(|tls| tls.listen)).await?);
+        let address = |listener: &Option<TcpListener>| listener.as_ref().and_then(|l| l.local_addr().ok());
+        let (http_at, tls_at) = (address(&http), address(&tls));
+        let opened = Journal::open(store, &config.domain);
+        let journal =
+            opened.map_err(|e| format!("{}: {e}", config.store.display()))?.keeping(config.audit_lines);
+        let first = capacities(&config, journal.book());
+        let (keeper, thread) = Keeper::start(journal, first)?;
+        let desk = Arc::new(Desk {
+            keeper,
+            tokens: config.tokens,
+            limits: who::Limits::default(),
+            log: log::Log::new(),
+        });
+        let all = Doors::new(desk.clone());
+        let mut doors = vec![tokio::spawn(all.clone().unix(unix))];
+        doors.extend(http.map(|http| tokio::spawn(all.clone().plain(http))));
+        doors.extend(tls.zip(acceptor).map(|(tls, acceptor)| tokio::spawn(all.clone().tls(tls, acceptor))));
+        Ok(Broker { desk, keeper: thread, doors, unix: config.unix, http: http_at, tls: tls_at })
+    }
+
+    /// The Unix socket.
+    pub fn unix(&self) -> &Path {
+        &self.unix
+    }
+
+    /// Where it listens without TLS.
+    pub fn http(&self) -> Option<SocketAddr> {
+        self.http
+    }
+
+    /// Where it listens with TLS.
+    pub fn tls(&self) -> Option<SocketAddr> {
+        self.tls
+    }
+
+    /// The way to the keeper, for who needs no door.
+    pub(crate) fn keeper(&self) -> Keeper {
+        self.desk.keeper.clone()
+    }
+
+    /// Whether the keeper has ended, which it does by itself only if its store fails.
+    fn has_ended(&self) -> bool {
+        self.keeper.is_finished()
+    }
+
+    /// Finishes what it is at, and stops. Leases go on: whoever starts from the same store has them.
+    ///
+    /// # Errors
+    /// The store has failed.
+    pub async fn stop(self) -> Result<(), String> {
+        self.doors.iter().for_each(tokio::task::JoinHandle::abort);
+        self.desk.keeper.stop();
+        let ended = tokio::task::spawn_blocking(move || self.keeper.join()).await;
+        // A socket that stays is replaced by who comes next.
+        let _ = std::fs::remove_file(&self.unix);
+        match ended {
+            Ok(Ok(done)) => done.map_err(|e| e.to_string()),
+            _ => Err("the keeper of the book has panicked: this is a defect".into()),
+        }
+    }
+}
+
+async fn listen(at: Option<SocketAddr>) -> Result<Option<TcpListener>, String> {
+    match at {
+        None => Ok(None),
+        Some(at) => TcpListener::bind(at).await.map(Some).map_err(|e| format!("{at}: {e}")),
+    }
+}
+
+/// Serves until SIGINT or SIGTERM comes, or the store fails. `ready` is called once it serves.
+///
+/// # Errors
+/// What could not be opened, or how the store failed.
+pub fn run(config: Config, ready: impl FnOnce(&Broker)) -> Result<(), String> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|e| e.to_string())?;
+    runtime.block_on(async {
+        let asked = |kind| signal(kind).map_err(|e| e.to_string());
+        let (mut interrupt, mut terminate) =
+            (asked(SignalKind::interrupt())?, asked(SignalKind::terminate())?);
+        let broker = Broker::start(config).await?;
+        ready(&broker);
+        let mut look = tokio::time::interval(SILENCE);
+        while !broker.has_ended() {
+            tokio::select! {
+                _ = interrupt.recv() => break,
+                _ = terminate.recv() => break,
+                _ = look.tick() => {}
+            }
+        }
+        broker.stop().await
+    })
+}

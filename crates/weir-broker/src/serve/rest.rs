@@ -1,0 +1,409 @@
+//! The REST door. `openapi.json` beside this file describes it; a test holds both to each other.
+
+use super::keeper::{BEHIND, Busy, Keeper, Kept, Listener};
+use super::openapi;
+use super::stream::Stream;
+use super::who::{Limits, Role, Who, of_token};
+use super::{config::Token, log::Log};
+use crate::book::{
+    Command, Event, Fault, Held, LEASES_PER_OWNER, Name, Refusal, Request, Shown, Verdict, is_name,
+};
+use crate::journal::Given;
+use crate::wire::{
+    Answer, Answers, AuditLines, Capacity, LeaseNow, LeasesNow, Problem, ResourceNow, ResourcesNow, Wish,
+    Wishes,
+};
+use crate::{MAX_RATE, MILLISECOND};
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Query, State};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post, put};
+use axum::{Extension, Router};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Bytes of a request's body at most.
+pub const MESSAGE_BYTES: usize = 64 << 10;
+/// Entries of one answer at most.
+const PAGE: usize = 1_000;
+
+/// What all requests share.
+pub(super) struct Desk {
+    pub keeper: Keeper,
+    pub tokens: Vec<Token>,
+    pub limits: Limits,
+    pub log: Log,
+}
+
+/// Who is at the other end of a connection, as far as the connection says it.
+#[derive(Clone, Debug)]
+pub(super) enum Peer {
+    /// Whoever may open the Unix socket.
+    Local,
+    /// An edge with its certificate.
+    Edge(Name),
+    /// Anybody. The address is for the log.
+    Nobody(Name),
+}
+
+type Shared = Arc<Desk>;
+/// An answer, or why there is none.
+type Outcome<T> = Result<T, Refused>;
+
+/// What is wrong, with its status.
+pub(super) struct Refused(StatusCode, Problem);
+
+impl Refused {
+    fn new(status: StatusCode, error: impl Into<String>, help: impl Into<String>) -> Self {
+        Refused(status, Problem { error: error.into(), help: help.into() })
+    }
+}
+
+impl From<Busy> for Refused {
+    fn from(busy: Busy) -> Self {
+        let error = match busy {
+            Busy::Full => "too many requests wait",
+            Busy::Stopped => "the broker is stopping",
+        };
+        Refused::new(StatusCode::SERVICE_UNAVAILABLE, error, "send the same request again in a second")
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        reply(self.0, &self.1)
+    }
+}
+
+fn reply(status: StatusCode, value: &impl Serialize) -> Response {
+    let text = serde_json::to_string(value).expect("names, numbers and their lists have a form in JSON");
+    (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+/// All paths.
+pub(super) fn router(desk: Shared) -> Router {
+    Router::new()
+        .route("/v1/leases", get(leases))
+        .route("/v1/leases/{owner}/{name}", put(ask).get(lease).delete(give_back))
+        .route("/v1/batch", post(batch))
+        .route("/v1/resources", get(resources))
+        .route("/v1/resources/{name}", put(provide))
+        .route("/v1/events", get(events))
+        .route("/v1/audit", get(audit))
+        .route("/metrics", get(metrics))
+        .route("/openapi.json", get(async || ([(header::CONTENT_TYPE, "application/json")], openapi::TEXT)))
+        .fallback(async || nothing_there())
+        .method_not_allowed_fallback(async || {
+            let help = "/openapi.json lists the methods of each path";
+            Refused::new(StatusCode::METHOD_NOT_ALLOWED, "this path has no such method", help)
+        })
+        .layer(DefaultBodyLimit::max(MESSAGE_BYTES))
+        .with_state(desk)
+}
+
+fn nothing_there() -> Refused {
+    Refused::new(StatusCode::NOT_FOUND, "there is no such path", "/openapi.json lists all paths")
+}
+
+impl FromRequestParts<Shared> for Who {
+    type Rejection = Refused;
+
+    /// A certificate says who it is, then a token, then the socket itself.
+    async fn from_request_parts(parts: &mut Parts, desk: &Shared) -> Outcome<Self> {
+        let Ok(Extension(peer)) = Extension::<Peer>::from_request_parts(parts, desk).await else {
+            let help = "this is a defect of the broker";
+            return Err(Refused::new(StatusCode::INTERNAL_SERVER_ERROR, "the connection has no peer", help));
+        };
+        let given = parts.headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap_or(""));
+        let token = given.map(|value| value.strip_prefix("Bearer ").unwrap_or(""));
+        let who = match (&peer, token) {
+            (Peer::Edge(name), None) => Ok(Who::edge(name)),
+            (Peer::Edge(_), Some(_)) => {
+                Err("there is a certificate and a token: send one of them".to_owned())
+            }
+            (Peer::Local, None) => Ok(Who::local()),
+            (Peer::Local | Peer::Nobody(_), Some(token)) => {
+                of_token(&desk.tokens, token).map_err(str::to_owned)
+            }
+            (Peer::Nobody(_), None) => Err("there is no token and no certificate".to_owned()),
+        };
+        let who = who.map_err(|why| {
+            let from = match &peer {
+                Peer::Local => "the socket",
+                Peer::Edge(name) | Peer::Nobody(name) => name,
+            };
+            desk.log.refused(&format!("{from}: {} {}: {why}", parts.method, parts.uri.path()));
+            let help = "send `Authorization: Bearer TOKEN`, or come by TLS with the certificate of an edge";
+            Refused::new(StatusCode::UNAUTHORIZED, why, help)
+        })?;
+        if !desk.limits.allow(&who.name, Instant::now()) {
+            let error =
+                format!("{} sends more than {} requests a second", who.name, super::who::REQUESTS_PER_SECOND);
+            desk.log.refused(&error);
+            let help = "send less; POST /v1/batch has many leases in one request";
+            return Err(Refused::new(StatusCode::TOO_MANY_REQUESTS, error, help));
+        }
+        Ok(who)
+    }
+}
+
+impl Desk {
+    /// Whether `who` may do what needs `role`.
+    fn allows(&self, who: &Who, role: Role) -> Outcome<()> {
+        if who.role >= role {
+            return Ok(());
+        }
+        let error = format!("{} has the role {}: expected {}", who.name, who.role.word(), role.word());
+        self.log.refused(&error);
+        Err(Refused::new(StatusCode::FORBIDDEN, error, "ask the operator for a token with that role"))
+    }
+
+    /// Whether `who` may ask for leases of `owner`.
+    fn owns(&self, who: &Who, lease: &str) -> Outcome<()> {
+        self.allows(who, Role::Operate)?;
+        let owner = lease.split('/').next().unwrap_or("");
+        if who.speaks_for(owner) {
+            return Ok(());
+        }
+        let own = who.owner.as_deref().unwrap_or("");
+        let error = format!("{} does not own {lease}", who.name);
+        self.log.refused(&error);
+        Err(Refused::new(StatusCode::FORBIDDEN, error, format!("its leases are named {own}/NAME")))
+    }
+
+    async fn decide(&self, who: &Who, requests: Vec<Request>) -> Outcome<Vec<Answer>> {
+        let given = requests
+            .iter()
+            .cloned()
+            .map(|request| Given { who: who.name.clone(), command: Command::Ask(request) });
+        let events = self.keeper.commit(given.collect()).await?;
+        let verdict = |(place, request): (usize, Request)| {
+            let verdict = events.iter().find_map(|(at, event)| match event {
+                Event::Answer { lease, version, verdict }
+                    if *at == place && *lease == request.lease && *version == request.version =>
+                {
+                    Some(verdict.clone())
+                }
+                _ => None,
+            });
+            // It waits for a neighbour. The same request has the answer later.
+            let verdict = verdict.ok_or(Busy::Full)?;
+            Ok(Answer::new(request.lease, request.version, verdict))
+        };
+        requests.into_iter().enumerate().map(verdict).collect()
+    }
+}
+
+/// The status of an answer about one lease.
+fn status(verdict: &Verdict) -> StatusCode {
+    match verdict {
+        Verdict::Granted { .. } => StatusCode::OK,
+        Verdict::Refused(Refusal::Bad { .. }) => StatusCode::BAD_REQUEST,
+        Verdict::Refused(_) => StatusCode::CONFLICT,
+    }
+}
+
+/// The body as JSON, with the place of what is wrong.
+fn body<T: DeserializeOwned>(bytes: Result<Bytes, BytesRejection>) -> Outcome<T> {
+    let bytes = bytes.map_err(|e| {
+        let help = format!("a request has at most {MESSAGE_BYTES} bytes: send several");
+        Refused::new(e.status(), e.body_text(), help)
+    })?;
+    serde_json::from_slice(&bytes).map_err(|e| {
+        let help = "/openapi.json has an example of this request; rates are whole numbers of bit/s";
+        Refused::new(StatusCode::BAD_REQUEST, format!("the body: {e}"), help)
+    })
+}
+
+fn lease_name((owner, name): &(String, String)) -> Outcome<Name> {
+    let lease = format!("{owner}/{name}");
+    if is_name(&lease) {
+        return Ok(lease.into());
+    }
+    Err(Refused::new(StatusCode::BAD_REQUEST, Fault::Lease.to_string(), "take a shorter or plainer name"))
+}
+
+async fn ask(
+    who: Who,
+    State(desk): State<Shared>,
+    Path(path): Path<(String, String)>,
+    bytes: Result<Bytes, BytesRejection>,
+) -> Outcome<Response> {
+    let lease = lease_name(&path)?;
+    desk.owns(&who, &lease)?;
+    let wish: Wish = body(bytes)?;
+    one(&desk, &who, wish.request(lease)).await
+}
+
+async fn one(desk: &Desk, who: &Who, request: Request) -> Outcome<Response> {
+    let answers = desk.decide(who, vec![request]).await?;
+    Ok(reply(status(&answers[0].verdict), &answers[0]))
+}
+
+async fn give_back(
+    who: Who,
+    State(desk): State<Shared>,
+    Path(path): Path<(String, String)>,
+) -> Outcome<Response> {
+    let lease = lease_name(&path)?;
+    desk.owns(&who, &lease)?;
+    let wish = desk.keeper.look(move |kept| kept.journal.book().wish(&lease)).await?;
+    let Some(wish) = wish else { return Err(no_lease()) };
+    one(&desk, &who, Request { version: wish.version + 1, rate: 0, min: 0, ..wish }).await
+}
+
+fn no_lease() -> Refused {
+    let help = "GET /v1/leases lists what there is; what has ended is forgotten";
+    Refused::new(StatusCode::NOT_FOUND, "there is no such lease", help)
+}
+
+async fn batch(
+    who: Who,
+    State(desk): State<Shared>,
+    bytes: Result<Bytes, BytesRejection>,
+) -> Outcome<Response> {
+    let wishes: Wishes = body(bytes)?;
+    for entry in &wishes.leases {
+        desk.owns(&who, &entry.lease)?;
+    }
+    let requests = wishes.leases.into_iter().map(Request::from).collect();
+    let leases = desk.decide(&who, requests).await?;
+    Ok(reply(StatusCode::OK, &Answers { leases }))
+}
+
+fn shown(kept: &Kept, held: &Held<'_>) -> Option<LeaseNow> {
+    let wish = kept.journal.book().wish(held.lease)?;
+    let free_in = held.until.saturating_sub(kept.clock.now());
+    Some(LeaseNow {
+        lease: wish.lease,
+        version: held.version,
+        path: wish.path,
+        asked_bps: wish.rate,
+        granted_bps: held.granted,
+        free_in_ms: free_in / MILLISECOND,
+    })
+}
+
+async fn lease(
+    who: Who,
+    State(desk): State<Shared>,
+    Path(path): Path<(String, String)>,
+) -> Outcome<Response> {
+    let lease = lease_name(&path)?;
+    if !who.speaks_for(&path.0) {
+        return Err(no_lease());
+    }
+    let now = desk.keeper.look(move |kept| shown(kept, &kept.journal.book().lease(&lease)?)).await?;
+    now.map(|now| reply(StatusCode::OK, &now)).ok_or_else(no_lease)
+}
+
+/// Where a part of a list begins, and whose it is.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Part {
+    #[serde(default)]
+    from: u64,
+    owner: Option<Name>,
+}
+
+async fn leases(who: Who, State(desk): State<Shared>, Query(part): Query<Part>) -> Outcome<Response> {
+    let owner = who.owner.clone().or(part.owner);
+    let found = desk.keeper.look(move |kept| {
+        let prefix = owner.map(|owner| format!("{owner}/"));
+        let (mut leases, mut next) = (Vec::new(), None);
+        for (place, held) in kept.journal.book().leases_from(usize::try_from(part.from).unwrap_or(usize::MAX))
+        {
+            if leases.len() == PAGE {
+                next = Some(place as u64);
+                break;
+            }
+            if prefix.as_ref().is_none_or(|prefix| held.lease.starts_with(prefix.as_str())) {
+                leases.extend(shown(kept, &held));
+            }
+        }
+        LeasesNow { leases, next }
+    });
+    Ok(reply(StatusCode::OK, &found.await?))
+}
+
+async fn resources(_: Who, State(desk): State<Shared>) -> Outcome<Response> {
+    let found = desk.keeper.look(|kept| {
+        let book = kept.journal.book();
+        let now = |Shown { resource, capacity, taken }: Shown<'_>| ResourceNow {
+            resource: resource.into(),
+            capacity_bps: capacity,
+            taken_bps: taken,
+        };
+        ResourcesNow { domain: book.domain().into(), resources: book.resources().map(now).collect() }
+    });
+    Ok(reply(StatusCode::OK, &found.await?))
+}
+
+async fn provide(
+    who: Who,
+    State(desk): State<Shared>,
+    Path(name): Path<String>,
+    bytes: Result<Bytes, BytesRejection>,
+) -> Outcome<Response> {
+    desk.allows(&who, Role::Admin)?;
+    let Capacity { capacity_bps: capacity } = body(bytes)?;
+    if capacity > MAX_RATE {
+        return Err(Refused::new(
+            StatusCode::BAD_REQUEST,
+            Fault::Rate.to_string(),
+            "name a smaller capacity",
+        ));
+    }
+    let wanted = name.clone();
+    if !desk.keeper.look(move |kept| kept.journal.book().on(&wanted).is_some()).await? {
+        let help = "GET /v1/resources lists them; a new one goes into the file of the broker";
+        return Err(Refused::new(StatusCode::NOT_FOUND, format!("there is no resource {name}"), help));
+    }
+    let resource: Name = name.into();
+    let command = Command::Provide { resource: resource.clone(), capacity };
+    desk.keeper.commit(vec![Given { who: who.name, command }]).await?;
+    let now = desk.keeper.look(move |kept| {
+        let taken = kept.journal.book().on(&resource).map_or(0, |shown| shown.taken);
+        ResourceNow { resource, capacity_bps: capacity, taken_bps: taken }
+    });
+    Ok(reply(StatusCode::OK, &now.await?))
+}
+
+async fn events(who: Who, State(desk): State<Shared>) -> Outcome<Response> {
+    let (to, from) = tokio::sync::mpsc::channel(BEHIND);
+    desk.keeper.take(super::keeper::Job::Listen(Listener { owner: who.owner, to }))?;
+    let head = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+    Ok((head, Body::new(Stream::new(from))).into_response())
+}
+
+async fn audit(who: Who, State(desk): State<Shared>, Query(part): Query<Part>) -> Outcome<Response> {
+    desk.allows(&who, Role::Admin)?;
+    let found = desk.keeper.look(move |kept| {
+        let lines = kept.journal.audit(part.from, PAGE)?;
+        let chain = kept.journal.chain();
+        Ok::<_, crate::journal::JournalError>(AuditLines {
+            lines,
+            last: chain.line,
+            chain: chain.digest.clone(),
+        })
+    });
+    match found.await? {
+        Ok(lines) => Ok(reply(StatusCode::OK, &lines)),
+        Err(e) => {
+            let help = "look at the disk of the broker";
+            Err(Refused::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string(), help))
+        }
+    }
+}
+
+async fn metrics(_: Who, State(desk): State<Shared>) -> Outcome<Response> {
+    let text = desk.keeper.look(super::metrics::text).await?;
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response())
+}
+
+const _: () = assert!(LEASES_PER_OWNER as usize <= PAGE, "an owner's leases fit into one answer");

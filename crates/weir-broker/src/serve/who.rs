@@ -1,0 +1,167 @@
+//! Who may do what, and how often.
+
+use super::clock::time_of_day_ms;
+use super::config::Token;
+use crate::audit::hex;
+use crate::book::Name;
+use ring::digest::{SHA256, digest};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::Instant;
+
+/// Requests a second that one name may send, and as many at once.
+pub const REQUESTS_PER_SECOND: u32 = 100;
+/// Names that are remembered at once. Those that have sent nothing for a second are forgotten first.
+const NAMES: usize = 10_000;
+/// Bytes of a token: 256 bits.
+const TOKEN_BYTES: usize = 32;
+
+/// What somebody may do. Each may do what those before may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// See leases, resources and metrics.
+    Read,
+    /// Ask for leases and give them back.
+    Operate,
+    /// Set capacities, read the audit.
+    Admin,
+}
+
+impl Role {
+    /// As the file writes it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Role::Read => "read",
+            Role::Operate => "operate",
+            Role::Admin => "admin",
+        }
+    }
+}
+
+/// Who sends a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Who {
+    /// As the audit names it.
+    pub name: Name,
+    pub role: Role,
+    /// The only owner whose leases it may see and touch, if set.
+    pub owner: Option<Name>,
+}
+
+impl Who {
+    /// The edge of a certificate.
+    pub fn edge(name: &str) -> Self {
+        Who { name: format!("edge:{name}").into(), role: Role::Operate, owner: Some(name.into()) }
+    }
+
+    /// Whoever may open the Unix socket.
+    pub fn local() -> Self {
+        Who { name: "socket".into(), role: Role::Admin, owner: None }
+    }
+
+    /// Whether it may see and touch the leases of `owner`.
+    pub fn speaks_for(&self, owner: &str) -> bool {
+        self.owner.as_deref().is_none_or(|own| own == owner)
+    }
+}
+
+/// A new token, and what the file keeps of it.
+pub fn new_token() -> Result<(String, String), String> {
+    use ring::rand::{SecureRandom, SystemRandom};
+    let mut bytes = [0; TOKEN_BYTES];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| "the system gives no random numbers".to_owned())?;
+    let token = hex(&bytes);
+    let hash = hash(&token);
+    Ok((token, hash))
+}
+
+/// What is kept of a token. It has 256 random bits, so one round of SHA-256 is enough.
+fn hash(token: &str) -> String {
+    hex(digest(&SHA256, token.as_bytes()).as_ref())
+}
+
+/// Finds whose token this is. The look-up is by hash, so its time says nothing about any token.
+///
+/// # Errors
+/// Nobody's, or it has ended.
+pub(super) fn of_token(tokens: &[Token], token: &str) -> Result<Who, &'static str> {
+    let hash = hash(token);
+    let found = tokens.iter().find(|t| t.sha256 == hash).ok_or("nobody has this token")?;
+    if found.expires.is_some_and(|end| end.0 <= time_of_day_ms()) {
+        return Err("this token has ended");
+    }
+    Ok(Who { name: found.name.clone(), role: found.role, owner: found.owner.clone() })
+}
+
+/// How much each name has left, in thousandths of a request.
+#[derive(Debug, Default)]
+pub(super) struct Limits(Mutex<HashMap<Name, (u64, Instant)>>);
+
+impl Limits {
+    /// Whether `name` may send one request more at `now`.
+    pub fn allow(&self, name: &Name, now: Instant) -> bool {
+        let full = u64::from(REQUESTS_PER_SECOND) * 1_000;
+        let mut names = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if names.len() >= NAMES && !names.contains_key(name) {
+            names.retain(|_, (_, last)| now.saturating_duration_since(*last).as_millis() < 1_000);
+            if names.len() >= NAMES {
+                return false;
+            }
+        }
+        let (left, last) = names.entry(name.clone()).or_insert((full, now));
+        let since = now.saturating_duration_since(*last).as_millis() as u64;
+        let more = since.saturating_mul(u64::from(REQUESTS_PER_SECOND));
+        // Less than a millisecond counts once it is one.
+        if since > 0 {
+            (*left, *last) = (left.saturating_add(more).min(full), now);
+        }
+        let allowed = *left >= 1_000;
+        if allowed {
+            *left -= 1_000;
+        }
+        allowed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_name_sends_a_hundred_at_once_and_a_hundred_a_second() {
+        let (limits, start) = (Limits::default(), Instant::now());
+        let (one, other): (Name, Name) = ("one".into(), "other".into());
+        let sent = |name: &Name, now| (0..1_000).filter(|_| limits.allow(name, now)).count();
+        assert_eq!(sent(&one, start), 100);
+        assert_eq!(sent(&other, start), 100, "each has its own");
+        assert_eq!(sent(&one, start + Duration::from_millis(50)), 5);
+        assert_eq!(sent(&one, start + Duration::from_secs(60)), 100);
+    }
+
+    #[test]
+    fn many_names_take_no_more_room_than_some() {
+        let (limits, start) = (Limits::default(), Instant::now());
+        let allowed = (0..2 * NAMES).filter(|n| limits.allow(&n.to_string().into(), start)).count();
+        assert_eq!(allowed, NAMES);
+        assert!(limits.allow(&"late".into(), start + Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn a_token_is_found_by_its_hash_until_it_ends() {
+        let (token, sha256) = new_token().expect("the system has random numbers");
+        let entry = |expires| Token {
+            name: "portal".into(),
+            role: Role::Read,
+            owner: None,
+            sha256: sha256.clone(),
+            expires,
+        };
+        assert_eq!(of_token(&[entry(None)], &token).map(|who| who.role), Ok(Role::Read));
+        assert!(of_token(&[entry(None)], &sha256).is_err(), "the hash is no token");
+        assert!(of_token(&[entry(Some(super::super::config::Day(0)))], &token).is_err());
+        assert_eq!(token.len(), 64);
+    }
+}

@@ -1,0 +1,232 @@
+//! What goes over the wire: the JSON of the REST door. A raw number carries its unit last.
+
+use crate::book::{Event, Name, Request, Verdict};
+use axum::body::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// The body of `PUT /v1/leases/OWNER/NAME`: the state that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wish {
+    /// Counts the wishes for this lease.
+    pub version: u64,
+    /// The resources, each `LINK:CLASS`.
+    pub path: Vec<Name>,
+    /// The rate wanted. 0 gives the lease back.
+    pub rate_bps: u64,
+    /// The least rate of use.
+    #[serde(default)]
+    pub min_bps: u64,
+    /// How long the grant is to hold.
+    pub ttl_ms: u32,
+}
+
+/// One entry of the body of `POST /v1/batch`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// `OWNER/NAME`.
+    pub lease: Name,
+    /// Counts the wishes for this lease.
+    pub version: u64,
+    /// The resources, each `LINK:CLASS`.
+    pub path: Vec<Name>,
+    /// The rate wanted. 0 gives the lease back.
+    pub rate_bps: u64,
+    /// The least rate of use.
+    #[serde(default)]
+    pub min_bps: u64,
+    /// How long the grant is to hold.
+    pub ttl_ms: u32,
+}
+
+/// The body of `POST /v1/batch`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wishes {
+    /// What is wanted for each lease.
+    pub leases: Vec<Entry>,
+}
+
+/// The body of `PUT /v1/resources/NAME`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Capacity {
+    /// What the domain has of it.
+    pub capacity_bps: u64,
+}
+
+/// The answer about one version of a lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The lease.
+    pub lease: Name,
+    /// The version.
+    pub version: u64,
+    /// `granted` or `refused`.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    /// A refusal in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub says: Option<String>,
+}
+
+/// The answers to a batch, in its order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answers {
+    /// One for each lease.
+    pub leases: Vec<Answer>,
+}
+
+/// A lease as `GET` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseNow {
+    /// `OWNER/NAME`.
+    pub lease: Name,
+    /// The newest version.
+    pub version: u64,
+    /// The resources.
+    pub path: Vec<Name>,
+    /// What was asked for.
+    pub asked_bps: u64,
+    /// What its edge may be using.
+    pub granted_bps: u64,
+    /// When it is free if it is not renewed, counted from now.
+    pub free_in_ms: u64,
+}
+
+/// The answer of `GET /v1/leases`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeasesNow {
+    /// At most 1,000.
+    pub leases: Vec<LeaseNow>,
+    /// `?from=` of the next part, if there may be one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
+}
+
+/// A resource as `GET` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceNow {
+    /// `LINK:CLASS`.
+    pub resource: Name,
+    /// What the domain has.
+    pub capacity_bps: u64,
+    /// What is granted. It is above the capacity after a call back, until the edges have come down.
+    pub taken_bps: u64,
+}
+
+/// The answer of `GET /v1/resources`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourcesNow {
+    /// The domain of this broker.
+    pub domain: Name,
+    /// In the order in which they were told.
+    pub resources: Vec<ResourceNow>,
+}
+
+/// The answer of `GET /v1/audit`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditLines {
+    /// At most 1,000, each as it is kept.
+    pub lines: Vec<String>,
+    /// The number of the last line of all.
+    pub last: u64,
+    /// Its chain.
+    pub chain: String,
+}
+
+/// Why a request was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// What is wrong, and what was expected.
+    pub error: String,
+    /// How to mend it.
+    pub help: String,
+}
+
+/// What `GET /v1/events` tells, one by one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Told {
+    /// The lease is to come down to this rate, and to say so with its next version.
+    CalledBack {
+        /// The lease.
+        lease: Name,
+        /// The newest version decided before.
+        version: u64,
+        /// What to come down to.
+        rate_bps: u64,
+    },
+    /// The lease has ended.
+    Ended {
+        /// The lease.
+        lease: Name,
+        /// What is free by it.
+        freed_bps: u64,
+    },
+}
+
+impl Wish {
+    /// As the book takes it.
+    pub fn request(self, lease: Name) -> Request {
+        let Wish { version, path, rate_bps: rate, min_bps: min, ttl_ms } = self;
+        Request { lease, version, path, rate, min, ttl_ms, domains: Vec::new() }
+    }
+}
+
+impl From<&Request> for Entry {
+    fn from(request: &Request) -> Self {
+        Entry {
+            lease: request.lease.clone(),
+            version: request.version,
+            path: request.path.clone(),
+            rate_bps: request.rate,
+            min_bps: request.min,
+            ttl_ms: request.ttl_ms,
+        }
+    }
+}
+
+impl From<Entry> for Request {
+    fn from(entry: Entry) -> Self {
+        let Entry { lease, version, path, rate_bps, min_bps, ttl_ms } = entry;
+        Wish { version, path, rate_bps, min_bps, ttl_ms }.request(lease)
+    }
+}
+
+impl Answer {
+    /// With the refusal in words.
+    pub fn new(lease: Name, version: u64, verdict: Verdict) -> Self {
+        let says = match &verdict {
+            Verdict::Granted { .. } => None,
+            Verdict::Refused(why) => Some(why.to_string()),
+        };
+        Answer { lease, version, verdict, says }
+    }
+}
+
+impl Told {
+    /// What listeners hear of an event, if anything.
+    pub fn of(event: &Event) -> Option<Self> {
+        match event {
+            Event::CallBack { lease, version, rate } => {
+                Some(Told::CalledBack { lease: lease.clone(), version: *version, rate_bps: *rate })
+            }
+            Event::Ended { lease, freed } => Some(Told::Ended { lease: lease.clone(), freed_bps: *freed }),
+            Event::Answer { .. } | Event::Want { .. } => None,
+        }
+    }
+
+    /// Whose lease it is about.
+    pub fn owner(&self) -> &str {
+        let (Told::CalledBack { lease, .. } | Told::Ended { lease, .. }) = self;
+        lease.split('/').next().unwrap_or("")
+    }
+
+    /// As a server-sent event.
+    pub fn text(&self) -> Bytes {
+        let json = serde_json::to_string(self).expect("names and numbers have a form in JSON");
+        Bytes::from(format!("data: {json}\n\n"))
+    }
+}

@@ -1,0 +1,273 @@
+//! A broker as its own process, with edges that hold leases at it: killed, cut off, started again.
+
+use crate::json::documented;
+use crate::support::{Folder, weir};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use weir_broker::Rate;
+use weir_broker::book::Refusal;
+use weir_broker::client::{Client, Edge, Shaper};
+use weir_broker::holder::{State, Terms};
+use weir_broker::http::{HttpError, Target};
+
+const CAPACITY: Rate = 1_000_000;
+const TTL: Duration = Duration::from_secs(2);
+const EDGES: usize = 3;
+
+/// A broker in a process of its own, which goes with the test.
+struct Process(Child);
+
+impl Process {
+    fn start(folder: &Folder) -> Process {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let file = folder.path("broker.toml");
+        let mut child = command.args(["broker", "run", &file]).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = Vec::new();
+        let mut stderr = child.stderr.take().unwrap();
+        while !said.ends_with(b"\n") {
+            let mut byte = [0];
+            assert_eq!(stderr.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&said));
+            said.push(byte[0]);
+        }
+        // What it says later goes on being read, so that it never waits for the test.
+        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+        assert!(said.starts_with(b"weir broker: serves at "), "{}", String::from_utf8_lossy(&said));
+        Process(child)
+    }
+
+    /// kill -9.
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have gone.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The way of one edge to its broker, which can be cut: then nothing passes, and nobody hears why.
+struct Way {
+    at: SocketAddr,
+    cut: Arc<AtomicBool>,
+}
+
+impl Way {
+    fn to(broker: SocketAddr) -> Way {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (at, cut) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
+        let is_cut = cut.clone();
+        std::thread::spawn(move || {
+            for edge in listener.incoming().flatten() {
+                let is_cut = is_cut.clone();
+                std::thread::spawn(move || {
+                    while is_cut.load(Ordering::SeqCst) {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    // Without a broker the edge sees its connection end.
+                    let Ok(broker) = TcpStream::connect(broker) else { return };
+                    let (from, to) = (edge.try_clone().unwrap(), broker.try_clone().unwrap());
+                    let back = is_cut.clone();
+                    std::thread::spawn(move || carry(from, to, &is_cut));
+                    carry(broker, edge, &back);
+                });
+            }
+        });
+        Way { at, cut }
+    }
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream, is_cut: &AtomicBool) {
+    let mut bytes = [0; 4_096];
+    while let Ok(n @ 1..) = from.read(&mut bytes) {
+        while is_cut.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if to.write_all(&bytes[..n]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(std::net::Shutdown::Both);
+    let _ = from.shutdown(std::net::Shutdown::Both);
+}
+
+/// What all edges use. It is looked at at each change, so no moment is missed.
+#[derive(Default)]
+struct Link {
+    used: [(Rate, Option<State>); EDGES],
+    most: Rate,
+    changes: u64,
+}
+
+struct OnLink(usize, Arc<Mutex<Link>>);
+
+impl Shaper for OnLink {
+    fn shape(&mut self, _: &str, rate: Rate, state: State, _: Option<&Refusal>) {
+        let mut link = self.1.lock().unwrap();
+        link.used[self.0] = (rate, Some(state));
+        link.changes += 1;
+        link.most = link.most.max(link.used.iter().map(|(rate, _)| rate).sum());
+    }
+
+    fn broker(&mut self, _: Result<(), &HttpError>) {}
+}
+
+/// Waits until `is_so`. Says how long that took.
+fn until(what: &str, most: Duration, link: &Mutex<Link>, is_so: impl Fn(&Link) -> bool) -> Duration {
+    let start = Instant::now();
+    loop {
+        let now = link.lock().unwrap();
+        if is_so(&now) {
+            return start.elapsed();
+        }
+        assert!(start.elapsed() < most, "{what}: not within {most:?}: {:?}", now.used);
+        drop(now);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn token(name: &str, more: &[&str]) -> (String, String) {
+    let run = weir(&[&["broker", "token", name, "--role", "operate"], more].concat()).ok();
+    let lines = run.err.split_once("\n\n").unwrap().1.to_owned();
+    (run.out.trim().to_owned(), lines)
+}
+
+/// A broker's file with a token for each edge. Says them, and where it listens.
+fn file(folder: &Folder) -> (Vec<String>, SocketAddr) {
+    // A port that was free just now, so that a broker that starts again is found.
+    let http = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut text =
+        format!("domain = \"core\"\nstore = \"core.redb\"\nunix = \"broker.sock\"\nhttp = \"{http}\"\n");
+    text += "[[resource]]\nname = \"wan:rt\"\ncapacity = \"1M\"\n";
+    let mut tokens = Vec::new();
+    for edge in 0..EDGES {
+        let (token, lines) = token(&format!("t{edge}"), &["--owner", &format!("e{edge}")]);
+        text += &lines;
+        tokens.push(token);
+    }
+    folder.write("broker.toml", text);
+    (tokens, http)
+}
+
+#[test]
+fn edges_stay_within_capacity_when_their_broker_is_killed_or_cut_off_and_are_back_within_5_s() {
+    let folder = Folder::new();
+    let (tokens, http) = file(&folder);
+    let broker = Process::start(&folder);
+    let (link, ways) = (Arc::new(Mutex::new(Link::default())), [(); EDGES].map(|()| Way::to(http)));
+    let clients: Vec<Client> = (0..EDGES)
+        .map(|n| {
+            let terms = Terms {
+                lease: format!("e{n}/rt").into(),
+                path: vec!["wan:rt".into()],
+                ttl_ms: TTL.as_millis() as u32,
+                epoch: 0,
+                gap: 100_000_000,
+                retry: 500_000_000,
+            };
+            let broker = Target::Plain(ways[n].at.to_string());
+            let edge = Edge { broker, token: Some(tokens[n].clone()), leases: vec![terms], seed: n as u64 };
+            Client::start(edge, OnLink(n, link.clone())).unwrap()
+        })
+        .collect();
+    let (short, all) = (Duration::from_secs(5), |link: &Link| link.used.iter().all(|(rate, _)| *rate > 0));
+    let want = |rates: [Rate; EDGES]| {
+        clients.iter().enumerate().for_each(|(n, c)| c.want(&format!("e{n}/rt"), rates[n], 0))
+    };
+    want([300_000, 300_000, 300_000]);
+    until("all have what they want", short, &link, all);
+    // More than there is: they get what is left, and ask again.
+    want([300_000, 500_000, 500_000]);
+    until("nothing is left", short, &link, |l| l.used.iter().map(|(rate, _)| rate).sum::<Rate>() == CAPACITY);
+
+    // Killed and started again at once: nobody loses anything.
+    let before = link.lock().unwrap().used.map(|(rate, _)| rate);
+    broker.kill();
+    let broker = Process::start(&folder);
+    std::thread::sleep(TTL + Duration::from_secs(1));
+    assert_eq!(link.lock().unwrap().used.map(|(rate, _)| rate), before, "leases outlive their broker");
+
+    // Gone for longer: leases end, by the edges' own clocks.
+    broker.kill();
+    let orphaned = |(rate, state): &(Rate, Option<State>)| *rate == 0 && *state == Some(State::Orphaned);
+    let took = until("all are orphaned", TTL + short, &link, |l| l.used.iter().all(orphaned));
+    assert!(took <= TTL + Duration::from_millis(500), "{took:?}");
+    std::thread::sleep(Duration::from_secs(3));
+    let broker = Process::start(&folder);
+    let took = until("all are back", short, &link, |l| {
+        l.used.iter().map(|(rate, _)| rate).sum::<Rate>() == CAPACITY && !l.used.iter().any(orphaned)
+    });
+    println!("back {took:?} after the broker");
+
+    // One is cut off: its lease ends, later the others have it, then it comes back.
+    want([300_000, CAPACITY, CAPACITY]);
+    ways[0].cut.store(true, Ordering::SeqCst);
+    let took = until("the one cut off is orphaned", TTL + short, &link, |l| orphaned(&l.used[0]));
+    assert!(took <= TTL + Duration::from_millis(500), "{took:?}");
+    until("the others have its share", TTL + short, &link, |l| l.used[1].0 + l.used[2].0 == CAPACITY);
+    ways[0].cut.store(false, Ordering::SeqCst);
+    let took = until("it is heard again", short, &link, |l| l.used[0].1 == Some(State::Refused));
+    println!("back {took:?} after the cut");
+    want([300_000, 300_000, 300_000]);
+    until("there is room for all", Duration::from_secs(10), &link, |l| {
+        l.used.iter().all(|(rate, _)| *rate == 300_000)
+    });
+
+    // The operator takes capacity away: it is called back at once.
+    weir(&["broker", "set", "wan:rt", "600k", "--socket", &folder.path("broker.sock")]).ok();
+    until("called back", short, &link, |l| l.used.iter().map(|(rate, _)| rate).sum::<Rate>() <= 600_000);
+    let seen = link.lock().unwrap();
+    assert!(seen.most <= CAPACITY, "{} bit/s were used of {CAPACITY}", seen.most);
+    assert!(seen.changes > 10, "{}", seen.changes);
+    drop(seen);
+
+    let socket = folder.path("broker.sock");
+    let leases = documented("weir broker leases -j", &["broker", "leases", "-j", "--socket", &socket]);
+    assert_eq!(leases["leases"].as_array().map(Vec::len), Some(EDGES));
+    documented("weir broker resources -j", &["broker", "resources", "-j", "--socket", &socket]);
+    let shown = weir(&["broker", "leases", "e1", "--socket", &socket]).ok().out;
+    assert!(shown.contains("e1/rt") && !shown.contains("e2/rt"), "{shown}");
+    let verified = weir(&["broker", "audit", "--verify", "--socket", &socket]).ok().out;
+    assert!(verified.starts_with("lines 1 to ") && verified.contains("nothing was changed"), "{verified}");
+    let lines = weir(&["broker", "audit", "--socket", &socket]).ok().out;
+    let began =
+        lines.lines().filter(|l| serde_json::from_str::<Value>(l).unwrap()["began"].is_object()).count();
+    assert_eq!(began, 3, "three brokers served from this store");
+    drop(clients);
+    broker.kill();
+    let store = folder.path("core.redb");
+    weir(&["broker", "audit", "--verify", "--store", &store]).ok();
+    weir(&["broker", "leases", "--socket", &socket]).fails(1, &["broker.sock", "weir broker run FILE"]);
+}
+
+#[test]
+fn a_brokers_file_is_judged() {
+    let folder = Folder::new();
+    let good = folder.write("good.toml", "domain = \"core\"\nstore = \"core.redb\"\n");
+    let said = weir(&["broker", "check", &good]).ok().out;
+    assert!(said.contains("domain core, 0 resources, 0 tokens: usable"), "{said}");
+    let tls = "[tls]\nlisten = \"127.0.0.1:0\"\ncert = \"a.pem\"\nkey = \"a.key\"\nca = \"ca.pem\"\n";
+    let none = folder.write("none.toml", format!("domain = \"core\"\nstore = \"core.redb\"\n{tls}"));
+    weir(&["broker", "check", &none]).fails(2, &["none.toml", "ca.pem", "expected certificates in PEM"]);
+    let bad = folder.write("bad.toml", "domain = \"core\"\nstroe = \"core.redb\"\n");
+    weir(&["broker", "check", &bad]).fails(2, &["bad.toml", "line 2", "unknown field `stroe`"]);
+    weir(&["broker", "token", "a b", "--role", "read"]).fails(2, &["a b", "without / or blanks"]);
+}
+
+#[test]
+fn the_bench_of_the_broker_is_documented() {
+    let folder = Folder::new();
+    let run = weir(&["broker", "bench", "-j", "--seconds", "1", "--dir", &folder.path("")]);
+    // A debug build on a busy machine need not keep the promises.
+    assert!(matches!(run.code, 0 | 1), "{}", run.err);
+    crate::json::fits_the_page("weir broker bench -j", &run.json());
+}
