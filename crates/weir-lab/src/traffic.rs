@@ -199,6 +199,7 @@ impl Random {
         let mean = mean_ns as f64;
         let ns = match flow.distribution {
             Distribution::Constant => mean,
+            Distribution::Uniform => 2.0 * self.unit() * mean,
             Distribution::Exponential => -self.unit().ln() * mean,
             Distribution::Pareto => {
                 let shape = flow.shape.unwrap_or(1.5);
@@ -227,7 +228,8 @@ mod tests {
     fn drawn_times_have_their_mean() {
         let mut flow: Flow = serde_json::from_str(r#"{"from":"a","to":"b"}"#).unwrap();
         flow.shape = Some(3.0);
-        for distribution in [Distribution::Constant, Distribution::Exponential, Distribution::Pareto] {
+        use Distribution::{Constant, Exponential, Pareto, Uniform};
+        for distribution in [Constant, Uniform, Exponential, Pareto] {
             flow.distribution = distribution;
             let mut random = Random::new(weir_seed::seed(), 1);
             let sum: u64 = (0..100_000).map(|_| random.time(&flow, 2_000_000)).sum();

@@ -231,6 +231,8 @@ fn of_classes(
         classes.iter().map(|class| interval.sum(list(class), cell_ns)).sum()
     };
     let sent = || total(|class| &class.series.sent_packets);
+    let allocates = || classes.iter().any(|class| !class.series.allocated_bits.is_empty());
+    let allocated = || total(|class| &class.series.allocated_bits);
     Some(match what {
         Measure::Rate => total(|class| &class.series.sent_bytes) * 8.0 / interval.seconds(),
         Measure::Offered => total(|class| &class.series.offered_bytes) * 8.0 / interval.seconds(),
@@ -276,9 +278,16 @@ fn of_classes(
             }
             of_distribution(statistic, &delays)?
         }
-        Measure::Requests
-        | Measure::Allocated
-        | Measure::Efficiency
+        Measure::Requests if allocates() => total(|class| &class.series.requests) * 60.0 / interval.seconds(),
+        Measure::Allocated if allocates() => allocated() / interval.seconds(),
+        Measure::Estimate if allocates() => total(|class| &class.series.estimated_bits) / interval.seconds(),
+        Measure::Efficiency => {
+            let used = total(|class| &class.series.measured_bytes) * 8.0;
+            (allocated() > 0.0).then(|| used / allocated())?
+        }
+        Measure::Requests | Measure::Allocated | Measure::Estimate => return None,
+        Measure::EstimateExcess
+        | Measure::EstimateAbove
         | Measure::Refused
         | Measure::Evicted
         | Measure::WindowsAbove => *classes.first()?.statistics.get(what.of_edge()?)?,

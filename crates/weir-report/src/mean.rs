@@ -2,7 +2,8 @@
 
 use crate::report::{ClassReport, Count, Delay, FlowReport, LinkReport, Report};
 
-/// The mean run: counts and series are means, distributions are merged, maxima are the greatest.
+/// The mean run: counts, series and statistics are means, distributions are merged, maxima are the
+/// greatest.
 /// Checks are not kept: evaluate the scenario's expectations on the result. `None` of no runs;
 /// the runs must be of one scenario, so that their ports, classes, links and flows pair up.
 pub fn mean(runs: &[Report]) -> Option<Report> {
@@ -63,6 +64,11 @@ fn mean_class(all: &[&ClassReport]) -> ClassReport {
             (reason.clone(), mean_count(counts))
         })
         .collect();
+    let names: std::collections::BTreeSet<&String> = all.iter().flat_map(|c| c.statistics.keys()).collect();
+    class.statistics = names
+        .into_iter()
+        .map(|name| (name.clone(), mean_f64(all.iter().filter_map(|c| c.statistics.get(name).copied()))))
+        .collect();
     class.backlog_max.packets = all.iter().map(|c| c.backlog_max.packets).max().unwrap_or(0);
     class.backlog_max.bytes = all.iter().map(|c| c.backlog_max.bytes).max().unwrap_or(0);
     class.delay = merged(all.iter().map(|c| &c.delay));
@@ -75,6 +81,10 @@ fn mean_class(all: &[&ClassReport]) -> ClassReport {
     series.marked_packets = mean_series(all.iter().map(|c| &c.series.marked_packets));
     series.delay_sum_ns = mean_series(all.iter().map(|c| &c.series.delay_sum_ns));
     series.backlog_packet_ns = mean_series(all.iter().map(|c| &c.series.backlog_packet_ns));
+    series.measured_bytes = mean_series(all.iter().map(|c| &c.series.measured_bytes));
+    series.allocated_bits = mean_series(all.iter().map(|c| &c.series.allocated_bits));
+    series.estimated_bits = mean_series(all.iter().map(|c| &c.series.estimated_bits));
+    series.requests = mean_series(all.iter().map(|c| &c.series.requests));
     series.delay_max_ns = max_series(all.iter().map(|c| &c.series.delay_max_ns));
     series.backlog_max_packets = max_series(all.iter().map(|c| &c.series.backlog_max_packets));
     for run in &all[1..] {
@@ -148,5 +158,17 @@ mod tests {
         assert_eq!(mean.iter().sum::<u64>(), 20);
         assert_eq!(max_series([&vec![2, 4], &vec![3]].into_iter()), [3, 4]);
         assert!(super::mean(&[]).is_none());
+    }
+
+    /// A number that a discipline or an edge keeps is judged over all seeds, not the first alone.
+    #[test]
+    fn statistics_are_means_of_those_that_have_them() {
+        let class = |values: &[(&str, f64)]| ClassReport {
+            statistics: values.iter().map(|(name, value)| (name.to_string(), *value)).collect(),
+            ..ClassReport::default()
+        };
+        let (one, two) = (class(&[("x", 1.0)]), class(&[("x", 4.0), ("y", 3.0)]));
+        let mean = mean_class(&[&one, &two]);
+        assert_eq!((mean.statistics["x"], mean.statistics["y"]), (2.5, 3.0));
     }
 }

@@ -17,9 +17,12 @@ use weir_text::Unit;
 /// | `marks` | classes | packets marked by ECN | count |
 /// | `delay-mean`, `delay-max`, `delay-p99` … | classes | time in the queue of packets that left | time |
 /// | `backlog-mean`, `backlog-max` | classes | packets waiting, over time | count |
-/// | `requests` | one class, whole run | requests of its edge to a broker | per minute |
-/// | `allocated` | one class, whole run | its allocation, on average over time | bit/s |
-/// | `efficiency` | one class, whole run | mean bandwidth in use of the mean allocation | share |
+/// | `requests` | classes | requests of their edge to a broker | per minute |
+/// | `allocated` | classes | allocation B_d, on average over time | bit/s |
+/// | `estimate` | classes | estimate B_m of the bandwidth in use, on average over time | bit/s |
+/// | `efficiency` | classes | bandwidth in use of the allocation | share |
+/// | `estimate-excess` | one class, whole run | estimate beyond what the sources send, of the latter | share |
+/// | `estimate-above` | one class, whole run | time in which the estimate is not below what the sources send | share |
 /// | `refused` | one class, whole run | new real-time flows that were refused, of all new ones | share |
 /// | `evicted` | one class, whole run | admitted flows that had to go, of all admitted | share |
 /// | `windows-above` | one class, whole run | windows in which admitted flows sent more than the class may get | share |
@@ -55,8 +58,14 @@ pub enum Measure {
     Requests,
     /// `allocated`.
     Allocated,
+    /// `estimate`.
+    Estimate,
     /// `efficiency`.
     Efficiency,
+    /// `estimate-excess`.
+    EstimateExcess,
+    /// `estimate-above`.
+    EstimateAbove,
     /// `refused`.
     Refused,
     /// `evicted`.
@@ -88,7 +97,7 @@ pub enum Statistic {
     Percentile(f64),
 }
 
-const PLAIN: [(&str, Measure); 19] = [
+const PLAIN: [(&str, Measure); 22] = [
     ("rate", Measure::Rate),
     ("offered", Measure::Offered),
     ("share", Measure::Share),
@@ -100,7 +109,10 @@ const PLAIN: [(&str, Measure); 19] = [
     ("backlog-max", Measure::BacklogMax),
     ("requests", Measure::Requests),
     ("allocated", Measure::Allocated),
+    ("estimate", Measure::Estimate),
     ("efficiency", Measure::Efficiency),
+    ("estimate-excess", Measure::EstimateExcess),
+    ("estimate-above", Measure::EstimateAbove),
     ("refused", Measure::Refused),
     ("evicted", Measure::Evicted),
     ("windows-above", Measure::WindowsAbove),
@@ -134,9 +146,8 @@ impl Measure {
     /// The number of an edge that it is, as a class's statistics call it.
     pub const fn of_edge(self) -> Option<&'static str> {
         Some(match self {
-            Measure::Requests => "edge-requests",
-            Measure::Allocated => "edge-allocated",
-            Measure::Efficiency => "edge-efficiency",
+            Measure::EstimateExcess => "edge-estimate-excess",
+            Measure::EstimateAbove => "edge-estimate-above",
             Measure::Refused => "edge-refused",
             Measure::Evicted => "edge-evicted",
             Measure::WindowsAbove => "edge-windows-above",
@@ -146,11 +157,15 @@ impl Measure {
     /// The unit of its value.
     pub const fn unit(self) -> Unit {
         match self {
-            Measure::Rate | Measure::Offered | Measure::Goodput | Measure::Allocated => Unit::Rate,
+            Measure::Rate | Measure::Offered | Measure::Goodput | Measure::Allocated | Measure::Estimate => {
+                Unit::Rate
+            }
             Measure::Share
             | Measure::Utilisation
             | Measure::Loss
             | Measure::Efficiency
+            | Measure::EstimateExcess
+            | Measure::EstimateAbove
             | Measure::Refused
             | Measure::Evicted
             | Measure::WindowsAbove => Unit::Share,

@@ -1,5 +1,5 @@
 //! Plots of one report, or of several on top of each other: rate per class over time, distribution of
-//! queue delays, drops. SVG, one file each.
+//! queue delays, drops, and what an edge allocates. SVG, one file each.
 //!
 //! Drawn on a canvas of 1600 by 1000 units, so that whole units are finer than a pixel of any page.
 
@@ -50,11 +50,13 @@ pub enum Plot {
     Delay,
     /// Drops of each class, summed up over time.
     Drops,
+    /// Estimate B_m and allocation B_d of each class that an edge allocates to.
+    Allocation,
 }
 
 impl Plot {
     /// All plots.
-    pub const ALL: [Plot; 3] = [Plot::Rate, Plot::Delay, Plot::Drops];
+    pub const ALL: [Plot; 4] = [Plot::Rate, Plot::Delay, Plot::Drops, Plot::Allocation];
 
     /// The stem of its file's name.
     pub const fn name(self) -> &'static str {
@@ -62,6 +64,7 @@ impl Plot {
             Plot::Rate => "rate",
             Plot::Delay => "delay",
             Plot::Drops => "drops",
+            Plot::Allocation => "allocation",
         }
     }
     const fn title(self) -> &'static str {
@@ -69,6 +72,7 @@ impl Plot {
             Plot::Rate => "rate of each class",
             Plot::Delay => "time in the queue",
             Plot::Drops => "packets dropped",
+            Plot::Allocation => "bandwidth used (B_m) and granted (B_d)",
         }
     }
     const fn axes(self) -> (&'static str, &'static str) {
@@ -76,19 +80,21 @@ impl Plot {
             Plot::Rate => ("time, s", "rate, Mbit/s"),
             Plot::Delay => ("queue delay, ms", "packets not delayed longer, %"),
             Plot::Drops => ("time, s", "packets dropped since the start"),
+            Plot::Allocation => ("time, s", "bandwidth, Mbit/s"),
         }
     }
 }
 
-/// Writes every plot of every managed port into a folder: `rate.svg`, `delay.svg`, `drops.svg`, or
-/// `rate-A-B.svg` … where there are several ports. Further reports are drawn dashed over the first;
+/// Writes every plot of every managed port into a folder: `rate.svg`, `delay.svg`, `drops.svg`, with an
+/// edge `allocation.svg`, or `rate-A-B.svg` … where there are several ports. Further reports are drawn dashed over the first;
 /// those behind the fourth are left out.
 pub fn write(folder: &Path, runs: &[&Report]) -> Result<Vec<PathBuf>> {
     std::fs::create_dir_all(folder)?;
     let Some(first) = runs.first() else { return Ok(Vec::new()) };
     let mut written = Vec::new();
     for port in &first.ports {
-        for plot in Plot::ALL {
+        let allocates = port.classes.iter().any(|class| !class.series.allocated_bits.is_empty());
+        for plot in Plot::ALL.into_iter().filter(|plot| *plot != Plot::Allocation || allocates) {
             let suffix = if first.ports.len() == 1 {
                 String::new()
             } else {
@@ -148,26 +154,47 @@ fn run_name(run: &Report) -> String {
 
 /// The curves of all runs, and how many classes with traffic have none for want of colours.
 fn curves(plot: Plot, runs: &[(&Report, &PortReport)]) -> (Vec<Curve>, usize) {
+    let has = |class: &ClassReport| match plot {
+        Plot::Allocation => !class.series.allocated_bits.is_empty(),
+        _ => class.offered.packets > 0,
+    };
     let mut names: Vec<&str> = Vec::new();
     for class in runs.iter().flat_map(|(_, port)| &port.classes) {
-        if class.offered.packets > 0 && !names.contains(&class.name.as_str()) {
+        if has(class) && !names.contains(&class.name.as_str()) {
             names.push(&class.name);
         }
     }
-    let left_out = names.len().saturating_sub(COLOURS.len());
+    // What is drawn of each class, and how its name goes on.
+    let parts: &[&str] = if plot == Plot::Allocation { &[" B_m", " B_d"] } else { &[""] };
+    let lines: Vec<(&str, &str)> =
+        names.iter().flat_map(|name| parts.iter().map(|part| (*name, *part))).collect();
+    let left_out = names.len().saturating_sub(COLOURS.len() / parts.len());
     let mut curves = Vec::new();
-    for (name, colour) in names.iter().zip(COLOURS) {
+    for ((name, part), colour) in lines.iter().zip(COLOURS) {
         for (n, (run, port)) in runs.iter().enumerate() {
             let Some(class) = port.class(name) else { continue };
-            let points = match plot {
-                Plot::Rate => rate(run, class),
-                Plot::Delay => delay(class),
-                Plot::Drops => drops(run, class),
+            let points = match (plot, *part) {
+                (Plot::Rate, _) => rate(run, class),
+                (Plot::Delay, _) => delay(class),
+                (Plot::Drops, _) => drops(run, class),
+                (Plot::Allocation, " B_d") => bandwidth(run, &class.series.allocated_bits),
+                (Plot::Allocation, _) => bandwidth(run, &class.series.estimated_bits),
             };
-            curves.push(Curve { label: name.to_string(), colour, run: n, points });
+            curves.push(Curve { label: format!("{name}{part}"), colour, run: n, points });
         }
     }
     (curves, left_out)
+}
+
+/// (seconds, Mbit/s) at the middle of each interval of the probe, of a list of bits.
+fn bandwidth(run: &Report, bits: &[u64]) -> Vec<(f64, f64)> {
+    let meta = &run.meta;
+    let point = |n: u64| {
+        let from = n * meta.probe_ns;
+        let length = meta.probe_ns.min(meta.duration_ns - from) as f64;
+        ((from as f64 + length / 2.0) / 1e9, run.interval_sum(bits, n) as f64 * 1e3 / length)
+    };
+    (0..run.intervals()).map(point).collect()
 }
 
 /// (seconds, Mbit/s) at the middle of each interval of the probe, or of each window that slides.
@@ -261,7 +288,7 @@ fn canvas(
             let axis = (left..right).log_scale().with_key_points(log_ticks(left, right));
             body(&mut builder.build_cartesian_2d(axis, 0.0..100.0)?, plot, curves, None)?;
         }
-        Plot::Rate | Plot::Drops => {
+        Plot::Rate | Plot::Drops | Plot::Allocation => {
             let top = points().map(|point| point.1).fold(link.unwrap_or(0.0), f64::max);
             body(
                 &mut builder.build_cartesian_2d(0.0..right, 0.0..nice_top(top))?,

@@ -42,9 +42,33 @@ struct ClassTally {
     summed_to: u64,
     /// Drop counts by reason: a handful, so a scan beats a tree.
     dropped: Vec<(&'static str, Count)>,
+    /// What its edge allocates, if one does.
+    edge: Option<Tracked>,
     /// The counters at the previous sample (lab).
     sampled: Counters,
     sampled_at: u64,
+}
+
+/// What an edge has for a class, and what it has counted since the start of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allocated {
+    /// B_d, bit/s.
+    pub rate_bps: u64,
+    /// B_m, bit/s.
+    pub estimate_bps: u64,
+    /// Bytes measured.
+    pub measured_bytes: u64,
+    /// Requests to a broker.
+    pub requests: u64,
+}
+
+/// An allocation, with its integrals as far as they are in the series: bits in units of 10^-9.
+#[derive(Debug, Default)]
+struct Tracked {
+    last: Allocated,
+    to: u64,
+    allocated: u128,
+    estimated: u128,
 }
 
 /// A class's counters since the start of a run, as a live box reports them.
@@ -149,6 +173,21 @@ impl Recorder {
         let (cell, class, _) = self.class(port, class, at);
         class.marked += 1;
         class.series.marked_packets[cell] += 1;
+    }
+
+    /// What an edge has for a class from `at` on, and has counted up to there.
+    pub fn allocated(&mut self, port: usize, class: usize, now: Allocated, at: u64) {
+        let cell = self.cell(at);
+        let meta = &self.report.meta;
+        let (cell_ns, at) = (meta.cell_ns, at.min(meta.duration_ns));
+        let series = &mut self.report.ports[port].classes[class].series;
+        let edge = self.ports[port][class].edge.get_or_insert_default();
+        if edge.last != now {
+            edge.sum(series, cell_ns, at);
+            *grow(&mut series.measured_bytes, cell) += now.measured_bytes - edge.last.measured_bytes;
+            *grow(&mut series.requests, cell) += now.requests - edge.last.requests;
+            edge.last = now;
+        }
     }
 
     /// The counters of a class at `at`: their growth since the last sample is spread evenly over
@@ -264,10 +303,13 @@ impl Recorder {
 
     /// The report, complete but for `checks`: see `evaluate`.
     pub fn finish(mut self) -> Report {
-        let end = self.report.meta.duration_ns;
+        let (cell_ns, end) = (self.report.meta.cell_ns, self.report.meta.duration_ns);
         for port in 0..self.ports.len() {
             for class in 0..self.ports[port].len() {
                 self.settle(port, class);
+                if let Some(edge) = &mut self.ports[port][class].edge {
+                    edge.sum(&mut self.report.ports[port].classes[class].series, cell_ns, end);
+                }
                 let (_, class, state) = self.class(port, class, end);
                 class.left = state.waiting;
                 class.delay = Delay::of(std::mem::take(&mut state.delay));
@@ -335,6 +377,29 @@ impl ClassTally {
             let most = &mut series.backlog_max_packets[cell];
             *most = (*most).max(self.waiting.packets);
             self.summed_to = end;
+        }
+    }
+}
+
+impl Tracked {
+    /// Adds what was allocated and estimated since the last change, cell by cell.
+    fn sum(&mut self, series: &mut Series, cell_ns: u64, to: u64) {
+        while self.to < to {
+            let cell = self.to / cell_ns;
+            let end = to.min((cell + 1) * cell_ns);
+            let span = u128::from(end - self.to);
+            let lists = [
+                (&mut series.allocated_bits, &mut self.allocated, self.last.rate_bps),
+                (&mut series.estimated_bits, &mut self.estimated, self.last.estimate_bps),
+            ];
+            for (list, sum, bps) in lists {
+                let before = *sum / 1_000_000_000;
+                *sum += u128::from(bps) * span;
+                *grow(list, cell as usize) += (*sum / 1_000_000_000 - before) as u64;
+            }
+            grow(&mut series.measured_bytes, cell as usize);
+            grow(&mut series.requests, cell as usize);
+            self.to = end;
         }
     }
 }

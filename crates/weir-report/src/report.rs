@@ -242,6 +242,18 @@ pub struct Series {
     pub backlog_packet_ns: Vec<u64>,
     /// Most packets that waited.
     pub backlog_max_packets: Vec<u64>,
+    /// Bytes that the meter of its edge counted, only where an edge allocates, as the three below.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub measured_bytes: Vec<u64>,
+    /// Bits that its allocation B_d came to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allocated_bits: Vec<u64>,
+    /// Bits that the estimate B_m of its bandwidth came to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub estimated_bits: Vec<u64>,
+    /// Requests of its edge to a broker.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<u64>,
     /// Queue delays, only where an expectation asks for percentiles of an interval.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delays: Vec<Histogram>,

@@ -190,6 +190,12 @@ fn traffic(scenario: &Scenario, layout: &LabLayout) -> Result<(), WhyNot> {
                 "flow `{name}` has slow_start = false: the kernel's TCP always begins with slow start"
             ));
         }
+        if !flow.rates.is_empty() {
+            return why_not(format!("flow `{name}` has `rates`: only the simulator sends at rates in turn"));
+        }
+    }
+    if let Some(port) = scenario.ports.iter().find(|port| port.ideal) {
+        return why_not(format!("port {} is ideal: nobody tells an edge what flows send", port.name()));
     }
     if layout.sides.iter().any(|side| side.hosts.is_empty()) {
         return why_not("all hosts are on one side of the box");
@@ -326,6 +332,14 @@ mod tests {
             lab_layout(&slow).unwrap_err().0,
             "flow `f1` has slow_start = false: the kernel's TCP always begins with slow start"
         );
+        let mut other = scenario(STAR, &[("BOX", "sink")], &[("b", "sink")]);
+        other.flows[0].rates = vec![weir_text::BitRate::from_bps(1_000)];
+        let reason = lab_layout(&other).unwrap_err().0;
+        assert_eq!(reason, "flow `f1` has `rates`: only the simulator sends at rates in turn");
+        other.flows[0].rates.clear();
+        other.ports[0].ideal = true;
+        let reason = lab_layout(&other).unwrap_err().0;
+        assert_eq!(reason, "port BOX>sink is ideal: nobody tells an edge what flows send");
         slow.links[0].mtu = weir_text::Size::from_bytes(9000);
         assert_eq!(
             lab_layout(&slow).unwrap_err().0,

@@ -151,6 +151,10 @@ pub struct PortSpec {
     /// The interface of the configuration that this egress is. Default: the only one that it declares.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
+    /// Its edge is told what the udp flows of a class send, whenever that changes, and decides by that
+    /// alone: the ideal system of a paper. Simulator only. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ideal: bool,
 }
 
 impl PortSpec {
@@ -256,6 +260,13 @@ pub struct Flow {
     /// udp: sending rate while on, counting `size` bytes a packet. This, or `burst` and `period`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<BitRate>,
+    /// udp: sending rates one after the other, over and over, each for a time drawn with the mean `hold`.
+    /// Instead of `rate`. 0 is silence. Simulator only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rates: Vec<BitRate>,
+    /// udp: mean time at each of `rates`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Time>,
     /// udp: packets sent back to back every `period`. 1 to 10000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<u32>,
@@ -268,7 +279,7 @@ pub struct Flow {
     /// udp: mean time off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub off: Option<Time>,
-    /// udp: how the times on and off are drawn. Default `"constant"`.
+    /// udp: how the times on, off and at each rate are drawn. Default `"constant"`.
     #[serde(default)]
     pub distribution: Distribution,
     /// udp: on and off begin as in a run that has lasted for ever: on with probability on/(on + off), and
@@ -318,6 +329,8 @@ pub enum Distribution {
     /// Always the mean.
     #[default]
     Constant,
+    /// Uniform from 0 to twice the mean.
+    Uniform,
     /// Exponential.
     Exponential,
     /// Pareto with `shape`.

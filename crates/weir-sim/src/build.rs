@@ -57,7 +57,8 @@ pub fn world<'a>(
     for (index, copy) in copies.iter().enumerate() {
         let ways = ways(scenario, copy, &mut routes)?;
         let streams = [2 * index as u64, 2 * index as u64 + 1].map(|i| Stream::new(seed, i));
-        applications.push(application(scenario, copy, &routes.path(&ways), streams)?);
+        let told = ports.iter().any(|m| m.edge.is_some() && m.asserted[index] != END);
+        applications.push(application(scenario, copy, &routes.path(&ways), streams, told)?);
         flows.push(ways);
     }
     let names = |forward: fn(&scenario::LinkSpec) -> String, back: fn(&scenario::LinkSpec) -> String| {
@@ -143,7 +144,7 @@ fn ports(
     build: &mut dyn FnMut(usize, queue::Link) -> Result<Built, Error>,
 ) -> Result<Vec<Managed>, Error> {
     let mut ports: Vec<Managed> = Vec::new();
-    let mut add = |direction: usize, link: &scenario::LinkSpec, built: Built, report| {
+    let mut add = |direction: usize, link: &scenario::LinkSpec, built: Built, report: Option<usize>| {
         let refill = match link.refill {
             scenario::Refill::Packet => Refill::Packet,
             scenario::Refill::Batch => Refill::Batch,
@@ -165,7 +166,8 @@ fn ports(
         ports.push(Managed {
             edge: built.edge.map(|mut edge| {
                 edge.config.overhead = link.overhead.as_bytes() as u32;
-                EdgeHost::new(edge)
+                let ideal = scenario.ports.get(ports.len()).is_some_and(|port| port.ideal);
+                EdgeHost::new(edge, ideal)
             }),
             port: Port::new(config, built.plan),
             report,
@@ -273,12 +275,14 @@ fn ways(scenario: &Scenario, copy: &FlowCopy, routes: &mut Routes) -> Result<Flo
     Ok(FlowWays { keys, routes, transactions: flow.kind == FlowKind::Rr })
 }
 
-/// The application of a flow: `path` are the links of both its ways, `streams` its own draws.
+/// The application of a flow: `path` are the links of both its ways, `streams` its own draws; `told` if
+/// an edge on its way is to know what it sends.
 fn application(
     scenario: &Scenario,
     copy: &FlowCopy,
     path: &[usize],
     streams: [Stream; 2],
+    told: bool,
 ) -> Result<Application, Error> {
     let flow = &scenario.flows[copy.flow];
     let links = || path.iter().map(|&link| &scenario.links[link]);
@@ -291,7 +295,7 @@ fn application(
         FlowKind::Udp => {
             let size = flow.size.map_or(SHORTEST, |s| s.as_bytes() as u32);
             let payload = size.saturating_sub(ETHERNET + ip_header(flow.ipv6) + 8);
-            let source = UdpSource::new(flow, schedule, draws);
+            let source = UdpSource::new(flow, schedule, draws, told);
             Application::Udp { source, size, payload, ecn: flow.ecn, sent: 0 }
         }
         FlowKind::Rr => {

@@ -20,16 +20,71 @@ pub struct EdgeHost {
     pub classes: Vec<(u32, EdgeClass)>,
     /// Answers on their way: when they are there, for which leaf, to which version.
     pub answers: VecDeque<(Instant, u32, u64, Answer)>,
+    /// What the flows of each class send, in the order of the classes.
+    pub sources: Vec<Sources>,
+    /// The edge is told what they send.
+    ideal: bool,
+}
+
+/// What the udp flows of a class send together, beside the estimate of it. Integrals are of the time in
+/// which there is an estimate: the first window has none.
+#[derive(Debug, Default)]
+pub struct Sources {
+    sends_bps: u64,
+    estimate_bps: u64,
+    to: Instant,
+    /// Bits of either, in units of 10^-9.
+    sent: u128,
+    estimated: u128,
+    /// Time in all, and of that with an estimate not below what is sent, ns.
+    counted_ns: u64,
+    above_ns: u64,
+}
+
+impl Sources {
+    /// The clock reached `now`, and the estimate is another from there on.
+    pub fn estimate(&mut self, now: Instant, estimate_bps: u64) {
+        let ns = now.since(self.to).as_nanos();
+        self.to = now;
+        if self.estimate_bps > 0 {
+            self.sent += u128::from(self.sends_bps) * u128::from(ns);
+            self.estimated += u128::from(self.estimate_bps) * u128::from(ns);
+            self.counted_ns += ns;
+            self.above_ns += if self.estimate_bps >= self.sends_bps { ns } else { 0 };
+        }
+        self.estimate_bps = estimate_bps;
+    }
+    /// By how much the mean estimate exceeds what was sent, and how much of the time it was not below;
+    /// none without both.
+    pub fn compare(&self) -> Option<(f64, f64)> {
+        let known = self.sent > 0 && self.counted_ns > 0;
+        known.then(|| {
+            let excess = self.estimated as f64 / self.sent as f64 - 1.0;
+            (excess, self.above_ns as f64 / self.counted_ns as f64)
+        })
+    }
 }
 
 impl EdgeHost {
-    /// The edge of a plan, from the start of the run on.
-    pub fn new(plan: EdgePlan) -> Self {
+    /// The edge of a plan, from the start of the run on; if `ideal`, it is told what its flows send.
+    pub fn new(plan: EdgePlan, ideal: bool) -> Self {
         let leaves: Vec<u32> = plan.config.classes.iter().map(|class| class.leaf).collect();
         EdgeHost {
+            answers: VecDeque::new(),
+            sources: leaves.iter().map(|_| Sources::default()).collect(),
+            ideal,
             edge: Edge::new(plan.config, Instant::ZERO),
             classes: leaves.into_iter().zip(plan.classes).collect(),
-            answers: VecDeque::new(),
+        }
+    }
+    /// A flow that goes to that leaf sends another rate from `now` on.
+    pub fn sends(&mut self, now: Instant, leaf: u32, before_bps: u64, after_bps: u64) {
+        let Some(class) = self.classes.iter().position(|(own, _)| *own == leaf) else { return };
+        let sources = &mut self.sources[class];
+        sources.estimate(now, sources.estimate_bps);
+        sources.sends_bps = sources.sends_bps - before_bps + after_bps;
+        if self.ideal {
+            self.edge.told(now, leaf, sources.sends_bps);
         }
     }
     /// When it has something to do though no packet comes.

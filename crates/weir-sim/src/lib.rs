@@ -21,6 +21,7 @@ pub mod event;
 pub mod link;
 mod managed;
 mod network;
+mod orders;
 pub mod packet;
 pub mod replay;
 pub mod rng;

@@ -3,6 +3,7 @@
 use crate::edge::{Broker, EdgeHost};
 use crate::event::EventQueue;
 use crate::link::{Fifo, Flight, Pipe, arrival};
+use crate::orders;
 use crate::packet::{Body, Packet, PacketIndex, Slab};
 use crate::trace::{self, Trace};
 use weir_core::packet::{FrameRef, Key};
@@ -11,7 +12,6 @@ use weir_core::queue::DropReason;
 use weir_core::queue::Visit;
 use weir_core::sched::LeafInfo;
 use weir_core::units::{Duration, Instant};
-use weir_edge::allocate::{Action, Answer};
 use weir_edge::recognise::Payload;
 use weir_report::Recorder;
 use weir_report::report::{ConditionerReport, Count};
@@ -242,68 +242,6 @@ impl<'w> Network<'w> {
         !verdict.drop
     }
 
-    /// The clock reached the next event of an edge.
-    pub fn edge_timer(&mut self, port: u32) {
-        if let Some(host) = &mut self.ports[port as usize].edge {
-            host.timer(self.now);
-        }
-        self.look_at(port);
-    }
-
-    /// Carries out what the edge before a port has to be done: rates, and requests.
-    fn orders(&mut self, number: u32) {
-        let now = self.now;
-        while let Some(host) = &mut self.ports[number as usize].edge
-            && let Some((leaf, action)) = host.edge.poll()
-        {
-            let Some((_, class)) = host.classes.iter().find(|(own, _)| *own == leaf) else { continue };
-            match action {
-                Action::Shape(rate) => {
-                    let (name, params) = (class.name.clone(), class.shape(rate));
-                    let (port, mut host) = self.port_and_host(number);
-                    // The reader has seen that the class has such a rate. A discipline that refuses
-                    // the value keeps the old one; the next request sets another.
-                    let _ = port.reconfigure(now, &name, &params, &mut |event| host.hear(event));
-                }
-                Action::Ask(request) => {
-                    let name = class.broker.as_ref().map(|(name, _)| name);
-                    let broker = self
-                        .brokers
-                        .iter_mut()
-                        .find(|broker| Some(broker.name()) == name.map(String::as_str));
-                    let answer = match broker {
-                        Some(broker) => broker.ask(now, (number, leaf), request),
-                        // Without a broker the edge's own `to` is the only limit.
-                        None => Some((now, Answer::Granted(request.rate_bps))),
-                    };
-                    let version = request.version;
-                    host.answers.extend(answer.map(|(at, answer)| (at, leaf, version, answer)));
-                }
-            }
-        }
-        if let Some(host) = &self.ports[number as usize].edge {
-            let next = host.next().max(now);
-            self.queue.set(self.first_edge + number, next);
-        }
-    }
-
-    /// The run begins: edges give their classes the first rates.
-    pub fn begin(&mut self) {
-        for number in 0..self.ports.len() as u32 {
-            if let Some(host) = &self.ports[number as usize].edge {
-                for (leaf, allocator) in host.edge.allocators() {
-                    let class = host.classes.iter().find(|(own, _)| *own == leaf);
-                    let name =
-                        class.and_then(|(_, class)| class.broker.as_ref()).map(|(name, _)| name.as_str());
-                    if let Some(broker) = self.brokers.iter_mut().find(|broker| Some(broker.name()) == name) {
-                        broker.hold((number, leaf), allocator.allocated_bps());
-                    }
-                }
-                self.look_at(number);
-            }
-        }
-    }
-
     /// The clock reached the next event of a port.
     pub fn advance(&mut self, port: u32) {
         let now = self.now;
@@ -313,7 +251,7 @@ impl<'w> Network<'w> {
     }
 
     /// A port, and what hears its events.
-    fn port_and_host(&mut self, number: u32) -> (&mut Port, Host<'_, 'w>) {
+    pub(crate) fn port_and_host(&mut self, number: u32) -> (&mut Port, Host<'_, 'w>) {
         let Network { ports, directions, packets, flows, recorder, trace, queue, now, .. } = self;
         let Managed { port, report, direction, edge, .. } = &mut ports[number as usize];
         let (report, direction) = (*report, *direction);
@@ -323,7 +261,7 @@ impl<'w> Network<'w> {
     }
 
     /// After a call to a port: how full its ring is, and when it is to be called next.
-    fn look_at(&mut self, number: u32) {
+    pub(crate) fn look_at(&mut self, number: u32) {
         if self.ports[number as usize].edge.is_some() {
             self.orders(number);
         }
@@ -337,7 +275,7 @@ impl<'w> Network<'w> {
         let now = self.now;
         for managed in &mut self.ports {
             if let (Some(port), Some(host)) = (managed.report, &mut managed.edge) {
-                edge_statistics(&mut self.recorder, port, host, now);
+                orders::statistics(&mut self.recorder, port, host, now);
             }
         }
         for managed in &self.ports {
@@ -380,7 +318,7 @@ impl<'w> Network<'w> {
 }
 
 /// What a port's events change: everything of the network but its ports.
-struct Host<'a, 'w> {
+pub(crate) struct Host<'a, 'w> {
     now: Instant,
     /// The edge before the port.
     edge: Option<&'a mut EdgeHost>,
@@ -398,7 +336,7 @@ struct Host<'a, 'w> {
 impl Host<'_, '_> {
     /// Does what an event asks for. What was due a part of a nanosecond before `now` is done within
     /// the same call: the report has the event's own time, the trace, which is in order, has `now`.
-    fn hear(&mut self, Event { at, meta, kind }: Event<'_>) {
+    pub(crate) fn hear(&mut self, Event { at, meta, kind }: Event<'_>) {
         let (now, direction, class, len) =
             (self.now, self.direction, meta.leaf as usize, u64::from(meta.len));
         if let Some(host) = &mut self.edge {
@@ -445,37 +383,6 @@ impl Host<'_, '_> {
                 }
             }
         }
-    }
-}
-
-/// Puts what an edge did into the report, among its classes' own numbers.
-fn edge_statistics(recorder: &mut Recorder, port: usize, host: &mut EdgeHost, now: Instant) {
-    let minutes = (now.as_nanos() as f64 / 60e9).max(f64::MIN_POSITIVE);
-    for (leaf, stats) in host.edge.class_stats().collect::<Vec<_>>() {
-        let mut say = |name: &str, value: f64| recorder.statistic(port, leaf as usize, name, value);
-        let came = (stats.admitted + stats.refused) as f64;
-        say("edge-admitted", stats.admitted as f64);
-        if came > 0.0 {
-            say("edge-refused", stats.refused as f64 / came);
-        }
-        if stats.admitted > 0 {
-            say("edge-evicted", stats.evicted as f64 / stats.admitted as f64);
-        }
-        if stats.windows > 0 {
-            say("edge-windows-above", stats.windows_above as f64 / stats.windows as f64);
-        }
-        let Some(allocator) = host.edge.allocator_mut(leaf) else { continue };
-        let stats = allocator.stats(now);
-        // Bit/s times ns, over ns.
-        let allocated = stats.allocated as f64 / (now.as_nanos() as f64).max(1.0);
-        let measured = stats.measured_bytes as f64 * 8e9 / (now.as_nanos() as f64).max(1.0);
-        say("edge-allocated", allocated);
-        if allocated > 0.0 {
-            say("edge-efficiency", measured / allocated);
-        }
-        say("edge-requests", (stats.up + stats.down) as f64 / minutes);
-        say("edge-requests-refused", stats.refused as f64);
-        say("edge-congestions", stats.congestions as f64);
     }
 }
 

@@ -57,6 +57,18 @@ impl Stream {
         (least * exp(-ln(self.unit()) / shape)) as u64
     }
 
+    /// A span in nanoseconds, uniform up to twice `mean_ns`.
+    pub fn uniform_ns(&mut self, mean_ns: u64) -> u64 {
+        (2.0 * self.unit() * mean_ns as f64) as u64
+    }
+
+    /// What is left of a span that is uniform up to twice `mean_ns`, and under way at a random time: its
+    /// density falls in a straight line, so the part that is left falls with the square.
+    pub fn uniform_rest_ns(&mut self, mean_ns: u64) -> u64 {
+        // The square root is exact in IEEE arithmetic, and so the same everywhere.
+        (2.0 * (1.0 - self.unit().sqrt()) * mean_ns as f64) as u64
+    }
+
     /// What is left of a Pareto-distributed span that is under way at a random time, in nanoseconds: its
     /// density is the part of spans that are longer, over the mean. Below k that is a straight line,
     /// above it a Pareto tail with the shape less 1.
@@ -163,6 +175,17 @@ mod tests {
             // Six deviations of sqrt(0.25 / 200,000) = 0.0011.
             assert!((below - part).abs() < 0.0067, "{at_ns}: {below} and not {part}");
         }
+    }
+
+    #[test]
+    fn uniform_draws_have_their_mean_and_what_is_left_two_thirds_of_it() {
+        let mut stream = Stream::new(weir_seed::seed(), 3);
+        let draws: Vec<u64> = (0..200_000).map(|_| stream.uniform_ns(1_000_000)).collect();
+        let mean = |draws: &[u64]| draws.iter().sum::<u64>() as f64 / draws.len() as f64;
+        // The deviations of the means are 577,000 and 471,000 over sqrt(200,000). Six of each.
+        assert!((mean(&draws) - 1e6).abs() < 7_750.0 && draws.iter().all(|&d| d <= 2_000_000));
+        let rests: Vec<u64> = (0..200_000).map(|_| stream.uniform_rest_ns(1_000_000)).collect();
+        assert!((mean(&rests) - 2e6 / 3.0).abs() < 6_330.0, "{}", mean(&rests));
     }
 
     #[test]

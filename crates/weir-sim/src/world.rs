@@ -123,7 +123,11 @@ impl World<'_> {
                 transmit(network, flow, connection, side);
             }
             Application::Udp { source, size, payload, ecn, sent } => {
-                for _ in 0..source.fire(now) {
+                let packets = source.fire(now);
+                if let Some((before, after)) = source.sends(now) {
+                    network.sends(flow, before, after);
+                }
+                for _ in 0..packets {
                     let body = Body::Datagram { number: *sent, payload: *payload };
                     *sent += 1;
                     network.send(flow, 1, *size, *ecn, body);

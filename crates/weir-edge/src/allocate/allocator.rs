@@ -159,6 +159,8 @@ pub struct Allocator {
     shape: Option<u64>,
     ask: Option<Request>,
     evict: bool,
+    /// What the class uses, where that is known: windows then decide nothing.
+    told: Option<u64>,
     stats: Stats,
 }
 
@@ -183,6 +185,7 @@ impl Allocator {
             shape: Some(allocated),
             ask: None,
             evict: false,
+            told: None,
             stats: Stats::default(),
         }
     }
@@ -214,6 +217,14 @@ impl Allocator {
     /// The most that the class may get as far as is known: what it has after a refusal, else `to`.
     pub fn limit_bps(&self, now: Instant) -> u64 {
         if now < self.refused_until { self.allocated } else { self.plan.to }
+    }
+    /// Bytes measured so far.
+    pub fn measured_bytes(&self) -> u64 {
+        self.stats.measured_bytes
+    }
+    /// Requests so far, repetitions not counted.
+    pub fn requests(&self) -> u64 {
+        self.stats.up + self.stats.down
     }
     /// What it has done up to `now`.
     pub fn stats(&mut self, now: Instant) -> Stats {
@@ -249,8 +260,10 @@ impl Allocator {
         self.test(now);
     }
 
-    /// The exact bandwidth in use, where it is known: the ideal system of multiservice IV.3.5.
+    /// The exact bandwidth in use, where it is known: the ideal system of multiservice IV.3.5. From the
+    /// first call on it alone decides, when it changes and when an answer has come.
     pub fn told(&mut self, now: Instant, used_bps: u64) {
+        self.told = Some(used_bps);
         self.timer(now);
         self.decide(now, used_bps);
     }
@@ -286,7 +299,9 @@ impl Allocator {
     /// The clock reached `now`.
     pub fn timer(&mut self, now: Instant) {
         while let Some(at) = self.window.close(now) {
-            self.decide(at, self.window.estimate_bps());
+            if self.told.is_none() {
+                self.decide(at, self.window.estimate_bps());
+            }
         }
         if let Some(outstanding) = &mut self.outstanding
             && now >= outstanding.repeat_at
@@ -327,6 +342,9 @@ impl Allocator {
             }
         }
         self.test(now);
+        if let Some(used) = self.told {
+            self.decide(now, used);
+        }
     }
 
     /// What is to be done, one thing after the other; first a rate, then what is asked.

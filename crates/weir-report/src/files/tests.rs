@@ -141,7 +141,12 @@ fn the_book_knows_every_field() {
     let mut report = fixture::report(RunKind::Sim, 1, false);
     report.checks = crate::evaluate(&fixture::expects(), &report);
     report.ports[0].classes[0].statistics.insert("average".into(), 1.0);
-    report.ports[0].classes[0].series.delays.push(Default::default());
+    let series = &mut report.ports[0].classes[0].series;
+    series.delays.push(Default::default());
+    for list in [&mut series.measured_bytes, &mut series.requests] {
+        list.push(1);
+    }
+    (series.allocated_bits, series.estimated_bits) = (vec![1], vec![1]);
     (report.meta.events, report.flows[0].delivered, report.checks[0].note) =
         (Some("0".into()), vec![1], Some("why".into()));
     let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();

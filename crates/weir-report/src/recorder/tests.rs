@@ -182,3 +182,46 @@ fn delays_per_cell_on_demand() {
         assert_eq!(recorder.finish().ports[0].classes[0].series.delays.len(), cells);
     }
 }
+
+/// What an edge allocates is summed up bit by bit between changes, across cells; of other classes
+/// there is no such series. Expectations measure it in any interval, and the plot draws both lines.
+#[test]
+fn what_an_edge_allocates() {
+    let (mut recorder, port) = recorder(Keep::default());
+    let at = |rate_bps, estimate_bps, measured_bytes, requests| Allocated {
+        rate_bps,
+        estimate_bps,
+        measured_bytes,
+        requests,
+    };
+    recorder.allocated(port, 0, at(64_000, 0, 0, 0), 0);
+    recorder.allocated(port, 0, at(64_000, 0, 700, 0), 40 * MS);
+    recorder.allocated(port, 0, at(64_000, 56_000, 700, 1), 250 * MS);
+    recorder.allocated(port, 0, at(128_000, 56_000, 2_700, 1), 260 * MS);
+    let report = recorder.finish();
+    let series = &report.ports[0].classes[0].series;
+    assert_eq!(series.allocated_bits[..4], [6_400, 6_400, 6_400 * 6 / 10 + 12_800 * 4 / 10, 12_800]);
+    assert_eq!(series.estimated_bits[..4], [0, 0, 2_800, 5_600]);
+    assert_eq!(
+        (series.measured_bytes[..3].to_vec(), series.requests[..3].to_vec()),
+        (vec![700, 0, 2_000], vec![0, 0, 1])
+    );
+    assert_eq!(series.allocated_bits.len(), 10);
+    assert!(report.ports[0].classes[1].series.allocated_bits.is_empty());
+    let expects = fixture::read_expects(
+        "[[expect]]\nwhat = \"allocated\"\nclass = \"a\"\nfrom = \"300ms\"\nvalue = \"128K\"\n\
+         [[expect]]\nwhat = \"requests\"\nclass = \"a\"\nfrom = \"200ms\"\nto = \"300ms\"\nvalue = 600\n\
+         [[expect]]\nwhat = \"estimate\"\nclass = \"a\"\nto = \"300ms\"\nvalue = \"9333\"\ntolerance = \"1\"\n\
+         [[expect]]\nwhat = \"efficiency\"\nclass = \"a\"\nto = \"200ms\"\nvalue = \"43.75%\"\n\
+         [[expect]]\nwhat = \"efficiency\"\nclass = \"b\"\nmin = \"0%\"\n",
+    );
+    let checks = crate::evaluate(&expects, &report);
+    assert!(checks[..4].iter().all(|check| check.pass), "{checks:#?}");
+    assert_eq!(checks[4].measured, None, "an edge allocates nothing to b");
+    let folder = std::env::temp_dir().join(format!("weir-allocation-{}", std::process::id()));
+    let files = crate::plot::write(&folder, &[&report]).unwrap();
+    let drawn = std::fs::read_to_string(files.last().unwrap()).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(files.last().unwrap().ends_with("allocation.svg") && files.len() == 4);
+    assert!(drawn.contains("a B_m") && drawn.contains("a B_d"));
+}

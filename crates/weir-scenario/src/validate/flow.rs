@@ -155,6 +155,8 @@ impl Judge<'_> {
             ("delayed_ack", !flow.delayed_ack, tcp),
             ("slow_start", !flow.slow_start, tcp),
             ("rate", flow.rate.is_some(), udp),
+            ("rates", !flow.rates.is_empty(), udp),
+            ("hold", flow.hold.is_some(), udp),
             ("burst", flow.burst.is_some(), udp),
             ("period", flow.period.is_some(), udp),
             ("on", flow.on.is_some(), udp),
@@ -202,6 +204,27 @@ impl Judge<'_> {
         }
     }
 
+    /// The rates that a flow has one after the other.
+    fn flow_rates(&mut self, flow: &Flow) {
+        for rate in &flow.rates {
+            self.flow_rate("rates", u128::from(rate.as_bps()));
+        }
+        if flow.rates.iter().all(|rate| rate.as_bps() == 0) {
+            self.say(
+                "rates",
+                "a flow whose rates are all 0 sends nothing",
+                "write a rate above 0 among them",
+            );
+        }
+        match flow.hold {
+            Some(hold) => self.range("hold", hold, Time::from_micros(1), Time::from_secs(86_400)),
+            None => self.say("rates", "`rates` without `hold`", "add hold = \"10s\": the mean time at each"),
+        }
+        if flow.on.is_some() || flow.off.is_some() {
+            self.say("on", "`on` and `off` beside `rates`", "write 0 among `rates`: it is silence");
+        }
+    }
+
     fn flow_udp(&mut self, flow: &Flow) {
         if flow.size.is_none() {
             self.say(
@@ -211,6 +234,10 @@ impl Judge<'_> {
             );
         }
         match (flow.rate, flow.burst, flow.period) {
+            (None, None, None) if !flow.rates.is_empty() => self.flow_rates(flow),
+            _ if !flow.rates.is_empty() => {
+                self.say("rates", "`rates` beside `rate`, `burst` or `period`", "leave the others out")
+            }
             (Some(rate), None, None) if rate.as_bps() == 0 => {
                 self.say("rate", "a flow of rate 0 sends nothing", "write a rate above 0")
             }
@@ -244,7 +271,7 @@ impl Judge<'_> {
             (Some(on), Some(off)) => {
                 self.range("on", on, floor, Time::from_secs(86_400));
                 self.range("off", off, floor, Time::from_secs(86_400));
-                if flow.rate.is_none() {
+                if flow.rate.is_none() && flow.rates.is_empty() {
                     let help = match (flow.burst, flow.period) {
                         (None, None) => "add rate = \"1M\": how fast it sends while on",
                         _ => "leave `on` and `off` out: a burst comes every `period`",
@@ -254,7 +281,7 @@ impl Judge<'_> {
             }
             (Some(_), None) => self.say("on", "`on` without `off`", "add off = \"1s\": the mean time off"),
             (None, Some(_)) => self.say("off", "`off` without `on`", "add on = \"1s\": the mean time on"),
-            (None, None) if flow.distribution != Distribution::Constant => {
+            (None, None) if flow.distribution != Distribution::Constant && flow.rates.is_empty() => {
                 self.say(
                     "distribution",
                     "there are no times to draw",
@@ -262,6 +289,9 @@ impl Judge<'_> {
                 );
             }
             (None, None) => {}
+        }
+        if flow.hold.is_some() && flow.rates.is_empty() {
+            self.say("hold", "`hold` without `rates`", "leave `hold` out, or add rates = …");
         }
         if flow.stationary && flow.on.is_none() {
             let help = "add on = \"1s\" and off = \"1s\", the means";

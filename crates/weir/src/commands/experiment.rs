@@ -1,5 +1,6 @@
 //! `weir experiment`: lists and runs the papers' figures and tables.
 
+use super::report::fold_checks;
 use super::tables::{print_checks, print_wrapped, table};
 use super::{Done, Failure, print_json};
 use crate::experiment::{self, NotRun, Outcome, Runners, Verdict};
@@ -119,6 +120,6 @@ fn print(outcome: &Outcome) {
     };
     let live = if outcome.live { ", live" } else { "" };
     print_wrapped(&format!("{} ({}{live}): {verdict}. {}", outcome.id, outcome.source, outcome.title));
-    print_checks(&outcome.checks);
+    print_checks(&fold_checks(&outcome.checks));
     out!("");
 }

@@ -137,16 +137,20 @@ fn group_name(group: &[FlowReport]) -> String {
 }
 
 /// What is asserted of each copy of a flow, as one check where all hold.
-fn fold_checks(checks: &[Check]) -> Vec<Check> {
-    // `flow NAME.3: the rest` is of the copies of NAME.
-    let of_copy = |check: &Check| -> Option<(String, String)> {
-        let (name, rest) = check.what.strip_prefix("flow ")?.split_once(": ")?;
-        Some((copy_of(name)?.to_string(), rest.to_string()))
+pub fn fold_checks(checks: &[Check]) -> Vec<Check> {
+    // `flow NAME.3: the rest` is of the copies of NAME; an experiment has the run's name before it.
+    let of_copy = |check: &Check| -> Option<(String, String, String)> {
+        let (run, of) = match check.what.strip_prefix("flow ") {
+            Some(of) => (String::new(), of),
+            None => check.what.split_once(": flow ").map(|(run, of)| (format!("{run}: "), of))?,
+        };
+        let (name, rest) = of.split_once(": ")?;
+        Some((run, copy_of(name)?.to_string(), rest.to_string()))
     };
     let same = |a: &Check, b: &Check| a.pass && b.pass && of_copy(a).is_some() && of_copy(a) == of_copy(b);
     let fold = |group: &[Check]| match (group, of_copy(&group[0])) {
-        ([_, _, ..], Some((name, rest))) => {
-            Check { what: format!("{} flows {name}: {rest}", group.len()), ..group[0].clone() }
+        ([_, _, ..], Some((run, name, rest))) => {
+            Check { what: format!("{run}{} flows {name}: {rest}", group.len()), ..group[0].clone() }
         }
         _ => group[0].clone(),
     };

@@ -2,6 +2,7 @@
 
 use super::Measurements;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use weir_report::Expect;
 use weir_report::disk::read_text;
@@ -69,6 +70,10 @@ pub struct Run {
     pub scenario: Option<PathBuf>,
     /// The scenario for the lab.
     pub live: Option<PathBuf>,
+    /// The scenario with these texts replaced by others, one after the other in their order, so that a
+    /// sweep shares one file.
+    #[serde(default)]
+    pub replace: BTreeMap<String, String>,
     /// Report what is measured without judging it.
     #[serde(default)]
     pub reported: bool,

@@ -13,10 +13,14 @@ pub use memory::Memory;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use weir_report::disk::read_text;
 use weir_report::report::Check;
 use weir_report::{Report, evaluate, mean};
 use weir_scenario::Scenario;
 use weir_text::Unit;
+
+/// A scenario's file is at most this long.
+const MAX_BYTES: usize = 8 << 20;
 
 /// The outcome of an experiment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -215,6 +219,25 @@ fn run_part(
     runners: &Runners<'_>,
 ) -> Result<Vec<Check>, NotRun> {
     let mut scenario = Scenario::read(path).map_err(|e| NotRun::Broke(e.to_string()))?;
+    if !part.replace.is_empty() {
+        let mut text =
+            read_text(path, MAX_BYTES).map_err(|e| NotRun::Broke(format!("{}: {e}", path.display())))?;
+        for (old, new) in &part.replace {
+            if !text.contains(old) {
+                let why = format!(
+                    "{}: `{old}` stands nowhere in it, so `replace` of run `{}` does nothing; write a text of that file",
+                    path.display(),
+                    part.name
+                );
+                return Err(NotRun::Broke(why));
+            }
+            text = text.replace(old, new);
+        }
+        let file = format!("{} with what its experiment replaces", path.display());
+        let replaced = Scenario::from_toml(&file, &text).map_err(|e| NotRun::Broke(e.to_string()))?;
+        let (folder, name) = (scenario.folder, scenario.name);
+        scenario = Scenario { folder, name, ..replaced };
+    }
     if !part.expect.is_empty() {
         scenario.expects.extend(part.expect.iter().cloned());
         // Read once more, so that these expectations are judged as those of a file are.

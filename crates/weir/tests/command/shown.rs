@@ -115,6 +115,40 @@ fn a_run_can_be_marked_to_fail() {
     assert!(words.join(" ").contains("does not bite"), "{}", loose.out);
 }
 
+/// `replace` changes the scenario of one run; a text that is not there is refused, because the run would
+/// silently be another's.
+#[test]
+fn a_sweep_shares_one_scenario() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path("experiments")).unwrap();
+    folder.write("experiments/s.toml.in", scenario("1%"));
+    let run = |old: &str| {
+        let head = "title = \"A sweep\"\nsource = \"none\"\nabout = \"none\"\nseeds = 1\n";
+        let part = |name: &str, more: &str| {
+            format!(
+                "[[run]]\nname = \"{name}\"\nscenario = \"s.toml.in\"\n{more}\
+                 expect = [{{ what = \"delay-max\", class = \"rest\", max = \"1d\" }}]\n"
+            )
+        };
+        let compare = "[[compare]]\nwhat = \"a slow link delays\"\nat_least = true\ntimes = 2\n\
+                       left = { run = \"slow\", what = \"delay-max of class rest, ns\" }\n\
+                       right = { run = \"fast\", what = \"delay-max of class rest, ns\" }\n";
+        let slow = part("slow", &format!("replace = {{ '{old}' = 'rate = \"2M\"' }}\n"));
+        folder.write("experiments/sweep.toml", format!("{head}{}{slow}{compare}", part("fast", "")));
+        let mut command = std::process::Command::new(crate::support::WEIR);
+        let output =
+            command.args(["experiment", "run", "sweep"]).current_dir(folder.path("")).output().unwrap();
+        crate::support::Run::from(output)
+    };
+    assert!(run("rate = \"10M\"").ok().out.contains("a slow link delays"));
+    let none = run("rate = \"11M\"");
+    let words: Vec<&str> = none.out.split_whitespace().collect();
+    assert!(
+        none.code == 1 && words.join(" ").contains("does nothing; write a text of that file"),
+        "{none:?}"
+    );
+}
+
 #[test]
 fn check_says_which_congestion_control_runs_where() {
     let folder = Folder::new();
