@@ -237,6 +237,11 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         }
         visit::visit_stmt(self, stmt);
     }
+    fn visit_field_value(&mut self, field: &'ast syn::FieldValue) {
+        if !field.attrs.iter().any(|a| is_about_tests(self.text, a)) {
+            visit::visit_field_value(self, field);
+        }
+    }
     fn visit_expr_block(&mut self, block: &'ast syn::ExprBlock) {
         if !block.attrs.iter().any(|a| is_about_tests(self.text, a)) {
             visit::visit_expr_block(self, block);
@@ -306,6 +311,16 @@ mod tests {
         {
             assert!(names.contains(&format!("f.rs f: {name}")), "{name}: {names:?}");
         }
+    }
+
+    #[test]
+    fn what_only_tests_count_is_no_place_for_mistakes() {
+        let text = "fn f() -> S {\n    S {\n        kept: 1,\n        #[cfg(test)]\n        counted: 2,\n    }\n}\n";
+        let tree = syn::parse_file(text).expect("Rust");
+        let mut finder = Finder { file: "f.rs".into(), text, functions: Vec::new(), sites: Vec::new() };
+        finder.visit_file(&tree);
+        let names: Vec<String> = finder.sites.iter().map(Site::name).collect();
+        assert_eq!(names, ["f.rs f: `kept: 1,` -> `kept: 2,`"]);
     }
 
     #[test]

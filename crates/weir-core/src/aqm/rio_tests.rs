@@ -31,6 +31,27 @@ fn losses(dscp: u8, length: u64, n: u32) -> f64 {
     f64::from(lost) / f64::from(n)
 }
 
+/// When a flush has emptied a queue is not told. Until an arrival finds that out nothing is forgotten; from
+/// then on a departure tells, and an idle time counts.
+#[test]
+fn idle_time_begins_when_the_queue_is_seen_to_be_empty() {
+    let mut bench = bench(&[]);
+    let average = |bench: &Bench| stat(&*bench.tree.discipline, "lo_average");
+    for _ in 0..20 {
+        bench.offer(1_000, |m| m.dscp = AF11);
+    }
+    let before = average(&bench);
+    bench.tree.discipline.flush(&mut bench.cx, DropReason::Flush);
+    bench.cx.now = Instant::from_millis(10_000);
+    bench.offer(1_000, |m| m.dscp = AF11);
+    // An arrival at an empty queue: one of 64 parts less.
+    assert!(before > 1_000 && average(&bench).abs_diff(before * 63 / 64) <= 1, "{before} {}", average(&bench));
+    bench.serve();
+    bench.cx.now = Instant::from_millis(20_000);
+    bench.offer(1_000, |m| m.dscp = AF11);
+    assert_eq!(average(&bench), 0);
+}
+
 #[test]
 fn d05_step_response() {
     for (dscp, min, max) in [(AF11, 35, 45), (AF12, 20, 30), (AF13, 5, 15), (0, 35, 45), (46, 35, 45)] {

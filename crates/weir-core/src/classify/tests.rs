@@ -249,7 +249,8 @@ fn work_is_sublinear_for_host_and_for_wildcard_filters() {
             for f in filters.iter().step_by((n as usize / 100).max(1)) {
                 let key = f.value().to_key(f.family());
                 for key in [key, Key { src_port: 65_000, dst: key.dst ^ (1 << 31), ..key }] {
-                    let (_, work) = classifier.classify_counted(&key);
+                    let (found, work) = classifier.classify_counted(&key);
+                    assert!(found.is_none() || work.probes > 0 && work.compares > 0, "{name}: {work:?}");
                     worst = worst.max(work.probes + work.compares);
                 }
             }

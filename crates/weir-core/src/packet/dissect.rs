@@ -371,9 +371,9 @@ impl FragmentCache {
             self.entries[place] = Some(Entry { name, last_use: self.uses, first: key });
             return false;
         }
-        let Some(place) = found else { return false };
-        let Some(entry) = &mut self.entries[place] else { return false };
-        entry.last_use = self.uses;
+        let Some((place, entry)) = found.and_then(|place| Some((place, self.entries[place]?))) else {
+            return false;
+        };
         let first = entry.first;
         packet.key = Key {
             protocol: first.protocol,
@@ -382,9 +382,7 @@ impl FragmentCache {
             spi: first.spi,
             ..key
         };
-        if fragment.last {
-            self.entries[place] = None;
-        }
+        self.entries[place] = (!fragment.last).then_some(Entry { last_use: self.uses, ..entry });
         true
     }
 

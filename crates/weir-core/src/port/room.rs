@@ -171,6 +171,29 @@ mod tests {
         }
     }
 
+    /// A flood alone has its part, and all that nobody has reserved; and when it is over, the same again.
+    #[test]
+    fn a_flood_has_what_nobody_has_reserved() {
+        let leaf = |limit| LeafInfo { name: "a".into(), terminal: true, limit };
+        let leaves = [leaf(1_000), leaf(48), leaf(98)];
+        let mut room = Room::new(&leaves, 0, 400, &Ledger::new(3)).expect("400 rows are too few");
+        let of_others: u32 = room.parts[1..].iter().map(|part| part.reserved).sum();
+        for round in 0..3 {
+            let mut inside = 0;
+            while inside < 400 && room.admits(0, 400 - inside) {
+                room.came(0);
+                inside += 1;
+            }
+            assert_eq!(inside, 400 - of_others - BESIDE, "round {round}");
+            // A packet of another class takes a row that was kept for it.
+            assert!(room.admits(1, 400 - inside));
+            room.came(1);
+            assert!(!room.admits(0, 400 - inside - 1), "round {round}");
+            room.left(1);
+            (0..inside).for_each(|_| room.left(0));
+        }
+    }
+
     #[test]
     fn the_parts_fill_the_table() {
         assert_eq!(parts(&[50, 10_240], 4_000), [50, 3_950]);

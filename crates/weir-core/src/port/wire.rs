@@ -20,8 +20,8 @@ use crate::units::{Duration, Fine, Instant};
 pub enum Refill {
     /// A completed packet's descriptor is free at once.
     Packet,
-    /// Descriptors come back when the ring's N packets have completed since the last time, or
-    /// when it is empty: one interrupt per N packets.
+    /// Descriptors come back when all that were handed out have completed: one interrupt per N
+    /// packets where the ring of N was full.
     Batch,
 }
 
@@ -51,7 +51,6 @@ pub(super) struct Device {
     refill: Refill,
     /// Descriptors in use, completed ones included until they are handed back.
     used: u32,
-    completed: u32,
     /// When the wire is done with all that has completed.
     free_at: Fine,
     /// When the last bit of the ring's front leaves.
@@ -65,7 +64,6 @@ impl Device {
             size: size.max(1),
             refill,
             used: 0,
-            completed: 0,
             free_at: Fine::ZERO,
             front_done: Fine::ZERO,
         }
@@ -97,13 +95,11 @@ impl Device {
         if let Some(next) = self.ring.front(table) {
             self.front_done += link.time_for(next.len);
         }
-        self.completed += 1;
         let back = match self.refill {
             Refill::Packet => true,
-            Refill::Batch => self.completed >= self.size || self.ring.is_empty(),
+            Refill::Batch => self.ring.is_empty(),
         };
         if back {
-            self.completed = 0;
             self.used = self.ring.packets();
         }
         Some((id, back))

@@ -351,6 +351,20 @@ mod tests {
         Bench::new(&node("fqcodel", params), 5)
     }
 
+    /// All queues together hold `qlimit` packets, not one less; and a change that leaves the limit drops none.
+    #[test]
+    fn the_limit_is_what_all_queues_hold() {
+        let mut bench = bench(&[("qlimit", Value::Count(10))]);
+        for flow in 0..20 {
+            bench.offer(100, |m| m.flow = flow % 3);
+        }
+        assert_eq!((bench.tree.discipline.backlog().packets, bench.dropped.len()), (10, 10));
+        let same = Params::new().with("qlimit", Value::Count(10));
+        bench.tree.discipline.reconfigure(&mut bench.cx, "", &same).unwrap();
+        assert_eq!(bench.tree.discipline.backlog().packets, 10);
+        bench.check();
+    }
+
     #[test]
     fn backlogged_flows_share_equally() {
         // CoDel is out of the way: nothing waits for a second.

@@ -173,6 +173,15 @@ fn plain_frames_go_the_short_way() {
             assert_eq!(plain(&frame[..len]).is_some(), len >= least, "{key}: {len} bytes");
         }
         assert_eq!(plain(&frame), Some(dissect_any(&frame)));
+        // A packet that says that it ends before its ports goes the long way.
+        let (length_at, without_ports) = if least == 38 { (16, [1, 20, 23]) } else { (18, [1, 2, 3]) };
+        for len in without_ports {
+            let mut short = frame.clone();
+            short[length_at..length_at + 2].copy_from_slice(&u16::to_be_bytes(len));
+            assert_eq!(plain(&short), None, "{key}: a length of {len}");
+            short[length_at + 1] = if least == 38 { 24 } else { 4 };
+            assert!(plain(&short).is_some(), "{key}: the ports are there");
+        }
         let tagged = build::Framing::Dot1q.wrap(&build::packet(&key));
         assert_eq!(plain(&tagged), None);
     }

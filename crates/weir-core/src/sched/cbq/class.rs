@@ -172,7 +172,8 @@ pub(super) fn quanta(all: &[Settings], link: &Link) -> Vec<i64> {
             return link.cost_bytes(c.largest_bytes) as i64;
         }
         let round = classes[p].saturating_mul(largest[p]);
-        crate::units::mul_div(round, weight(c), sum[p]).clamp(1, 1 << 40) as i64
+        // A packet is below 2^17 bytes on the wire, and a weight is 10^-4 of another at least.
+        crate::units::mul_div(round, weight(c), sum[p]).max(1) as i64
     };
     all.iter().map(quantum).collect()
 }

@@ -269,6 +269,25 @@ fn the_upper_limit_holds_over_every_interval() {
     }
 }
 
+/// A class that empties its queue with every packet, and comes back at once, keeps its limit as one with
+/// packets all the time does. Reversed: without the limit it has the link.
+#[test]
+fn coming_and_going_does_not_evade_the_limit() {
+    for limited in [true, false] {
+        let ls = Params::new().with("ls", linear(8_000_000));
+        let params = if limited { ls.with("ul", linear(1_000_000)) } else { ls };
+        let mut rig = Rig::new(&[("a", None, params)]);
+        let mut bytes = 0;
+        rig.put(0, "a", 1_000);
+        while let Some((_, end, _, len)) = rig.send(1_000_000_000) {
+            bytes += u64::from(len);
+            rig.put(end, "a", 1_000);
+        }
+        // 125,000 bytes in a second, and the two packets of 1,500 that it may catch up on.
+        assert_eq!((122_000..=129_000).contains(&bytes), limited, "{bytes}");
+    }
+}
+
 #[test]
 fn the_guarantee_becomes_a_curve() {
     // 3000 bytes in 10 ms need 2.4 Mbit/s: steeper than the rate.
@@ -364,12 +383,13 @@ fn new_shares_count_from_the_change_on() {
     }
 }
 
-/// A class that waits for its upper limit goes on at once when the limit is raised.
+/// A class that waits for its upper limit, or for that of its parent, goes on at once when it is raised.
 #[test]
 fn a_raised_limit_ends_the_wait() {
-    for raised in [true, false] {
+    for (limited, raised) in [("top", true), ("top", false), ("a", true), ("a", false)] {
         let with = |bps| Params::new().with("ls", linear(1_000_000)).with("ul", linear(bps));
-        let mut rig = Rig::new(&[("top", None, with(LINK_BPS)), ("a", Some(0), with(1_000))]);
+        let of = |name| with(if name == limited { 1_000 } else { LINK_BPS });
+        let mut rig = Rig::new(&[("top", None, of("top")), ("a", Some(0), of("a"))]);
         for _ in 0..20 {
             rig.put(0, "a", 1_000);
         }
@@ -377,11 +397,11 @@ fn a_raised_limit_ends_the_wait() {
         let waiting = rig.hfsc.backlog().packets;
         assert!(waiting > 10, "1,000 bytes take 8 s at the limit");
         if raised {
-            rig.hfsc.reconfigure(&mut rig.cx, "a", &with(LINK_BPS)).unwrap();
+            rig.hfsc.reconfigure(&mut rig.cx, limited, &with(LINK_BPS)).unwrap();
             rig.hfsc.check(&rig.cx).unwrap();
         }
         while rig.send(100_000_000).is_some() {}
-        assert_eq!(rig.hfsc.backlog().packets, if raised { 0 } else { waiting });
+        assert_eq!(rig.hfsc.backlog().packets, if raised { 0 } else { waiting }, "{limited}");
     }
 }
 

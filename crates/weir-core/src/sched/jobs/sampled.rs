@@ -260,7 +260,7 @@ impl Sample {
     /// The rates that follow. Pure: the same wherever and whenever it is done.
     pub fn adjust(&self) -> Adjusted {
         let (mut rates, mut short) = (self.rates, false);
-        if self.bounded & self.backlogged != 0 && is_somebody_short(self, &rates) {
+        if is_somebody_short(self, &rates) {
             rates::redistribute(&mut rates, &least_rates(self), self.backlogged);
             short = is_somebody_short(self, &rates);
             waive_floors(self, &mut rates);

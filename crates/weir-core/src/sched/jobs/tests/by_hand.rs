@@ -215,6 +215,8 @@ fn promises_change_whole_or_not_at_all() {
     );
     assert!(set("", Params::new().with("qlimit", Value::Count(0)).with("sample", Value::Count(9))).is_err());
     assert!(set("nobody", Params::new()).is_err());
+    let least = Value::Real(crate::units::Fixed::from_raw(1));
+    set("c0", Params::new().with("rlc", least)).unwrap();
     set("c0", Params::new().with("adc", ms(3)).with("rlc", real(1.5))).unwrap();
     set("", Params::new().with("qlimit", Value::Count(2))).unwrap();
     for _ in 0..5 {
