@@ -315,7 +315,8 @@ mod tests {
 
     #[test]
     fn what_only_tests_count_is_no_place_for_mistakes() {
-        let text = "fn f() -> S {\n    S {\n        kept: 1,\n        #[cfg(test)]\n        counted: 2,\n    }\n}\n";
+        let text =
+            "fn f() -> S {\n    S {\n        kept: 1,\n        #[cfg(test)]\n        counted: 2,\n    }\n}\n";
         let tree = syn::parse_file(text).expect("Rust");
         let mut finder = Finder { file: "f.rs".into(), text, functions: Vec::new(), sites: Vec::new() };
         finder.visit_file(&tree);
