@@ -278,7 +278,7 @@ fn a_leaf_does_what_its_aqm_decides() {
             let (mut random, mut plain, mut held) = (Random::new(seed), Plain::default(), None);
             for call in 0..3_000u32 {
                 let case = format!("{hears:?}, seed {seed}, call {call}");
-                let expected = match random.below(9) {
+                let expected = match random.below(10) {
                     0..=4 => {
                         let mut meta = Meta::new(100, cx.now, FrameRef(call));
                         meta.ecn = random.below(4) as u8;
@@ -298,6 +298,14 @@ fn a_leaf_does_what_its_aqm_decides() {
                         let head = child.head(&mut cx);
                         plain.shown |= !plain.list.is_empty();
                         assert_eq!(head == Head::Idle, plain.list.is_empty(), "{case}");
+                        None
+                    }
+                    9 if random.below(20) == 0 => {
+                        child.flush(&mut cx, DropReason::Flush);
+                        let packets = plain.list.drain(..).map(|packet| packet.0);
+                        let all = held.take().map(|packet: (u32, u8)| packet.0).into_iter().chain(packets);
+                        plain.dropped.extend(all.map(|frame| (frame, DropReason::Flush)));
+                        plain.shown = false;
                         None
                     }
                     _ => {

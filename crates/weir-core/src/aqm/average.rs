@@ -68,7 +68,7 @@ impl Average {
     /// avg' = avg (1 - w_q)^m, where m packets could have left since the queue went idle.
     fn idle(&mut self, now: Instant) {
         let idle = u128::from(now.since(self.idle_from).as_nanos()) << 16;
-        if self.scaled == 0 || idle < u128::from(self.packet_time) {
+        if idle < u128::from(self.packet_time) {
             return;
         }
         let m = idle / u128::from(self.packet_time);

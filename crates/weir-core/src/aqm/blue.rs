@@ -196,6 +196,25 @@ mod tests {
         bench.check();
     }
 
+    /// Another scale keeps the probability, and the steps are an eighth of it from then on.
+    #[test]
+    fn another_scale_is_the_same_probability() {
+        let mut bench = bench(&[("qlimit", Value::Count(1)), ("maxpmark", Value::Count(800))]);
+        let overflow = |bench: &mut Bench| {
+            bench.cx.now += Duration::from_secs(1);
+            bench.offer(100, |_| {});
+            stat(bench, "probability")
+        };
+        // The first packet finds room.
+        assert_eq!([(); 3].map(|()| overflow(&mut bench)), [0, 100, 200]);
+        for (scale, probability, next) in [(1_600, 400, 600), (400, 150, 200)] {
+            let params = Params::new().with("maxpmark", Value::Count(scale));
+            bench.tree.discipline.reconfigure(&mut bench.cx, "", &params).unwrap();
+            assert_eq!(stat(&bench, "probability"), probability, "of {scale}");
+            assert_eq!(overflow(&mut bench), next, "of {scale}");
+        }
+    }
+
     /// Between two changes lies more than the hold time, upwards and downwards.
     #[test]
     fn no_change_comes_before_the_hold_time_is_over() {

@@ -467,6 +467,21 @@ mod tests {
         assert_eq!(stat(&*bench.tree.discipline, "probability"), 0);
         assert_eq!(stat(&*bench.tree.discipline, "burst_allowance"), 150_000_000);
     }
+    /// [RFC 8033 section 4.2] With two delays of 0 the probability decays by a 64th, the 0.98 of the paper in
+    /// a shift; after any other delay it does not.
+    #[test]
+    fn an_idle_queue_forgets_a_64th_at_a_time() {
+        // Nothing but the decay moves it.
+        let still = Constants { target: Duration::ZERO, ..constants() };
+        let after = |old_delay: Duration, delay: Duration| {
+            let mut controller = Controller { probability: ONE / 2, old_delay, burst: Duration::ZERO };
+            controller.adjust(&still, delay);
+            controller.probability
+        };
+        assert_eq!(after(Duration::ZERO, Duration::ZERO), ONE / 2 / 64 * 63);
+        let tiny = Duration::from_nanos(1);
+        assert!(after(Duration::ZERO, tiny) >= ONE / 2 && after(tiny, Duration::ZERO) > ONE / 2 / 64 * 63);
+    }
     /// [RFC 8033 section 4.2] Each limit of the table belongs to the larger step.
     #[test]
     fn steps_are_smaller_below_each_limit_and_not_at_it() {

@@ -50,6 +50,18 @@ fn idle_time_begins_when_the_queue_is_seen_to_be_empty() {
     bench.cx.now = Instant::from_millis(20_000);
     bench.offer(1_000, |m| m.dscp = AF11);
     assert_eq!(average(&bench), 0);
+    // While a packet waits the queue is not idle: that time counts from the last departure.
+    for _ in 0..20 {
+        bench.offer(1_000, |m| m.dscp = AF11);
+    }
+    let before = average(&bench);
+    while bench.tree.discipline.backlog().packets > 1 {
+        bench.serve();
+    }
+    bench.cx.now = Instant::from_millis(30_000);
+    bench.serve();
+    bench.offer(1_000, |m| m.dscp = AF11);
+    assert!(before > 1_000 && average(&bench).abs_diff(before * 63 / 64) <= 1, "{before} {}", average(&bench));
 }
 
 #[test]

@@ -300,6 +300,7 @@ mod tests {
         let mut dry = TokenBucket::new(Rate::ZERO, 100);
         assert!(dry.take(Instant::ZERO, 60) && !dry.take(never, 60) && dry.take(never, 40));
         assert_eq!(dry.ready_at(Instant::ZERO, 60), Instant::NEVER);
+        assert_eq!(TokenBucket::new(Rate::ZERO, 100).ready_at(Instant::ZERO, 100), Instant::ZERO);
         // Longer than the depth: conforms to no meter, and passes a regulator after a pause.
         let mut small = TokenBucket::new(Rate::from_bps(8_000), 100);
         assert!(!small.take(never, 101));

@@ -124,6 +124,52 @@ fn a_link_sends_back_to_back() {
     port.check().unwrap();
 }
 
+/// Packets that follow one another through a ring of one lose no part of a nanosecond: the times of all
+/// of them add up.
+#[test]
+fn parts_of_nanoseconds_add_up() {
+    let link = Link::new(Rate::from_bps(7_000_000_000), 0, 1500);
+    let wire = WireConfig::Link { ring: 1, refill: Refill::Packet };
+    let mut port = open(PortConfig::new(link, wire), fifo(50));
+    let mut seen = Seen::default();
+    for frame in 0..51 {
+        port.offer(at(0), packet(frame, 100), &mut seen.host());
+    }
+    drain(&mut port, &mut seen);
+    // 51 packets of 100 bytes, 114.2857 ns each.
+    let last = seen.sent.last().map(|sent| sent.1);
+    assert!(seen.sent.len() == 51 && matches!(last, Some(5_828 | 5_829)), "{last:?}");
+}
+
+/// A queue that may hold more from now on takes no row that another class needs.
+#[test]
+fn a_raised_limit_leaves_room_for_the_others() {
+    let class = |(n, name): (usize, &str)| crate::sched::ClassConfig {
+        name: name.to_string(),
+        params: Params::new()
+            .with("priority", crate::queue::Value::Count(n as u64))
+            .with("qlimit", crate::queue::Value::Count(20)),
+        ..Default::default()
+    };
+    let classes = ["a", "b"].into_iter().enumerate().map(class).collect();
+    let node = Node { discipline: "priq".to_string(), params: Params::new(), classes };
+    let tree = Registry::builtin().build(&node, link()).unwrap();
+    let config = PortConfig::new(link(), WireConfig::Link { ring: 1, refill: Refill::Packet });
+    let (mut port, mut seen) = (open(PortConfig { capacity: 120, ..config }, tree), Seen::default());
+    let more = Params::new().with("qlimit", crate::queue::Value::Count(10_000));
+    port.reconfigure(at(0), "a", &more, &mut seen.host()).unwrap();
+    let mut offer = |leaf: u32, packets: u32| {
+        for frame in 0..packets {
+            let mut meta = packet(frame, 1500);
+            meta.leaf = leaf;
+            port.offer(at(0), meta, &mut seen.host());
+        }
+        core::mem::take(&mut seen.dropped).len()
+    };
+    assert!(offer(0, 500) > 380, "no more than the table has");
+    assert_eq!(offer(1, 20), 0, "rows were kept for the other class");
+}
+
 /// At one instant the arrival comes first: it still finds the queue full.
 #[test]
 fn arrivals_come_before_completions() {
@@ -221,6 +267,49 @@ fn a_tree_that_is_told_to_wait_for_ever_falls_back() {
     port.advance(at(2_000_000_000), &mut seen.host());
     assert_eq!(port.is_broken().map(|b| b.discipline), Some("port"));
     assert_eq!(port.backlog().packets, 0, "the FIFO sends what was to wait for ever");
+}
+
+/// Has packets, and says when it gives one.
+struct Says(Child, fn(Instant) -> Instant);
+impl Discipline for Says {
+    fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
+        self.0.enqueue(cx, id)
+    }
+    fn dequeue(&mut self, cx: &mut Cx) -> Next {
+        if self.0.is_empty() { Next::Idle } else { Next::At((self.1)(cx.now)) }
+    }
+    fn backlog(&self) -> Backlog {
+        self.0.backlog()
+    }
+    fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
+        self.0.flush(cx, reason);
+    }
+    fn reconfigure(&mut self, _: &mut Cx, _: &str, _: &Params) -> Result<(), ParamError> {
+        Ok(())
+    }
+    fn visit_stats(&self, _: &mut dyn Visit) {}
+    fn check(&self, cx: &Cx) -> Result<(), Broken> {
+        self.0.check(cx)
+    }
+}
+
+/// Law 2: a time is later than now. The next nanosecond is, and this one is not.
+#[test]
+fn a_tree_that_waits_for_now_falls_back() {
+    let answers: [(fn(Instant) -> Instant, bool); 3] = [
+        (|now| now, true),
+        (|now| Instant::from_nanos(now.as_nanos() - 1), true),
+        (|now| now + Duration::from_nanos(1), false),
+    ];
+    for (n, (answer, breaks)) in answers.into_iter().enumerate() {
+        let leaves = vec![LeafInfo { name: "all".to_string(), terminal: true, limit: 50 }];
+        let says = Box::new(Says(Child::leaf(Leaf::tail_drop(50)), answer));
+        let tree = Tree { discipline: says, leaves, default_leaf: Some(0) };
+        let mut port = open(PortConfig::new(link(), WireConfig::Open), tree);
+        port.offer(at(1), packet(0, 100), &mut |_| {});
+        assert_eq!(port.is_broken().map(|b| b.discipline), breaks.then_some("port"), "answer {n}");
+        assert_eq!(port.backlog().packets, u64::from(!breaks), "answer {n}");
+    }
 }
 
 /// A05, A24, A25: with an exact timer the period holds; with a 10 ms tick and no packet events the

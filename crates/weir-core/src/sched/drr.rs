@@ -154,6 +154,25 @@ mod tests {
         Bench::new(&node("drr", &[("quantum", Value::Bytes(quantum)), ("qsize", Value::Bytes(qsize))]), 1)
     }
 
+    /// A flush in the middle of a turn leaves nothing of it: what comes then goes as in a new queue.
+    #[test]
+    fn nothing_of_a_turn_outlives_a_flush() {
+        let order = |bench: &mut Bench| {
+            for flow in [0, 0, 1, 1, 2] {
+                bench.offer(1_000, |m| m.flow = flow);
+            }
+            core::iter::from_fn(|| bench.serve().map(|m| m.flow)).collect::<Vec<u32>>()
+        };
+        let (mut new, mut flushed) = (bench(1_500, 100_000), bench(1_500, 100_000));
+        for _ in 0..9 {
+            flushed.offer(500, |m| m.flow = 7);
+        }
+        flushed.serve();
+        flushed.tree.discipline.flush(&mut flushed.cx, DropReason::Flush);
+        assert_eq!(order(&mut flushed), order(&mut new));
+        flushed.check();
+    }
+
     /// The most by which the service of two backlogged flows differs, over every interval of a
     /// run; flows have packets up to `sizes`.
     fn unfairness(quantum: u64, sizes: &[u32], seed: u64) -> i64 {

@@ -256,7 +256,8 @@ mod tests {
     /// many times its weight.
     fn as_walked(seed: u64, times: i64) -> bool {
         let (mut random, mut bench) = (Random::new(seed), bench(16, 10_000_000));
-        let weights: Vec<u64> = (0..16).map(|_| 1 + random.below(300)).collect();
+        // A packet of 87 bytes leaves a class of weight 17 just one unit.
+        let weights: Vec<u64> = (0..16).map(|n| if n < 8 { 1 + random.below(300) } else { 17 }).collect();
         let mut plain = Plain::default();
         let mut quanta: Vec<i64> = weights.iter().map(|&w| w as i64 * i64::from(PER_WEIGHT)).collect();
         quanta[0] *= times;
@@ -267,7 +268,7 @@ mod tests {
             let busy = if step / 200 % 2 == 0 { 60 } else { 40 };
             if random.below(100) < busy {
                 // Sizes that quanta divide leave credits of just 0.
-                let (flow, len) = (random.below(16), [64, 128, 1_500][random.below(3) as usize]);
+                let (flow, len) = (random.below(16), [64, 87, 128, 1_500][random.below(4) as usize]);
                 bench.offer(len, |m| m.flow = flow as u32);
                 plain.offer(flow as usize, len);
             } else if bench.serve().map(|m| (m.flow as usize, m.len)) != plain.serve(&quanta) {
@@ -287,6 +288,21 @@ mod tests {
         }
         let others = weir_seed::seeds(20).filter(|&seed| !as_walked(seed, 5)).count();
         assert!(others >= 10, "{others} of 20 runs see another weight");
+    }
+
+    /// The longest queue by its weight pays for a full buffer. One whose weight was set to what all have is
+    /// as the others: the longer pays.
+    #[test]
+    fn a_set_weight_is_measured_as_one_that_was_not() {
+        for (set, longer) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let mut bench = bench(16, 3_000);
+            weight(&mut bench, set, u64::from(USUAL_WEIGHT)).unwrap();
+            for (flow, len) in [(longer, 1_600), (1 - longer, 1_400), (5, 100)] {
+                bench.offer(len, |m| m.flow = flow as u32);
+            }
+            let paid: Vec<u32> = bench.dropped.iter().map(|(m, _)| m.flow).collect();
+            assert_eq!(paid, [longer as u32], "flow {set} was set");
+        }
     }
 
     #[test]

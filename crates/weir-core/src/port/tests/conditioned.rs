@@ -38,6 +38,23 @@ fn a_mark_decides_the_class() {
     }
 }
 
+/// What a filter asks of the TOS byte is what the packet leaves with: the DSCP of the mark, and ECN bits
+/// as they came.
+#[test]
+fn a_filter_sees_the_ecn_bits_beside_the_mark() {
+    for ecn in 0..4u8 {
+        let config = PortConfig::new(link(), WireConfig::Open);
+        let tos = u128::from(46u8 << 2 | ecn);
+        let by_tos = Filter::new(Family::V4, 1, 1).exactly(Field::Tos, tos);
+        let plan = PortPlan::new(two_classes(["a", "b"]), Classifier::compile([by_tos]));
+        let mut port = Port::new(config, PortPlan { conditioners: Some(edge()), ..plan });
+        for came in 0..4u8 {
+            let meta = port.condition(Instant::ZERO, 10, FrameRef(0), &key(1, came));
+            assert_eq!(meta.leaf(), u32::from(came == ecn), "a filter for {ecn}, a packet with {came}");
+        }
+    }
+}
+
 #[test]
 fn policed_packets_are_in_the_ledger() {
     let mut port = port_of_two(Some(edge()));

@@ -249,4 +249,14 @@ mod tests {
         }
         assert_eq!(percent("y", 0, 38, 20_000_000).rate.as_bps(), 7_600_000);
     }
+
+    /// The bits of a word count the levels that have a class, and level 0 has none.
+    #[test]
+    fn a_tree_has_63_levels_at_most() {
+        let chain = |classes: u32| -> Vec<Settings> {
+            (0..classes).map(|n| percent("c", n.checked_sub(1).unwrap_or(NONE), 1, 1_000_000)).collect()
+        };
+        assert!(check_tree(&chain(63)).is_ok());
+        assert!(check_tree(&chain(64)).is_err_and(|e| e.expected == "at most 63 levels of classes"));
+    }
 }

@@ -337,6 +337,11 @@ mod tests {
         ] {
             assert_eq!(estimator.begin(us(200), since), begins, "since {since}");
         }
+        // It came when its waiting had ended: within the same nanosecond counts as in time.
+        estimator.until = us(10);
+        for (since, begins) in [(us(50) + NANOSECOND - 1, us(50)), (us(50) + NANOSECOND, us(50) + NANOSECOND)] {
+            assert_eq!(estimator.begin(us(200), since), begins, "since {since}");
+        }
     }
     /// A class of 1 Mbit/s with this gain on a link of 10, to be changed.
     fn shape(gain_log2: u32) -> Shape {

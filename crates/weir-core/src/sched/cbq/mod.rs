@@ -171,7 +171,7 @@ impl Cbq {
             shown: depth_first(&parents),
             held: Wakes::new(classes.len()),
             held_count: 0,
-            inner: (0..classes.len() as u32).filter(|&c| children[c as usize].as_leaf().is_none()).collect(),
+            inner: (0..).zip(&children).filter(|(_, child)| child.as_leaf().is_none()).map(|(c, _)| c).collect(),
             backlogged: 0,
             link_free: Fine::ZERO,
             busy_since: Fine::ZERO,
@@ -266,7 +266,7 @@ impl Cbq {
 
     /// When a class may send that may not now. No child is asked before that.
     fn wait(&mut self) -> Next {
-        for n in 0..if self.held_count > 0 { self.inner.len() } else { 0 } {
+        for n in 0..self.inner.len() {
             let class = self.inner[n] as usize;
             let at = self.held.get(class);
             let asks_anyway = self.options.efficient && self.sharing.members[class].lender != NONE;

@@ -426,6 +426,50 @@ fn a26_estimated_and_true_completion_give_the_same_shares() {
     }
 }
 
+/// With `completion callback` a packet counts when the link says that it has left, and until then not at
+/// all. Estimated, it counts as soon as it is given.
+#[test]
+fn a26_without_a_callback_nothing_counts() {
+    for (mode, counts) in [("estimated", true), ("callback", false)] {
+        let params = discipline("formal", 32).with("completion", Value::Word(mode));
+        let mut bench = Bench::new(&Node { discipline: "cbq".into(), params, classes: regulated(100) }, 1);
+        for _ in 0..100 {
+            bench.offer(1_500, |m| m.leaf = 1);
+        }
+        let sent = (0..100).filter(|_| bench.serve().is_some()).count();
+        assert_eq!(sent < 30, counts, "{mode}: {sent} packets at once");
+    }
+}
+
+/// A class that may not borrow is delayed whenever it has packets and must wait for its share: once for
+/// each burst of two, and never while it sends less than its share, or may borrow.
+#[test]
+fn delays_count_waiting_for_ones_own_share() {
+    let delays = |borrows: bool, at_once: u64| {
+        let classes = vec![class("root", None, 1_000, false), class("c", Some(0), 100, borrows)];
+        let mut port = port(link(10), discipline("formal", 32), classes);
+        for n in 0..100 {
+            let now = Instant::from_millis(n * at_once * 24);
+            for _ in 0..at_once {
+                let mut meta = Meta::new(1_500, now, FrameRef(0));
+                meta.leaf = 1;
+                port.offer(now, meta, &mut |_| {});
+            }
+        }
+        while port.next_wake_up() != Instant::NEVER {
+            port.advance(port.next_wake_up(), &mut |_| {});
+        }
+        assert_eq!(stat(&port, "c", "packets"), 100 * at_once as i64);
+        stat(&port, "c", "delays")
+    };
+    // Half of its share, in bursts that its credit covers.
+    assert_eq!((delays(false, 1), delays(false, 2)), (0, 0));
+    assert_eq!(delays(true, 64), 0);
+    // Of 64 packets some 16 go at once, the others in pairs.
+    let waits = delays(false, 64);
+    assert!((100 * 20..100 * 32).contains(&waits), "{waits}");
+}
+
 #[test]
 fn a28_without_borrowing_the_share_is_the_cap_and_with_it_the_link() {
     for borrows in [false, true] {

@@ -185,6 +185,32 @@ mod tests {
         assert!(near(convex.eligible_at(&slopes, 1_100), ms(6)));
     }
 
+    /// Times are rounded up, and exact ones stay as they are.
+    #[test]
+    fn times_are_rounded_up() {
+        let time = |bps, bytes| {
+            let m2 = Rate::from_bps(bps);
+            Slopes::<CLOCK>::of(Curve { m1: m2, d: Duration::ZERO, m2 }).time_for(bytes)
+        };
+        assert_eq!((time(8_000_000, 1_000), time(8_000_000, 0)), (1_000_000, 0));
+        // A byte of 3 Mbit/s lasts 2,666.67 ns.
+        assert_eq!((time(3_000_000, 1), time(3_000_000, 1_000)), (2_667, 2_666_667));
+    }
+
+    /// A curve that is moved on by a time reaches everything so much later, in either piece.
+    #[test]
+    fn a_delayed_curve_reaches_everything_later() {
+        for slopes in [curve(16_000_000, 10, 8_000_000), curve(0, 10, 8_000_000), curve(0, 0, 3_000_000)] {
+            let now = Runtime::new(&slopes, ms(5), 100);
+            let mut later = now;
+            later.delay(ms(7));
+            for y in (0..60_000).step_by(500) {
+                assert_eq!(later.time_at(&slopes, y), now.time_at(&slopes, y) + ms(7), "{y} bytes");
+                assert_eq!(later.eligible_at(&slopes, y), now.eligible_at(&slopes, y) + ms(7), "{y} bytes");
+            }
+        }
+    }
+
     /// The minimum of two curves, point by point against both.
     #[test]
     fn the_lesser_curve_is_below_both_and_touches_one() {

@@ -34,9 +34,10 @@ pub(super) struct Limit {
 }
 
 impl Limit {
+    /// To be started by `ShareTree::set`.
     pub(super) fn new(slopes: Slopes<CLOCK>, max_packet: u64) -> Self {
         let slack_ns = slopes.time_for(2 * max_packet);
-        Limit { slopes, curve: Runtime::new(&slopes, 0, 0), slack_ns }
+        Limit { slopes, curve: Runtime::NOTHING, slack_ns }
     }
     /// When it lets its node go on that has had `total` bytes.
     fn fit(&mut self, total: u64, now: Instant) -> Instant {

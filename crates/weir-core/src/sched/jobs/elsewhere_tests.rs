@@ -173,6 +173,22 @@ thread_local! {
     static ANSWERS: Arc<AtomicBool> = Arc::new(AtomicBool::new(false));
 }
 
+/// Where the link is not enough for all bounds, the answer says so, and what cannot be in time is dropped:
+/// of 100 packets of 1 ms each 20 are in time for a bound of 20 ms. Reversed: without the bound all stay.
+#[test]
+fn j33_what_cannot_be_in_time_is_dropped_too() {
+    for (bounded, stay) in [(true, 20), (false, 100)] {
+        let bound = [("adc", ms(20))];
+        let node = jobs(&[], &[if bounded { &bound[..] } else { &[] }, &[]]);
+        let mut bench = Bench::of(&thread::<0>(), &node, Rate::from_mbps(8), 1);
+        for _ in 0..100 {
+            bench.offer(1_000, |m| m.leaf = 0);
+        }
+        assert_eq!(bench.tree.discipline.backlog().packets, stay);
+        bench.check();
+    }
+}
+
 /// An answer counts if nothing has changed since its sample. Rates that were made for another set of
 /// classes, or under other promises, are forgotten, also where the set is the same again.
 #[test]
