@@ -467,6 +467,15 @@ mod tests {
         assert_eq!(stat(&*bench.tree.discipline, "probability"), 0);
         assert_eq!(stat(&*bench.tree.discipline, "burst_allowance"), 150_000_000);
     }
+    /// What is changed at run time counts from then on; what is not said stays.
+    #[test]
+    fn other_constants_are_taken_at_run_time() {
+        let mut bench = Bench::new(&node("pie", &[("tupdate", Value::Time(Duration::from_millis(20)))]), 1);
+        let params = Params::new().with("target", Value::Time(Duration::from_millis(40)));
+        bench.tree.discipline.reconfigure(&mut bench.cx, "", &params).unwrap();
+        let shown = ["target", "tupdate", "max_burst"].map(|name| stat(&*bench.tree.discipline, name));
+        assert_eq!(shown, [40_000_000, 20_000_000, 150_000_000]);
+    }
     /// [RFC 8033 section 4.2] With two delays of 0 the probability decays by a 64th, the 0.98 of the paper in
     /// a shift; after any other delay it does not.
     #[test]
