@@ -296,7 +296,8 @@ impl Discipline for Says {
 /// Law 2: a time is later than now. The next nanosecond is, and this one is not.
 #[test]
 fn a_tree_that_waits_for_now_falls_back() {
-    let answers: [(fn(Instant) -> Instant, bool); 3] = [
+    type Next = fn(Instant) -> Instant;
+    let answers: [(Next, bool); 3] = [
         (|now| now, true),
         (|now| Instant::from_nanos(now.as_nanos() - 1), true),
         (|now| now + Duration::from_nanos(1), false),
