@@ -45,7 +45,11 @@ fn idle_time_begins_when_the_queue_is_seen_to_be_empty() {
     bench.cx.now = Instant::from_millis(10_000);
     bench.offer(1_000, |m| m.dscp = AF11);
     // An arrival at an empty queue: one of 64 parts less.
-    assert!(before > 1_000 && average(&bench).abs_diff(before * 63 / 64) <= 1, "{before} {}", average(&bench));
+    assert!(
+        before > 1_000 && average(&bench).abs_diff(before * 63 / 64) <= 1,
+        "{before} {}",
+        average(&bench)
+    );
     bench.serve();
     bench.cx.now = Instant::from_millis(20_000);
     bench.offer(1_000, |m| m.dscp = AF11);
@@ -61,7 +65,11 @@ fn idle_time_begins_when_the_queue_is_seen_to_be_empty() {
     bench.cx.now = Instant::from_millis(30_000);
     bench.serve();
     bench.offer(1_000, |m| m.dscp = AF11);
-    assert!(before > 1_000 && average(&bench).abs_diff(before * 63 / 64) <= 1, "{before} {}", average(&bench));
+    assert!(
+        before > 1_000 && average(&bench).abs_diff(before * 63 / 64) <= 1,
+        "{before} {}",
+        average(&bench)
+    );
 }
 
 #[test]

@@ -339,7 +339,8 @@ mod tests {
         }
         // It came when its waiting had ended: within the same nanosecond counts as in time.
         estimator.until = us(10);
-        for (since, begins) in [(us(50) + NANOSECOND - 1, us(50)), (us(50) + NANOSECOND, us(50) + NANOSECOND)] {
+        for (since, begins) in [(us(50) + NANOSECOND - 1, us(50)), (us(50) + NANOSECOND, us(50) + NANOSECOND)]
+        {
             assert_eq!(estimator.begin(us(200), since), begins, "since {since}");
         }
     }

@@ -171,7 +171,11 @@ impl Cbq {
             shown: depth_first(&parents),
             held: Wakes::new(classes.len()),
             held_count: 0,
-            inner: (0..).zip(&children).filter(|(_, child)| child.as_leaf().is_none()).map(|(c, _)| c).collect(),
+            inner: (0..)
+                .zip(&children)
+                .filter(|(_, child)| child.as_leaf().is_none())
+                .map(|(c, _)| c)
+                .collect(),
             backlogged: 0,
             link_free: Fine::ZERO,
             busy_since: Fine::ZERO,
