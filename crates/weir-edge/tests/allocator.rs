@@ -202,6 +202,63 @@ fn a_refusal_in_congestion_evicts() {
     assert!(rig.evictions.len() as u64 > 5_000_000_000 / round - 10, "{}", rig.evictions.len());
 }
 
+/// T45: where the broker refuses every rise, at random loads and answers after 1 to 100 ms, each
+/// congestion that lasts T_s + 2 T_bb has had an eviction by then. Reversed: where it grants, no flow goes.
+#[test]
+fn t45_a_refusal_evicts_in_time() {
+    let mut evicted = 0;
+    for seed in weir_seed::seeds(60) {
+        for grants in [false, true] {
+            let mut random = Random::new(seed);
+            let t_bb = 1_000_000 + random.below(99_000_000);
+            let (from, len) = (256_000, 64 + random.below(500));
+            let control = congestion(15);
+            let bound = control.drain.as_nanos() + 2 * t_bb;
+            let plan = Allocation {
+                law: Law::Log(Log::default()),
+                congestion: Some(control),
+                from,
+                initial: from,
+                ..Allocation::default()
+            };
+            let mut rig = Rig::new(plan, t_bb);
+            rig.grants = grants;
+            let (mut now, mut since) = (0, None);
+            for _ in 0..30 {
+                let rate = 64_000 + random.below(3_000_000);
+                let until = now + random.below(2_000_000_000);
+                while now < until {
+                    // Looked at every millisecond, and at each packet.
+                    let next = now + len * 8_000_000_000 / rate;
+                    rig.arrive(now, len);
+                    while now < next {
+                        now = next.min(now + 1_000_000);
+                        rig.run(now);
+                        let start = rig.allocator.is_congested().then(|| since.unwrap_or(now));
+                        if let Some(start) = start.filter(|start| now >= start + bound) {
+                            let came = rig
+                                .evictions
+                                .iter()
+                                .any(|at| *at + 1_000_000 >= start && *at <= start + bound);
+                            assert!(
+                                came || grants,
+                                "seed {seed}: congested from {start} on, nobody went by {now}"
+                            );
+                        }
+                        since = start;
+                    }
+                }
+                now += random.below(3_000_000_000);
+                rig.run(now);
+                since = rig.allocator.is_congested().then_some(now);
+            }
+            evicted += rig.evictions.len();
+            assert!(!grants || rig.evictions.is_empty(), "seed {seed}: {:?}", rig.evictions);
+        }
+    }
+    assert!(evicted > 60, "{evicted}");
+}
+
 /// One request is under way, old answers are ignored, and the class is never shaped above what was
 /// granted, with answers that grant a part, refuse, are lost or come twice.
 #[test]

@@ -152,6 +152,8 @@ pub struct Allocator {
     congested_since: Option<Instant>,
     guard_until: Instant,
     refused_until: Instant,
+    /// The last rise was not granted in full: little hope for the next.
+    denied: bool,
     evict_after: Instant,
     /// The last answer took so long, T_bb.
     answered_in: Duration,
@@ -179,6 +181,7 @@ impl Allocator {
             congested_since: None,
             guard_until: Instant::ZERO,
             refused_until: Instant::ZERO,
+            denied: false,
             evict_after: Instant::ZERO,
             answered_in: Duration::ZERO,
             accounted_to: now,
@@ -276,6 +279,7 @@ impl Allocator {
         }
         if self.is_congested() {
             at = at.min(match self.outstanding {
+                Some(_) if self.denied => self.evict_after,
                 Some(outstanding) => self.evict_after.max(outstanding.since + self.patience()),
                 None if self.refused_until > self.accounted_to => self.evict_after.min(self.refused_until),
                 None => self.evict_after,
@@ -327,17 +331,20 @@ impl Allocator {
         match answer {
             Answer::Granted(rate) if rate >= asked => {
                 self.stats.granted += 1;
+                self.denied &= !is_rise;
                 self.shape_to(now, asked);
             }
             Answer::Granted(rate) => {
                 self.stats.partial += 1;
                 self.refused_until = now + self.plan.retry;
+                self.denied = true;
                 self.shape_to(now, rate);
             }
             Answer::Refused => {
                 self.stats.refused += 1;
                 if is_rise {
                     self.refused_until = now + self.plan.retry;
+                    self.denied = true;
                 }
             }
         }
@@ -442,9 +449,9 @@ impl Allocator {
         }
         let mut helpless = false;
         match self.outstanding {
-            // What is under way may help, until it is late.
+            // What is under way may help, until it is late; if the last was denied, nobody waits for it.
             Some(outstanding) => {
-                helpless = now.since(outstanding.since) >= self.patience();
+                helpless = self.denied || now.since(outstanding.since) >= self.patience();
             }
             None => {
                 let wish = self.within(control.wish(self.queued, self.longest));
