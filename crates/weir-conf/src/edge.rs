@@ -399,12 +399,14 @@ fn rates(registry: &Registry, class: &crate::plan::Class) -> Vec<(&'static str, 
 /// What parameters of the edge cannot work, or hardly as meant: the errors, or the rest.
 pub(crate) fn judge(report: &mut Report<'_>, plan: &Plan, interface: &Interface, errors: bool) {
     const MTU: u32 = 1_500;
+    let first = interface.allocations.first().map(|line| &line.class);
     for line in &interface.allocations {
         let params = line.options.params();
         let allocation = params::allocation(&params);
         let mut found = check::allocation(&allocation, MTU);
         found.extend(check::admission(&params::admission(&params)));
-        let class = |sla: &&Sla| sla.class.as_ref().is_none_or(|class| *class == line.class);
+        // A contract without a class belongs to the first.
+        let class = |sla: &&Sla| sla.class.as_ref().or(first) == Some(&line.class);
         let contracts = plan.interfaces.iter().flat_map(|i| &i.slas).filter(class);
         let sum = contracts.filter_map(|sla| sla.options.params().rate("bw")).map(Rate::as_bps).sum();
         found.extend(check::sum(sum, allocation.to));
@@ -420,6 +422,15 @@ pub(crate) fn judge(report: &mut Report<'_>, plan: &Plan, interface: &Interface,
                 format!("write `{}`", write.strip_prefix(&format!("{} ", line.class)).unwrap_or(&write));
             report.say(severity, Trouble::new(place, found.what, help).write(write.clone()));
         }
+    }
+    let line = interface.recognise.as_ref().filter(|_| !errors);
+    let size = line.and_then(|line| Some((line, line.options.get("size")?)));
+    if let Some((line, given)) = size
+        && let Some(rule) = params::recognition(&line.options.params()).0.rules.statistical
+        && let Some(found) = check::size(&rule)
+    {
+        let help = format!("write `{}`", found.write);
+        report.say(Severity::Warning, Trouble::new(given.place, found.what, help).write(found.write));
     }
 }
 

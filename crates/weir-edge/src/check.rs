@@ -2,6 +2,7 @@
 
 use crate::admit::Admission;
 use crate::allocate::{Allocation, Amount, LN_BITS, Law, Log, Threshold, ln_ratio};
+use crate::recognise::statistical::Rule;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -207,6 +208,22 @@ pub fn thresholds(accept: Fraction, drop: Fraction) -> Vec<Finding> {
     );
     let below = ((u128::from(drop.raw()) * 100).div_ceil(1 << 32)).saturating_sub(5).max(1);
     alloc::vec![Finding { weight: Weight::Warning, what, option: "accept", write: format!("accept {below}") }]
+}
+
+/// The bytes of IP of G.711 in packets of 20 ms.
+const G711: u32 = 200;
+
+/// A statistical rule that passes over flows with a mean of that many bytes and more.
+pub fn size(rule: &Rule) -> Option<Finding> {
+    (rule.size < G711).then(|| Finding {
+        weight: Weight::Warning,
+        what: format!(
+            "flows above {} bytes of IP are passed over, G.711 in packets of 20 ms among them: it has {G711}",
+            rule.size
+        ),
+        option: "size",
+        write: format!("size {}", Rule::default().size),
+    })
 }
 
 /// Contracts of a class that together are more than it may get.

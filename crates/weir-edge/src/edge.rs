@@ -52,12 +52,23 @@ impl Lane {
     }
 }
 
+/// The meter of a contract, and who has a part of it.
+#[derive(Clone, Debug)]
+struct Meter {
+    shared: Shared,
+    stats: ContractStats,
+    /// Its admitted flows: the first of a chain by their places in the table, which goes on in `Edge::next`.
+    first: Option<u32>,
+}
+
 /// An edge.
 #[derive(Clone, Debug)]
 pub struct Edge {
     config: Config,
     table: Table,
-    meters: Vec<(Shared, ContractStats)>,
+    meters: Vec<Meter>,
+    /// For each of `flows` that is admitted, the next of its contract.
+    next: Vec<Option<u32>>,
     lanes: Vec<Lane>,
     flows: Flows,
     /// For the statistical rule, a row for each of `flows`; empty if it is off.
@@ -88,10 +99,11 @@ impl Edge {
                 class: class.clone(),
             }
         });
-        let meters = config.contracts.iter().map(|c| (Shared::new(c, now), ContractStats::default()));
+        let meter = |c| Meter { shared: Shared::new(c, now), stats: ContractStats::default(), first: None };
         Edge {
             table: Table::new(&config.prefixes),
-            meters: meters.collect(),
+            meters: config.contracts.iter().map(meter).collect(),
+            next: alloc::vec![None; flows.capacity()],
             lanes: lanes.collect(),
             flows,
             histories: alloc::vec![History::default(); histories],
@@ -108,6 +120,7 @@ impl Edge {
         let (contract, Some(part)) = (flow.contract, flow.part()) else { return };
         let (place, kind, pinned) = (part.place as usize, part.kind, part.pinned);
         self.resize(now, contract, -1);
+        self.unchain(contract, index);
         let class = self.class_of(contract);
         self.flows.settle(index, Body::Outside(Outside { refused, kind, pinned }));
         let admitted = &mut self.lanes[class].admitted;
@@ -288,7 +301,7 @@ impl Edge {
     }
     /// What became of the packets of each contract, in the order of the configuration.
     pub fn contract_stats(&self) -> impl Iterator<Item = ContractStats> {
-        self.meters.iter().map(|(_, stats)| *stats)
+        self.meters.iter().map(|meter| meter.stats)
     }
     /// The flows that were heard within `idle` before `now`.
     pub fn flows(&self, now: Instant) -> impl Iterator<Item = &Flow> {

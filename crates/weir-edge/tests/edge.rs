@@ -290,6 +290,44 @@ fn t24_lending_loses_nothing() {
     }
 }
 
+/// T24: contracts of one class do not share what is lent. What one has in profile is the same to the byte
+/// beside another whose flows come, fall silent for `timeout`, and come again in between.
+#[test]
+fn t24_contracts_lend_to_their_own_flows() {
+    let alone = |beside: bool| {
+        let mut config = config(10_000_000_000, Admission { accept: share(100), ..Admission::default() });
+        let timeout = Duration::from_millis(200);
+        let terms = |id| Contract { timeout, ..contract(id, 1_000_000, 30, Policy::BestEffort) };
+        config.contracts = vec![terms(1), terms(2)];
+        let prefix = |last: u128| Prefix::new(false, 0x0a00_0000 + last, 32);
+        config.prefixes = vec![(prefix(0), 0), (prefix(1), 1)];
+        let mut edge = Edge::new(config, Instant::ZERO);
+        let every = |n: u32| 300_000 + u64::from(n) * 100_123;
+        let own = (1..8).map(|n| Call { flow: n, start: u64::from(n), every: every(n), len: 250 });
+        let other =
+            (1..8).map(|n| Call { flow: 1 << 16 | n, start: u64::from(n) * 7, every: every(n), len: 900 });
+        let calls: Vec<Call> = own.chain(other.filter(|_| beside)).collect();
+        let mut due: BTreeMap<(u64, u32), Call> = calls.iter().map(|c| ((c.start, c.flow), *c)).collect();
+        while let Some(((now, flow), call)) = due.pop_first().filter(|((now, _), _)| *now < 20 * S) {
+            edge.packet(Instant::from_nanos(now), &key(flow), Payload::UNKNOWN, call.len);
+            // Each is silent for half a second in every second, at its own time.
+            let phase = (now + u64::from(flow & 7) * S / 8) % S;
+            let next = if phase > S / 2 { now + S / 2 } else { now + call.every };
+            due.insert((next, flow), call);
+        }
+        let stats: Vec<_> = edge.contract_stats().collect();
+        let (_, class) = edge.class_stats().next().unwrap();
+        assert!(class.timed_out > 100, "{class:?}");
+        (stats[0], stats[1].in_profile_bytes)
+    };
+    let ((without, none), (with, some)) = (alone(false), alone(true));
+    assert_eq!(without, with);
+    assert!(
+        none == 0 && some > 1_000_000 && without.in_profile_bytes < without.offered_bytes,
+        "{without:?} {some}"
+    );
+}
+
 /// T34 and T55: at 150 % of BW, what is in profile is BW ± 2 %, and the rest is passed, dropped or made
 /// best effort, counted to the byte.
 #[test]

@@ -8,6 +8,7 @@ use weir_edge::allocate::{
     Amount, Constraints, Law, Log, Measured, Threshold, Tune, Window, Windows, ln_ratio,
 };
 use weir_edge::check;
+use weir_edge::recognise::statistical::Rule;
 
 const ONE: u128 = 1 << 32;
 
@@ -476,6 +477,10 @@ fn check_finds_each_condition_and_the_mend_mends() {
     assert_eq!(check::thresholds(share(90), share(95)), []);
     assert_eq!(check::sum(9_000_000, 8_000_000).unwrap().write, "to 9M");
     assert_eq!(check::sum(8_000_000, 8_000_000), None);
+    // G.711 in packets of 20 ms has 200 bytes of IP, and the rule is "at most".
+    let rule = |size| Rule { size, ..Rule::default() };
+    assert_eq!(check::size(&rule(199)).unwrap().write, "size 320");
+    assert_eq!((check::size(&rule(200)), check::size(&Rule::default())), (None, None));
     let upside_down = Allocation { from: 9_000_000, to: 8_000_000, ..Allocation::default() };
     assert_eq!(check::allocation(&upside_down, 1500)[0].write, "from 8M");
 }

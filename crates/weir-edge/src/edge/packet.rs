@@ -1,7 +1,7 @@
 //! What becomes of a packet: whose it is, whether its flow is real-time, whether that flow gets in, and
 //! whether the packet is in profile. [multiservice III.3.2: T25]
 
-use super::{Edge, Reason, Recognition, Verdict};
+use super::{Edge, Meter, Reason, Recognition, Verdict};
 use crate::flow::{Body, Outside, Part, State, reverse};
 use crate::recognise::{self, Found, Kind, Payload, Place, SEEN, Sample};
 use crate::sla::{Own, Policy, Profile};
@@ -209,7 +209,7 @@ impl Edge {
         let terms = self.config.contracts.get(contract as usize);
         let accept = terms.and_then(|c| c.accept).unwrap_or(lane.class.admission.accept);
         let room = match (terms, self.meters.get(contract as usize)) {
-            (Some(terms), Some((meter, _))) => meter.flows() < terms.flows,
+            (Some(terms), Some(meter)) => meter.shared.flows() < terms.flows,
             _ => true,
         };
         let gets_in = if pinned {
@@ -237,32 +237,46 @@ impl Edge {
         };
         lane.admitted.push(index);
         self.flows.settle(index, Body::Admitted(part));
+        if let Some(meter) = self.meters.get_mut(contract as usize) {
+            self.next[index as usize] = meter.first.replace(index);
+        }
         self.resize(now, contract, 1);
     }
 
     /// One flow more or less has a part of a contract.
     pub(super) fn resize(&mut self, now: Instant, contract: u32, change: i32) {
-        if (contract as usize) < self.meters.len() {
-            self.collect(now, contract);
-            let (meter, _) = &mut self.meters[contract as usize];
-            let flows = meter.flows().saturating_add_signed(change);
-            meter.set_flows(now, flows);
+        self.collect(now, contract);
+        if let Some(Meter { shared, .. }) = self.meters.get_mut(contract as usize) {
+            shared.set_flows(now, shared.flows().saturating_add_signed(change));
         }
     }
 
-    /// Hands over what the flows of a contract cannot hold.
+    /// Hands over what the flows of a contract cannot hold: one pass over these flows alone, however many
+    /// the class has.
     fn collect(&mut self, now: Instant, contract: u32) {
-        let class = self.class_of(contract);
-        let Some((meter, _)) = self.meters.get_mut(contract as usize) else { return };
-        for &index in &self.lanes[class].admitted {
-            let flow = self.flows.get_mut(index);
-            if flow.contract == contract
-                && let Some(part) = flow.part_mut()
-            {
-                meter.collect(now, &mut part.own);
+        let Some(meter) = self.meters.get_mut(contract as usize) else { return };
+        let mut at = meter.first;
+        while let Some(index) = at {
+            if let Some(part) = self.flows.get_mut(index).part_mut() {
+                meter.shared.collect(now, &mut part.own);
             }
+            at = self.next[index as usize];
         }
-        meter.collected(now);
+        meter.shared.collected(now);
+    }
+
+    /// Takes a flow out of the chain of its contract.
+    pub(super) fn unchain(&mut self, contract: u32, index: u32) {
+        let Some(meter) = self.meters.get_mut(contract as usize) else { return };
+        let behind = self.next[index as usize].take();
+        let mut link = &mut meter.first;
+        while let Some(at) = *link {
+            if at == index {
+                *link = behind;
+                return;
+            }
+            link = &mut self.next[at as usize];
+        }
     }
 
     /// A packet of an admitted flow.
@@ -278,13 +292,13 @@ impl Edge {
         }
         let Some(terms) = self.config.contracts.get(contract as usize) else { return in_profile(Dscp::EF) };
         let (dscp, policy) = (terms.dscp, terms.policy);
-        if self.meters[contract as usize].0.wants_collection(now) {
+        if self.meters[contract as usize].shared.wants_collection(now) {
             self.collect(now, contract);
         }
-        let (meter, stats) = &mut self.meters[contract as usize];
+        let Meter { shared, stats, .. } = &mut self.meters[contract as usize];
         let Some(part) = self.flows.get_mut(index).part_mut() else { return in_profile(dscp) };
         stats.offered_bytes += bytes;
-        let profile = meter.take(now, &mut part.own, len);
+        let profile = shared.take(now, &mut part.own, len);
         if profile == Profile::In && (policy != Policy::FlowBestEffort || now >= part.best_effort_until) {
             stats.in_profile_bytes += bytes;
             return in_profile(dscp);
