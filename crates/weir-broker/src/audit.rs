@@ -1,4 +1,4 @@
-//! The audit: a line for each decision, chained so that no line can be changed, added or taken away unseen.
+//! The audit: a line for each decision, chained, so that whoever noted the last chain sees any change before it.
 //!
 //! A line is one JSON object. Its last member, `chain`, is the SHA-256 of the chain of the line before and of
 //! this line without it, in hexadecimal. The first line follows 64 zeros. So the last chain vouches for all
@@ -160,7 +160,7 @@ impl Chain {
         let (body, digest) = parts(line)?;
         let number = number(line)?;
         let trusted = self.line == 0 && number > 1;
-        if !trusted && number != self.line + 1 {
+        if !trusted && self.line.checked_add(1) != Some(number) {
             return Err(format!(
                 "line {number} follows line {}: lines are missing or out of order",
                 self.line

@@ -183,8 +183,14 @@ impl Connection {
         if status.is_success() || status == StatusCode::CONFLICT {
             return serde_json::from_slice(&bytes).map_err(unreadable);
         }
-        let problem = serde_json::from_slice(&bytes).map_err(unreadable)?;
-        Err(HttpError::Refused { status: status.as_u16(), problem })
+        match serde_json::from_slice(&bytes) {
+            Ok(problem) => Err(HttpError::Refused { status: status.as_u16(), problem }),
+            // What the book calls bad is an answer like others.
+            Err(e) if status == StatusCode::BAD_REQUEST => {
+                serde_json::from_slice(&bytes).map_err(|_| unreadable(e))
+            }
+            Err(e) => Err(unreadable(e)),
+        }
     }
 
     /// A stream of server-sent events. It ends this connection for anything else.

@@ -8,8 +8,11 @@ use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::rustls::version::TLS13;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
+/// What both sides speak.
+const VERSIONS: &[&SupportedProtocolVersion] = &[&TLS13];
 /// What the URI of an edge begins with.
 const EDGE: &str = "weir:edge:";
 
@@ -45,7 +48,7 @@ fn roots(path: &Path) -> Result<Arc<RootCertStore>, String> {
 pub fn server(cert: &Path, private: &Path, ca: &Path) -> Result<Arc<ServerConfig>, String> {
     let verifier = WebPkiClientVerifier::builder_with_provider(roots(ca)?, provider());
     let verifier = verifier.allow_unauthenticated().build().map_err(|e| format!("{}: {e}", ca.display()))?;
-    let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+    let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(VERSIONS);
     let config = builder.map_err(|e| e.to_string())?.with_client_cert_verifier(verifier);
     let config = config.with_single_cert(certificates(cert)?, key(private)?);
     config.map(Arc::new).map_err(|e| format!("{} and {}: {e}", cert.display(), private.display()))
@@ -57,7 +60,7 @@ pub fn server(cert: &Path, private: &Path, ca: &Path) -> Result<Arc<ServerConfig
 /// # Errors
 /// As [`server`].
 pub fn client(ca: &Path, own: Option<(&Path, &Path)>) -> Result<Arc<ClientConfig>, String> {
-    let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+    let builder = ClientConfig::builder_with_provider(provider()).with_protocol_versions(VERSIONS);
     let builder = builder.map_err(|e| e.to_string())?.with_root_certificates(roots(ca)?);
     match own {
         None => Ok(Arc::new(builder.with_no_client_auth())),

@@ -6,7 +6,7 @@ use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +17,8 @@ use tokio_rustls::TlsAcceptor;
 
 /// Connections at once.
 pub const CONNECTIONS: usize = 10_000;
+/// Beside these, by the Unix socket: strangers at the other doors keep nobody out of it.
+const LOCAL: usize = 100;
 /// How long a handshake or the head of a request may take.
 const HEAD: Duration = Duration::from_secs(10);
 /// After an error to accept, such as no free descriptor.
@@ -46,11 +48,12 @@ impl Doors {
     }
 
     pub async fn unix(self, listener: UnixListener) {
+        let local = Doors { room: Arc::new(Semaphore::new(LOCAL)), ..self };
         loop {
-            let room = self.enter().await;
+            let room = local.enter().await;
             match listener.accept().await {
-                Ok((stream, _)) => self.serve(room, stream, Peer::Local),
-                Err(e) => self.failed(e).await,
+                Ok((stream, _)) => local.serve(room, stream, Peer::Local),
+                Err(e) => local.failed(e).await,
             }
         }
     }
@@ -125,24 +128,32 @@ fn at_once(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
 }
 
-/// A Unix socket that its owner alone may open. One that nobody listens on any more is replaced.
+/// A Unix socket that its owner alone may open. One that nobody listens on any more is replaced, and nothing else.
 ///
 /// # Errors
-/// Another process listens there, or the socket cannot be made.
+/// Another process listens there, something else stands there, or the socket cannot be made.
 pub(super) fn unix(path: &Path) -> Result<UnixListener, String> {
     let told = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
-    if path.exists() {
+    if let Ok(file) = std::fs::symlink_metadata(path) {
+        if !file.file_type().is_socket() {
+            return Err(told(&"what stands there is no socket, and is kept: name another by `unix`"));
+        }
         if std::os::unix::net::UnixStream::connect(path).is_ok() {
             return Err(told(&"another broker listens there: stop it, or name another socket by `unix`"));
         }
         std::fs::remove_file(path).map_err(|e| told(&e))?;
     }
-    // Made under another name, so that nobody comes in before its rights are set.
-    let hidden = path.with_extension("new");
-    let _ = std::fs::remove_file(&hidden);
-    let listener = UnixListener::bind(&hidden).map_err(|e| told(&e))?;
-    let owner_alone = std::fs::Permissions::from_mode(0o600);
-    std::fs::set_permissions(&hidden, owner_alone).map_err(|e| told(&e))?;
-    std::fs::rename(&hidden, path).map_err(|e| told(&e))?;
-    Ok(listener)
+    // Made in a folder that nobody else can enter, and only then where others could connect.
+    let folder = path.with_file_name(format!(".weir-broker-{}", std::process::id()));
+    let made = || {
+        std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
+        let private = folder.join("s");
+        let listener = UnixListener::bind(&private)?;
+        std::fs::set_permissions(&private, std::fs::Permissions::from_mode(0o600))?;
+        std::fs::rename(&private, path)?;
+        Ok(listener)
+    };
+    let listener = made().map_err(|e: std::io::Error| told(&e));
+    let _ = std::fs::remove_dir_all(&folder);
+    listener
 }

@@ -171,12 +171,19 @@ impl Kept {
 
     fn gather(&mut self, job: Job, group: &mut Group) {
         match job {
+            Job::Commit(given, answer) if given.is_empty() => {
+                let _ = answer.send(Events::new());
+            }
             Job::Commit(mut given, answer) => {
                 group.given.append(&mut given);
                 group.ends.push((group.given.len(), answer));
             }
             Job::Look(look) => look(self),
-            Job::Listen(listener) => self.listeners.push(listener),
+            Job::Listen(listener) => {
+                // Those that have gone make room.
+                self.listeners.retain(|listener| !listener.to.is_closed());
+                self.listeners.push(listener);
+            }
             Job::Stop => group.stop = true,
         }
     }

@@ -180,6 +180,30 @@ fn a_broker_that_starts_again_has_its_leases_and_its_audit() {
 }
 
 #[test]
+fn a_file_where_the_socket_is_to_be_is_kept_and_a_socket_that_is_left_is_replaced() {
+    let folder = Folder::new("socket");
+    within(async {
+        std::fs::write(folder.at("broker.sock"), "mine").expect("it can be written");
+        std::fs::write(folder.at("broker.new"), "mine").expect("it can be written");
+        let why = Broker::start(folder.config()).await.err().expect("a file is there");
+        assert!(why.contains("is no socket, and is kept"), "{why}");
+        assert_eq!(std::fs::read_to_string(folder.at("broker.sock")).expect("it is there"), "mine");
+        std::fs::remove_file(folder.at("broker.sock")).expect("it is there");
+        drop(std::os::unix::net::UnixListener::bind(folder.at("broker.sock")).expect("it can be made"));
+        let broker = Broker::start(folder.config()).await.expect("nobody listens there");
+        let mut to = connect(&folder.unix(), None).await;
+        // Nothing to decide is an answer, too.
+        let (status, answer) = call(&mut to, Method::POST, "/v1/batch", json!({"leases": []})).await;
+        assert_eq!((status, &answer["answers"]), (200, &json!([])), "{answer}");
+        broker.stop().await.expect("nothing failed");
+        assert_eq!(std::fs::read_to_string(folder.at("broker.new")).expect("it is there"), "mine");
+        let left = std::fs::read_dir(&folder.0).expect("it is there");
+        let names: Vec<_> = left.map(|file| file.expect("it is there").file_name()).collect();
+        assert!(!names.iter().any(|name| name.to_string_lossy().starts_with(".weir-broker")), "{names:?}");
+    });
+}
+
+#[test]
 fn each_malformed_request_has_its_message_and_changes_nothing() {
     let folder = Folder::new("malformed");
     within(async {

@@ -89,7 +89,9 @@ pub fn look(history: &mut History, sample: &Sample<'_>) -> Verdict {
         let gaps = || History::last(&history.gaps, history.at, GAPS);
         let sum: u32 = gaps().sum();
         // 30 times the sum of |gap - mean| against half of 30 times the sum.
-        gaps().map(|gap| (GAPS as u32 * gap).abs_diff(sum)).sum::<u32>() <= GAPS as u32 / 2 * sum
+        let apart = gaps().map(|gap| (GAPS as u32 * gap).abs_diff(sum)).sum::<u32>();
+        // Packets without any gap are a flood.
+        sum > 0 && apart <= GAPS as u32 / 2 * sum
     };
     let one_way = sample.reverse_bytes <= history.bytes.saturating_mul(REVERSE);
     if !(is_short && second < SECOND && one_way && is_even()) {
