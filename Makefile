@@ -14,7 +14,7 @@ WEIR := $(or $(CARGO_TARGET_DIR),target)/release/weir
 
 # Every test that draws from weir-seed, and the others of the same binaries. They hold for any seed.
 RANDOMISED := cargo test --quiet \
-	$(addprefix -p ,own-discipline $(addprefix weir-,core edge testkit conf scenario report sim io fuzz)) --lib \
+	$(addprefix -p ,own-discipline $(addprefix weir-,core edge testkit conf scenario report sim io broker fuzz)) --lib \
 	$(addprefix --test ,conformance jobs_promises jobs_elsewhere jobs_model child conditioned allocations models \
 	mutants damaged generated two_bit targets by_hand recognise strangers)
 
