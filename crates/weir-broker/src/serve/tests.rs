@@ -194,7 +194,7 @@ fn a_file_where_the_socket_is_to_be_is_kept_and_a_socket_that_is_left_is_replace
         let mut to = connect(&folder.unix(), None).await;
         // Nothing to decide is an answer, too.
         let (status, answer) = call(&mut to, Method::POST, "/v1/batch", json!({"leases": []})).await;
-        assert_eq!((status, &answer["answers"]), (200, &json!([])), "{answer}");
+        assert_eq!((status, &answer["leases"]), (200, &json!([])), "{answer}");
         broker.stop().await.expect("nothing failed");
         assert_eq!(std::fs::read_to_string(folder.at("broker.new")).expect("it is there"), "mine");
         let left = std::fs::read_dir(&folder.0).expect("it is there");
