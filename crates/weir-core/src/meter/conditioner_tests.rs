@@ -239,6 +239,20 @@ fn a_new_file_lends_no_tokens() {
     assert_eq!(run(false, [2_000, 2_000]), (2_000, ("packets", 10), ("in", 10)));
 }
 
+/// Time does not run backwards for conditioners, also not from the exchange to the next packet: what was in
+/// a bucket is there.
+#[test]
+fn an_earlier_time_after_an_exchange_counts_as_that_of_the_exchange() {
+    let police = || only(meter(bucket(2_000), [Action::Pass, Action::Drop]));
+    let (mut old, mut new, mut random) = (police(), police(), Random::new(1));
+    let mut pass = |c: &mut Conditioners, ms, bytes| {
+        c.judge(Instant::from_millis(ms), bytes, &link(), &key(0), &mut random).passes
+    };
+    assert!(pass(&mut old, 0, 2_000) && !pass(&mut old, 0, 100), "the bucket is empty");
+    new.inherit(Instant::from_millis(10_000), &old);
+    assert!(pass(&mut new, 5_000, 2_000) && !pass(&mut new, 5_000, 100), "it was full at 10 s");
+}
+
 /// A meter of another kind, or one that stands elsewhere, begins anew; nothing else suffers.
 #[test]
 fn what_is_another_meter_begins_anew() {

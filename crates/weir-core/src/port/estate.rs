@@ -234,7 +234,9 @@ mod tests {
         heir.check().unwrap();
         assert_eq!(heir.total(), old.total());
         assert_eq!(heir.account(1), old.account(0));
-        assert_eq!(heir.reassigned(), heir.account(0).unwrap().inside());
+        let gone_over = heir.account(0).unwrap().inside();
+        assert!(gone_over > 20, "about half of what waits");
+        assert_eq!(heir.reassigned(), gone_over);
         assert_eq!(drain(&mut heir).len() as u64, waits);
         let mut small = port(&["a", "b"], 20);
         let mut lost = 0;

@@ -506,6 +506,13 @@ mod tests {
     const MILLIS: Kind = Kind::Time { bare: TimeUnit::Millis };
     const MICROS: Kind = Kind::Time { bare: TimeUnit::Micros };
 
+    #[test]
+    fn examples_of_bytes_are_in_range() {
+        let typed = [(1, 1 << 32), (1, 65_535), (1_500, 1_500), (1_501, 60_000), (9_000, 60_000)];
+        let shown = typed.map(|(min, max)| bytes_as_typed(min, max));
+        assert_eq!(shown, ["`1500` or `64K`", "`1500` or `8K`", "`1500`", "`8K`", "`60000`"]);
+    }
+
     const fn spec(kind: Kind, default: &'static str) -> ParamSpec {
         ParamSpec::discipline("x", kind, default, "")
     }
