@@ -243,14 +243,14 @@ fn a_new_file_lends_no_tokens() {
 /// a bucket is there.
 #[test]
 fn an_earlier_time_after_an_exchange_counts_as_that_of_the_exchange() {
-    let police = || only(meter(bucket(2_000), [Action::Pass, Action::Drop]));
-    let (mut old, mut new, mut random) = (police(), police(), Random::new(1));
+    let police = |depth| only(meter(bucket(depth), [Action::Pass, Action::Drop]));
+    let (mut old, mut new, mut random) = (police(2_000), police(1_000), Random::new(1));
     let mut pass = |c: &mut Conditioners, ms, bytes| {
         c.judge(Instant::from_millis(ms), bytes, &link(), &key(0), &mut random).passes
     };
     assert!(pass(&mut old, 0, 2_000) && !pass(&mut old, 0, 100), "the bucket is empty");
     new.inherit(Instant::from_millis(10_000), &old);
-    assert!(pass(&mut new, 5_000, 2_000) && !pass(&mut new, 5_000, 100), "it was full at 10 s");
+    assert!(pass(&mut new, 5_000, 1_000) && !pass(&mut new, 5_000, 100), "it was full at 10 s");
 }
 
 /// A meter of another kind, or one that stands elsewhere, begins anew; nothing else suffers.
