@@ -7,7 +7,7 @@
 //! - [`store`], [`journal`], [`audit`]: the book on a disk. Nobody hears of what is not there.
 //! - [`serve`]: a broker as a process, with its doors. [`wire`] is what passes through them.
 //! - [`client`]: an edge's leases over REST, by a [`holder`] for each. [`http`] is its connection.
-//! - [`bench`]: decisions a second, beside what the disk alone does.
+//! - [`mod@bench`]: decisions a second, beside what the disk alone does.
 
 #![forbid(unsafe_code)]
 
