@@ -10,7 +10,8 @@
 //! of IPv6 that has it is not remembered. [RFC 4291 section 2.5.5.2, RFC 6890]
 //!
 //! Paper: multiservice III.3.2 (T65): a hash table of socket tuples.
-//! Cost: 128 bytes for each direction of a flow.
+//! Cost: 128 bytes for each direction of a flow, and two for its tag. A look-up reads the tags of a set,
+//! which are parts of the hash and lie together, and then as a rule one flow.
 
 use crate::recognise::{Kind, Trial};
 use crate::sla::Own;
@@ -89,6 +90,7 @@ pub(crate) struct Outside {
 
 /// One flow, in one direction.
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 pub struct Flow {
     src: u128,
     dst: u128,
@@ -226,6 +228,8 @@ struct List {
 #[derive(Clone, Debug)]
 pub struct Flows {
     rows: Vec<Flow>,
+    /// Of each set a part of the hash of each flow; 0 where there is none.
+    tags: Vec<[u16; WAYS]>,
     salt: u64,
     /// One for each contract, and one for flows without.
     lists: Vec<List>,
@@ -244,39 +248,44 @@ impl Flows {
     pub fn new(capacity: u32, contracts: usize, salt: u64) -> Self {
         let sets = (capacity as usize).div_ceil(WAYS).max(1);
         let rows = alloc::vec![Flow::FREE; sets * WAYS];
+        let tags = alloc::vec![[0; WAYS]; sets];
         let lists = alloc::vec![List { flows: 0, oldest: NONE, newest: NONE }; contracts + 1];
-        Flows { rows, salt, lists, used: 0, part: 0, turned_away: 0, replaced: 0 }
+        Flows { rows, tags, salt, lists, used: 0, part: 0, turned_away: 0, replaced: 0 }
     }
-    fn set(&self, key: &Key) -> usize {
-        let sets = (self.rows.len() / WAYS) as u64;
-        // A product's upper half: uniform without a division.
-        WAYS * ((u64::from(key.flow_hash(self.salt)) * sets) >> 32) as usize
+    /// The set of a key, and its tag.
+    fn set(&self, key: &Key) -> (usize, u16) {
+        let hash = key.flow_hash(self.salt);
+        // A product's upper half: uniform without a division. The tag is the hash's lower half.
+        let set = (u64::from(hash) * self.tags.len() as u64) >> 32;
+        (set as usize, (hash as u16).max(1))
     }
     /// The flow of that key.
     pub fn find(&self, key: &Key) -> Option<u32> {
         let name = Name::of(key)?;
-        let set = self.set(key);
-        let way = self.rows[set..set + WAYS].iter().position(|flow| flow.is(&name))?;
-        Some((set + way) as u32)
+        let (set, tag) = self.set(key);
+        let is = |&(way, its): &(usize, &u16)| *its == tag && self.rows[set * WAYS + way].is(&name);
+        let (way, _) = self.tags[set].iter().enumerate().find(is)?;
+        Some((set * WAYS + way) as u32)
     }
     /// A place for a new flow on trial. None if it may have none: all eight belong to others, or its
     /// contract has `most` flows already, none of them on trial.
     pub fn insert(&mut self, key: &Key, contract: u32, most: u32, now: Instant) -> Option<u32> {
         let name = Name::of(key)?;
-        let set = self.set(key);
+        let (set, tag) = self.set(key);
+        let first = set * WAYS;
         let rank = |flow: &Flow| match flow.body {
             Body::Free => Some((0, flow.last)),
             Body::Candidate(_) => Some((1, flow.last)),
             Body::Outside(_) if flow.contract == contract => Some((2, flow.last)),
             Body::Outside(_) | Body::Admitted(_) => None,
         };
-        let ways = self.rows[set..set + WAYS].iter().enumerate();
+        let ways = self.rows[first..first + WAYS].iter().enumerate();
         let best = ways.filter_map(|(way, flow)| rank(flow).map(|rank| (rank, way))).min();
         let Some((_, way)) = best else {
             self.turned_away += 1;
             return None;
         };
-        let index = (set + way) as u32;
+        let index = (first + way) as u32;
         let list = self.list(contract);
         let is_own = !self.get(index).is_free() && self.get(index).contract == contract;
         if self.lists[list].flows >= most && !is_own {
@@ -297,6 +306,7 @@ impl Flows {
         let older = self.lists[list].newest;
         self.rows[index as usize] =
             Flow { src, dst, src_port, dst_port, last: now, body, contract, older, newer: NONE };
+        self.tags[set][way] = tag;
         match older {
             NONE => self.lists[list].oldest = index,
             older => self.get_mut(older).newer = index,
@@ -341,6 +351,7 @@ impl Flows {
         self.lists[list].flows -= 1;
         self.used -= 1;
         self.rows[index as usize] = Flow::FREE;
+        self.tags[index as usize / WAYS][index as usize % WAYS] = 0;
     }
     /// Forgets the flows of the next sixteenth of the table that were silent for longer than `idle`,
     /// but for those in a class.
