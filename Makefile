@@ -5,6 +5,7 @@
 # make bench-live  the live bridge beside the kernel's own forwarding (root)
 # make accuracy    rates, bursts and delay of `weir up` beside htb, some 8 minutes (root)
 # make soak        faults under load on `weir up` in namespaces, and the book's page of them (root; MINUTES=15 SEED=20)
+# make corpus      nDPI's test captures, fetched: which flows are found to be real-time, beside tshark and ndpiReader
 # make fuzz        every way in under libFuzzer, a minute each (SECONDS_EACH=60)
 # make book        pages of disciplines from their sources, the book's figures, and its HTML in target/book
 
@@ -18,7 +19,7 @@ RANDOMISED := cargo test --quiet \
 	$(addprefix --test ,conformance jobs_promises jobs_elsewhere jobs_model child conditioned allocations models \
 	mutants damaged generated two_bit targets by_hand recognise strangers)
 
-.PHONY: demo test mutants fuzz soak bench bench-live accuracy book build setup
+.PHONY: demo test mutants fuzz corpus soak bench bench-live accuracy book build setup
 
 setup:
 	@scripts/setup.sh build
@@ -44,6 +45,9 @@ test:
 	cargo build --release --quiet --package weir
 	$(WEIR) experiment run --all --no-bench
 	@scripts/book.sh
+
+corpus: build
+	@scripts/corpus.sh $(WEIR)
 
 soak:
 	@scripts/setup.sh demo

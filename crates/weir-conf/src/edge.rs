@@ -19,6 +19,8 @@ use weir_edge::{check, edge};
 use weir_text::number;
 use weir_text::{Diagnostic, Place, Severity, Trouble};
 
+/// The leaf of a class whose packets need not be counted.
+const NO_LEAF: u32 = u32::MAX;
 /// Contracts of an interface.
 const SLAS: usize = 1_000_000;
 
@@ -311,7 +313,8 @@ impl EdgeClass {
 
 impl View<'_> {
     /// The edge before this interface's port, whose classes are `leaves`; none if the file gives it no
-    /// `allocate` line.
+    /// `allocate` line, and the interface by which packets enter no `recognise` line. Without `allocate`
+    /// there is one class, whose rate stays: that of the link.
     ///
     /// # Errors
     /// A diagnostic for a class that has no rate to set, or is none where packets wait.
@@ -321,7 +324,8 @@ impl View<'_> {
         leaves: &[LeafInfo],
         seed: u64,
     ) -> Result<Option<EdgePlan>, Diagnostic> {
-        if self.interface.allocations.is_empty() {
+        let entrance = self.entrance.unwrap_or(self.interface);
+        if self.interface.allocations.is_empty() && entrance.recognise.is_none() {
             return Ok(None);
         }
         let (mut classes, mut names) = (Vec::new(), Vec::new());
@@ -352,7 +356,11 @@ impl View<'_> {
                 rate_bps: 0,
             });
         }
-        let entrance = self.entrance.unwrap_or(self.interface);
+        if classes.is_empty() {
+            // Flows are found, held to contracts and marked; their class keeps its rate.
+            let (allocation, admission, leaf) = (None, Default::default(), NO_LEAF);
+            classes.push(Class { leaf, allocation, admission, rate_bps: self.rate().as_bps() });
+        }
         let (mut contracts, mut prefixes) = (Vec::new(), Vec::new());
         for sla in &entrance.slas {
             let class = match &sla.class {

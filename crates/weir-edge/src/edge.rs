@@ -303,6 +303,10 @@ impl Edge {
     pub fn contract_stats(&self) -> impl Iterator<Item = ContractStats> {
         self.meters.iter().map(|meter| meter.stats)
     }
+    /// The contract of a packet: by its source, or on its way back by its destination.
+    pub fn contract(&self, key: &Key) -> Option<&Contract> {
+        self.config.contracts.get(self.contract_of(key)? as usize)
+    }
     /// The flows that were heard within `idle` before `now`.
     pub fn flows(&self, now: Instant) -> impl Iterator<Item = &Flow> {
         let idle = self.config.recognition.as_ref().map_or(Duration::ZERO, |r| r.idle);

@@ -266,7 +266,7 @@ fn headers(flow: &Flow) -> u64 {
     match flow.kind {
         // With the time stamps that Linux sends.
         FlowKind::Tcp => ip_headers(flow) + 32,
-        FlowKind::Udp | FlowKind::Rr => ip_headers(flow) + UDP_HEADER,
+        FlowKind::Udp | FlowKind::Rr | FlowKind::Rtp => ip_headers(flow) + UDP_HEADER,
     }
 }
 

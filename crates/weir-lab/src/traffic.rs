@@ -53,7 +53,7 @@ pub(crate) fn plan(scenario: &Scenario, layout: &LabLayout, seed: u64, when: Whe
         plan.senders.push((from, sender(scenario, flow, &copy, to, offset, &mut random, when)));
         let kind = match flow.kind {
             FlowKind::Tcp => ReceiverKind::Tcp,
-            FlowKind::Udp => ReceiverKind::Udp,
+            FlowKind::Udp | FlowKind::Rtp => ReceiverKind::Udp,
             FlowKind::Rr => ReceiverKind::Rr,
         };
         shared.entry((to, flow.port, kind, flow.ipv6)).or_default().push((copy, flow));
@@ -111,7 +111,8 @@ fn sender(
             chunk: flow.chunk.map(|c| (c.as_bytes(), flow.pause.map(|p| p.as_nanos()))),
             unsent_bytes: (slowest(scenario) < FAST_BPS).then_some(1 << 14),
         },
-        FlowKind::Udp => {
+        // A scenario with media has no live form: see `weir_scenario::lab`.
+        FlowKind::Udp | FlowKind::Rtp => {
             let size = flow.size.map_or(60, |s| s.as_bytes());
             let (burst, period_ns) = match (flow.burst, flow.period, flow.rate) {
                 (Some(burst), Some(period), _) => (burst, period.as_nanos()),

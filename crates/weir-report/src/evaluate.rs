@@ -3,7 +3,7 @@
 use crate::expect::{Expect, Windows};
 use crate::histogram::Histogram;
 use crate::measure::{Measure, Statistic};
-use crate::report::{Check, ClassReport, FlowReport, PortReport, Report};
+use crate::report::{Check, ClassReport, FlowKind, FlowReport, PortReport, Report};
 use weir_text::Unit;
 
 /// Checks every expectation that speaks of this kind of run, and every asserted class of a flow.
@@ -296,6 +296,9 @@ fn of_classes(
         | Measure::Jain
         | Measure::Retransmits
         | Measure::Transactions
+        | Measure::Recognised
+        | Measure::RecognisedAfter
+        | Measure::False
         | Measure::Rtt(_)
         | Measure::OneWay(_) => return None,
     })
@@ -322,6 +325,15 @@ fn of_flows(report: &Report, what: Measure, flows: &[&FlowReport], interval: Int
         Measure::Retransmits => flows.iter().filter_map(|flow| flow.retransmits).sum::<u64>() as f64,
         Measure::Transactions => {
             flows.iter().filter_map(|flow| flow.transactions).sum::<u64>() as f64 / interval.seconds()
+        }
+        Measure::Recognised => {
+            let found = flows.iter().filter(|flow| flow.recognised.is_some()).count();
+            (!flows.is_empty()).then(|| found as f64 / flows.len() as f64)?
+        }
+        Measure::RecognisedAfter => flows.iter().filter_map(|flow| flow.recognised).max()? as f64,
+        Measure::False => {
+            let wrong = |flow: &&&FlowReport| flow.recognised.is_some() && flow.kind != FlowKind::Rtp;
+            flows.iter().filter(wrong).count() as f64
         }
         Measure::Rtt(statistic) => {
             let mut times = Histogram::default();

@@ -30,8 +30,11 @@ use weir_text::Unit;
 /// | `jain` | flows | Jain's fairness index of their goodputs | number |
 /// | `retransmits` | flows, whole run | segments sent again | count |
 /// | `transactions` | flows, whole run | responses received | per second |
+/// | `recognised` | flows, whole run | those that an edge found to be real-time, of all of them | share |
+/// | `recognised-after` | flows, whole run | the packet with which that was, the greatest of them, from 1 | count |
+/// | `false` | flows, whole run | those that are not of kind rtp, and were found all the same | count |
 /// | `rtt-mean`, `rtt-max`, `rtt-p99` … | tcp and rr flows, whole run | round-trip times (TCP samples, transactions) | time |
-/// | `one-way-mean`, `one-way-max`, `one-way-p99` … | udp flows, whole run | from the sending host to the receiving one | time |
+/// | `one-way-mean`, `one-way-max`, `one-way-p99` … | udp and rtp flows, whole run | from the sending host to the receiving one | time |
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Measure {
     /// `rate`.
@@ -80,6 +83,12 @@ pub enum Measure {
     Retransmits,
     /// `transactions`.
     Transactions,
+    /// `recognised`.
+    Recognised,
+    /// `recognised-after`.
+    RecognisedAfter,
+    /// `false`.
+    False,
     /// `rtt-…`.
     Rtt(Statistic),
     /// `one-way-…`.
@@ -97,7 +106,7 @@ pub enum Statistic {
     Percentile(f64),
 }
 
-const PLAIN: [(&str, Measure); 22] = [
+const PLAIN: [(&str, Measure); 25] = [
     ("rate", Measure::Rate),
     ("offered", Measure::Offered),
     ("share", Measure::Share),
@@ -120,6 +129,9 @@ const PLAIN: [(&str, Measure); 22] = [
     ("jain", Measure::Jain),
     ("retransmits", Measure::Retransmits),
     ("transactions", Measure::Transactions),
+    ("recognised", Measure::Recognised),
+    ("recognised-after", Measure::RecognisedAfter),
+    ("false", Measure::False),
 ];
 
 impl Measure {
@@ -131,6 +143,9 @@ impl Measure {
                 | Measure::Jain
                 | Measure::Retransmits
                 | Measure::Transactions
+                | Measure::Recognised
+                | Measure::RecognisedAfter
+                | Measure::False
                 | Measure::Rtt(_)
                 | Measure::OneWay(_)
         )
@@ -139,7 +154,13 @@ impl Measure {
     pub const fn whole_run_only(self) -> bool {
         let of_flows = matches!(
             self,
-            Measure::Retransmits | Measure::Transactions | Measure::Rtt(_) | Measure::OneWay(_)
+            Measure::Retransmits
+                | Measure::Transactions
+                | Measure::Recognised
+                | Measure::RecognisedAfter
+                | Measure::False
+                | Measure::Rtt(_)
+                | Measure::OneWay(_)
         );
         of_flows || self.of_edge().is_some()
     }
@@ -168,7 +189,8 @@ impl Measure {
             | Measure::EstimateAbove
             | Measure::Refused
             | Measure::Evicted
-            | Measure::WindowsAbove => Unit::Share,
+            | Measure::WindowsAbove
+            | Measure::Recognised => Unit::Share,
             Measure::Delay(_) | Measure::Rtt(_) | Measure::OneWay(_) => Unit::Time,
             Measure::Drops
             | Measure::Marks
@@ -177,7 +199,9 @@ impl Measure {
             | Measure::BacklogMax
             | Measure::Jain
             | Measure::Retransmits
-            | Measure::Transactions => Unit::Number,
+            | Measure::Transactions
+            | Measure::RecognisedAfter
+            | Measure::False => Unit::Number,
         }
     }
     /// From its word.

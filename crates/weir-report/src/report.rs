@@ -295,6 +295,8 @@ pub enum FlowKind {
     Udp,
     /// One request at a time, the next when the response is there (UDP).
     Rr,
+    /// Media over RTP (UDP).
+    Rtp,
 }
 
 impl FlowKind {
@@ -304,6 +306,7 @@ impl FlowKind {
             FlowKind::Tcp => "tcp",
             FlowKind::Udp => "udp",
             FlowKind::Rr => "rr",
+            FlowKind::Rtp => "rtp",
         }
     }
 }
@@ -346,10 +349,13 @@ pub struct FlowReport {
     /// Responses received (rr).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transactions: Option<u64>,
+    /// The packet, from 1, with which an edge found it to be real-time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recognised: Option<u64>,
     /// Round-trip times: TCP's samples, or transactions (tcp, rr).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt: Option<Delay>,
-    /// From sending to receipt (udp).
+    /// From sending to receipt (udp, rtp).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub one_way: Option<Delay>,
     /// Payload delivered per cell; empty unless a probe or an expectation asks for flows.
@@ -420,8 +426,9 @@ impl FlowReport {
         self.retransmits = (self.kind == FlowKind::Tcp).then_some(0);
         self.timeouts = self.retransmits;
         self.transactions = (self.kind == FlowKind::Rr).then_some(0);
-        self.rtt = (self.kind != FlowKind::Udp).then(Delay::default);
-        self.one_way = (self.kind == FlowKind::Udp).then(Delay::default);
+        let one_way = matches!(self.kind, FlowKind::Udp | FlowKind::Rtp);
+        self.rtt = (!one_way).then(Delay::default);
+        self.one_way = one_way.then(Delay::default);
     }
     /// True if `name` means this flow: its own name, or that of the flow whose copy NAME.N it is.
     pub fn is_called(&self, name: &str) -> bool {

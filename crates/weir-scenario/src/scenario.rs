@@ -155,6 +155,9 @@ pub struct PortSpec {
     /// alone: the ideal system of a paper. Simulator only. Default false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ideal: bool,
+    /// When its edge begins to recognise flows and to hold them to contracts. Default 0; simulator only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recognise_from: Option<Time>,
 }
 
 impl PortSpec {
@@ -199,7 +202,7 @@ pub struct Flow {
     pub from: String,
     /// The receiving host. Required.
     pub to: String,
-    /// `"tcp"` (default), `"udp"` or `"rr"` (request and response).
+    /// `"tcp"` (default), `"udp"`, `"rr"` (request and response) or `"rtp"` (media; simulator only).
     #[serde(default)]
     pub kind: FlowKind,
     /// Copies of this flow, each with its own source port. Default 1; 1 to 10000.
@@ -290,6 +293,23 @@ pub struct Flow {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shape: Option<f64>,
 
+    /// rtp: what is sent. Default `"g711"`.
+    #[serde(default, skip_serializing_if = "Codec::is_default")]
+    pub codec: Codec,
+    /// rtp: frames of the codec in a packet, 1 to 10. Default 1; g729: 2. Not for video.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frames: Option<u32>,
+    /// rtp: synchronisation source, above 0; of further copies the numbers behind it. Default: drawn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ssrc: Option<u32>,
+    /// rtp: bytes in front of the header, as an application's own header. Default 0; at most 64.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub hidden: u32,
+    /// rtp: silence is not sent: talk and silence of 1.004 s and 1.587 s on average, exponential
+    /// [ITU-T P.59]. Default false. Not for video.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suppression: bool,
+
     /// rr: bytes of UDP payload in a request. Default 1; 1 to MTU − 28 (48 with IPv6).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<Size>,
@@ -320,6 +340,75 @@ impl CongestionControl {
             CongestionControl::Bbr => "bbr",
         }
     }
+}
+
+/// What an rtp flow sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Codec {
+    /// 160 bytes every 20 ms.
+    #[default]
+    G711,
+    /// 24 bytes every 30 ms (6.3 kbit/s).
+    #[serde(rename = "g723.1")]
+    G7231,
+    /// 10 bytes every 10 ms.
+    G729,
+    /// 80 bytes every 20 ms (32 kbit/s).
+    Opus,
+    /// Four packets of 1100 bytes 30 times a second.
+    Video,
+}
+
+/// What a codec's packets are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Media {
+    /// Payload type. [RFC 3551]
+    pub payload_type: u8,
+    /// Clock of the timestamp, Hz.
+    pub clock_hz: u64,
+    /// From one packet to the next, or from one picture to the next, ns.
+    pub interval_ns: u64,
+    /// Packets at a time.
+    pub burst: u32,
+    /// Bytes of media in a packet.
+    pub bytes: u32,
+}
+
+impl Codec {
+    fn is_default(&self) -> bool {
+        *self == Codec::default()
+    }
+    /// Its packets, with so many frames in each, or as many as usual.
+    pub fn media(self, frames: Option<u32>) -> Media {
+        let (payload_type, clock_hz, frame_ms, bytes, usual) = match self {
+            Codec::G711 => (0, 8_000, 20, 160, 1),
+            Codec::G7231 => (4, 8_000, 30, 24, 1),
+            Codec::G729 => (18, 8_000, 10, 10, 2),
+            Codec::Opus => (111, 48_000, 20, 80, 1),
+            Codec::Video => {
+                let interval_ns = 1_000_000_000 / 30;
+                return Media { payload_type: 96, clock_hz: 90_000, interval_ns, burst: 4, bytes: 1_100 };
+            }
+        };
+        let frames = frames.unwrap_or(usual);
+        let interval_ns = u64::from(frames) * frame_ms * 1_000_000;
+        Media { payload_type, clock_hz, interval_ns, burst: 1, bytes: frames * bytes }
+    }
+}
+
+/// Bytes of a header of RTP without sources.
+const RTP_HEADER: u32 = 12;
+
+impl Flow {
+    /// Octets of a UDP datagram of an rtp flow.
+    pub fn media_octets(&self) -> u32 {
+        self.hidden + RTP_HEADER + self.codec.media(self.frames).bytes
+    }
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// How times on and off are drawn.

@@ -227,6 +227,9 @@ impl Judge<'_> {
                 "manage each egress once",
             );
         }
+        if let Some(from) = port.recognise_from {
+            self.range("recognise_from", from, Time::ZERO, self.scenario.duration);
+        }
         match (&port.conf, &port.text) {
             (None, None) => self.say(
                 "",

@@ -3,6 +3,7 @@
 use crate::edge::{Broker, EdgeHost};
 use crate::event::EventQueue;
 use crate::link::{Fifo, Pipe};
+use crate::media::Content;
 use crate::network::{Direction, END, Egress, FlowWays, Managed, Network};
 use crate::packet::{ETHERNET, SHORTEST, Slab, frame, ip_header};
 use crate::rng::Stream;
@@ -30,6 +31,8 @@ const WINDOW: u64 = 1 << 30;
 const CAPACITY: u32 = 1 << 18;
 /// Streams of brokers are numbered from here.
 const BROKER_STREAMS: u64 = 1 << 33;
+/// Streams of payloads are numbered from here.
+const PAYLOAD_STREAMS: u64 = 1 << 34;
 /// Streams of ports are numbered from here, those of flows from 0.
 const PORT_STREAMS: u64 = 1 << 32;
 
@@ -55,7 +58,7 @@ pub fn world<'a>(
     let mut routes = Routes { topology: Topology::of(scenario), entries: Vec::new(), known: BTreeMap::new() };
     let (mut flows, mut applications) = (Vec::new(), Vec::new());
     for (index, copy) in copies.iter().enumerate() {
-        let ways = ways(scenario, copy, &mut routes)?;
+        let ways = ways(scenario, copy, index, seed, &mut routes)?;
         let streams = [2 * index as u64, 2 * index as u64 + 1].map(|i| Stream::new(seed, i));
         let told = ports.iter().any(|m| m.edge.is_some() && m.asserted[index] != END);
         applications.push(application(scenario, copy, &routes.path(&ways), streams, told)?);
@@ -167,7 +170,11 @@ fn ports(
             edge: built.edge.map(|mut edge| {
                 edge.config.overhead = link.overhead.as_bytes() as u32;
                 let ideal = scenario.ports.get(ports.len()).is_some_and(|port| port.ideal);
-                EdgeHost::new(edge, ideal)
+                let from = scenario.ports.get(ports.len()).and_then(|port| port.recognise_from);
+                let from = from.map_or(Instant::ZERO, |from| from.instant());
+                let mut host = EdgeHost::new(edge, ideal);
+                host.from = from;
+                host
             }),
             port: Port::new(config, built.plan),
             report,
@@ -242,7 +249,13 @@ impl Routes {
     }
 }
 
-fn ways(scenario: &Scenario, copy: &FlowCopy, routes: &mut Routes) -> Result<FlowWays, Error> {
+fn ways(
+    scenario: &Scenario,
+    copy: &FlowCopy,
+    index: usize,
+    seed: u64,
+    routes: &mut Routes,
+) -> Result<FlowWays, Error> {
     let flow = &scenario.flows[copy.flow];
     let host = |name: &str| {
         scenario.host(name).ok_or_else(|| {
@@ -252,7 +265,7 @@ fn ways(scenario: &Scenario, copy: &FlowCopy, routes: &mut Routes) -> Result<Flo
     let (from, to) = (host(&flow.from)?, host(&flow.to)?);
     let number = match flow.kind {
         FlowKind::Tcp => protocol::TCP,
-        FlowKind::Udp | FlowKind::Rr => protocol::UDP,
+        FlowKind::Udp | FlowKind::Rr | FlowKind::Rtp => protocol::UDP,
     };
     let key = |from: usize, to: usize, src: u16, dst: u16| {
         let key = match flow.ipv6 {
@@ -272,7 +285,10 @@ fn ways(scenario: &Scenario, copy: &FlowCopy, routes: &mut Routes) -> Result<Flo
         })
     };
     let routes = [route(to, from)?, route(from, to)?];
-    Ok(FlowWays { keys, routes, transactions: flow.kind == FlowKind::Rr })
+    let before: u32 = scenario.flows[..copy.flow].iter().map(|flow| flow.count).sum();
+    let seed = Stream::new(seed, PAYLOAD_STREAMS + index as u64).next_u64();
+    let content = Content::new(flow, index as u32 - before, seed);
+    Ok(FlowWays { keys, routes, content, transactions: flow.kind == FlowKind::Rr })
 }
 
 /// The application of a flow: `path` are the links of both its ways, `streams` its own draws; `told` if
@@ -295,6 +311,12 @@ fn application(
         FlowKind::Udp => {
             let size = flow.size.map_or(SHORTEST, |s| s.as_bytes() as u32);
             let payload = size.saturating_sub(ETHERNET + ip_header(flow.ipv6) + 8);
+            let source = UdpSource::new(flow, schedule, draws, told);
+            Application::Udp { source, size, payload, ecn: flow.ecn, sent: 0 }
+        }
+        FlowKind::Rtp => {
+            let payload = flow.media_octets();
+            let size = frame(payload + 8 + ip_header(flow.ipv6));
             let source = UdpSource::new(flow, schedule, draws, told);
             Application::Udp { source, size, payload, ecn: flow.ecn, sent: 0 }
         }

@@ -7,6 +7,8 @@
 use crate::rng::Stream;
 use std::collections::VecDeque;
 use weir_conf::{EdgeClass, EdgePlan};
+use weir_core::port::EventKind;
+use weir_core::queue::DropReason;
 use weir_core::units::Instant;
 use weir_edge::allocate::{Answer, Request};
 use weir_edge::edge::Edge;
@@ -18,6 +20,8 @@ pub struct EdgeHost {
     pub edge: Edge,
     /// Its classes, with their leaves.
     pub classes: Vec<(u32, EdgeClass)>,
+    /// When it begins to look at packets.
+    pub from: Instant,
     /// Answers on their way: when they are there, for which leaf, to which version.
     pub answers: VecDeque<(Instant, u32, u64, Answer)>,
     /// What the flows of each class send, in the order of the classes.
@@ -75,6 +79,7 @@ impl EdgeHost {
             ideal,
             edge: Edge::new(plan.config, Instant::ZERO),
             classes: leaves.into_iter().zip(plan.classes).collect(),
+            from: Instant::ZERO,
         }
     }
     /// A flow that goes to that leaf sends another rate from `now` on.
@@ -100,6 +105,39 @@ impl EdgeHost {
             self.edge.answer(now, leaf, version, answer);
         }
         self.edge.timer(now);
+    }
+    /// The run begins: what classes have at the start is held at their brokers.
+    pub fn begin(&self, number: u32, brokers: &mut [Broker]) {
+        for (leaf, allocator) in self.edge.allocators() {
+            if let Some(broker) = self.broker(leaf, brokers) {
+                broker.hold((number, leaf), allocator.allocated_bps());
+            }
+        }
+    }
+    /// Has the broker of a class's leaf answer a request; `number` is that of the port.
+    pub fn ask(&mut self, now: Instant, number: u32, leaf: u32, request: Request, brokers: &mut [Broker]) {
+        let answer = match self.broker(leaf, brokers) {
+            Some(broker) => broker.ask(now, (number, leaf), request),
+            // Without a broker the edge's own `to` is the only limit.
+            None => Some((now, Answer::Granted(request.rate_bps))),
+        };
+        self.answers.extend(answer.map(|(at, answer)| (at, leaf, request.version, answer)));
+    }
+    /// The broker that the class with that leaf asks.
+    fn broker<'a>(&self, leaf: u32, brokers: &'a mut [Broker]) -> Option<&'a mut Broker> {
+        let (_, class) = self.classes.iter().find(|(own, _)| *own == leaf)?;
+        let (name, _) = class.broker.as_ref()?;
+        brokers.iter_mut().find(|broker| broker.name() == name)
+    }
+    /// What a port did with a packet that had entered.
+    pub fn hear(&mut self, now: Instant, kind: EventKind, leaf: u32, len: u32) {
+        match kind {
+            EventKind::Taken => self.edge.left(now, leaf, len, true),
+            EventKind::Dropped(reason) if reason != DropReason::Policed => {
+                self.edge.left(now, leaf, len, false);
+            }
+            _ => {}
+        }
     }
 }
 

@@ -20,6 +20,7 @@ mod edge;
 pub mod event;
 pub mod link;
 mod managed;
+mod media;
 mod network;
 mod orders;
 pub mod packet;

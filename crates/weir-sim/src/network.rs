@@ -3,6 +3,7 @@
 use crate::edge::{Broker, EdgeHost};
 use crate::event::EventQueue;
 use crate::link::{Fifo, Flight, Pipe, arrival};
+use crate::media::Content;
 use crate::orders;
 use crate::packet::{Body, Packet, PacketIndex, Slab};
 use crate::trace::{self, Trace};
@@ -12,7 +13,7 @@ use weir_core::queue::DropReason;
 use weir_core::queue::Visit;
 use weir_core::sched::LeafInfo;
 use weir_core::units::{Duration, Instant};
-use weir_edge::recognise::Payload;
+use weir_edge::recognise::{Payload, SEEN};
 use weir_report::Recorder;
 use weir_report::report::{ConditionerReport, Count};
 
@@ -86,6 +87,8 @@ pub struct FlowWays {
     pub keys: [Key; 2],
     /// First entry of its routes.
     pub routes: [u32; 2],
+    /// What its payloads are made from.
+    pub content: Content,
     /// Whether it is made of transactions, whose ends themselves say what was lost.
     pub transactions: bool,
 }
@@ -229,10 +232,22 @@ impl<'w> Network<'w> {
     /// The edge before a port looks at a packet. False if it drops it.
     fn examine(&mut self, port: u32, index: PacketIndex) -> bool {
         let managed = &mut self.ports[port as usize];
-        let Some(host) = &mut managed.edge else { return true };
+        let now = self.now;
+        let Some(host) = managed.edge.as_mut().filter(|host| host.from <= now) else { return true };
         let packet = self.packets.get_mut(index);
-        let key = &self.flows[packet.flow as usize].keys[usize::from(packet.to_side & 1)];
-        let verdict = host.edge.packet(self.now, &key.with_tos(packet.tos), Payload::UNKNOWN, packet.len);
+        let ways = &self.flows[packet.flow as usize];
+        let key = ways.keys[usize::from(packet.to_side & 1)].with_tos(packet.tos);
+        let (head, number, len) = match packet.body {
+            Body::Datagram { number, payload } => {
+                (ways.content.head(number, packet.sent_at), number, payload)
+            }
+            Body::Tcp(_) => ([0; SEEN], 0, 0),
+        };
+        let payload = Payload { head: &head[..SEEN.min(len as usize)], len };
+        let verdict = host.edge.packet(now, &key, payload, packet.len);
+        if verdict.found.is_some() && packet.to_side == 1 {
+            self.recorder.flow(packet.flow as usize).recognised.get_or_insert(number + 1);
+        }
         packet.tos = verdict.tos;
         let direction = managed.direction;
         if verdict.drop {
@@ -340,13 +355,7 @@ impl Host<'_, '_> {
         let (now, direction, class, len) =
             (self.now, self.direction, meta.leaf as usize, u64::from(meta.len));
         if let Some(host) = &mut self.edge {
-            match kind {
-                EventKind::Taken => host.edge.left(now, meta.leaf, meta.len, true),
-                EventKind::Dropped(reason) if reason != DropReason::Policed => {
-                    host.edge.left(now, meta.leaf, meta.len, false);
-                }
-                _ => {}
-            }
+            host.hear(now, kind, meta.leaf, meta.len);
         }
         match kind {
             EventKind::Taken => {

@@ -3,7 +3,7 @@
 use crate::edge::EdgeHost;
 use crate::network::{END, Managed, Network};
 use weir_core::units::Instant;
-use weir_edge::allocate::{Action, Answer};
+use weir_edge::allocate::Action;
 use weir_report::Recorder;
 use weir_report::recorder::Allocated;
 
@@ -12,14 +12,7 @@ impl Network<'_> {
     pub fn begin(&mut self) {
         for number in 0..self.ports.len() as u32 {
             if let Some(host) = &self.ports[number as usize].edge {
-                for (leaf, allocator) in host.edge.allocators() {
-                    let class = host.classes.iter().find(|(own, _)| *own == leaf);
-                    let name =
-                        class.and_then(|(_, class)| class.broker.as_ref()).map(|(name, _)| name.as_str());
-                    if let Some(broker) = self.brokers.iter_mut().find(|broker| Some(broker.name()) == name) {
-                        broker.hold((number, leaf), allocator.allocated_bps());
-                    }
-                }
+                host.begin(number, &mut self.brokers);
                 self.look_at(number);
             }
         }
@@ -51,29 +44,17 @@ impl Network<'_> {
         while let Some(host) = &mut self.ports[number as usize].edge
             && let Some((leaf, action)) = host.edge.poll()
         {
-            let Some((_, class)) = host.classes.iter().find(|(own, _)| *own == leaf) else { continue };
             match action {
                 Action::Shape(rate) => {
+                    let class = host.classes.iter().find(|(own, _)| *own == leaf);
+                    let Some((_, class)) = class else { continue };
                     let (name, params) = (class.name.clone(), class.shape(rate));
                     let (port, mut host) = self.port_and_host(number);
                     // The reader has seen that the class has such a rate. A discipline that refuses
                     // the value keeps the old one; the next request sets another.
                     let _ = port.reconfigure(now, &name, &params, &mut |event| host.hear(event));
                 }
-                Action::Ask(request) => {
-                    let name = class.broker.as_ref().map(|(name, _)| name);
-                    let broker = self
-                        .brokers
-                        .iter_mut()
-                        .find(|broker| Some(broker.name()) == name.map(String::as_str));
-                    let answer = match broker {
-                        Some(broker) => broker.ask(now, (number, leaf), request),
-                        // Without a broker the edge's own `to` is the only limit.
-                        None => Some((now, Answer::Granted(request.rate_bps))),
-                    };
-                    let version = request.version;
-                    host.answers.extend(answer.map(|(at, answer)| (at, leaf, version, answer)));
-                }
+                Action::Ask(request) => host.ask(now, number, leaf, request, &mut self.brokers),
             }
         }
         let Managed { edge, report, .. } = &mut self.ports[number as usize];
@@ -100,6 +81,10 @@ impl Network<'_> {
 pub fn statistics(recorder: &mut Recorder, port: usize, host: &mut EdgeHost, now: Instant) {
     let minutes = (now.as_nanos() as f64 / 60e9).max(f64::MIN_POSITIVE);
     for (leaf, stats) in host.edge.class_stats().collect::<Vec<_>>() {
+        // A class that the edge made for itself is none of the port's.
+        if host.classes.iter().all(|(own, _)| *own != leaf) {
+            continue;
+        }
         let mut say = |name: &str, value: f64| recorder.statistic(port, leaf as usize, name, value);
         let came = (stats.admitted + stats.refused) as f64;
         say("edge-admitted", stats.admitted as f64);

@@ -3,12 +3,17 @@
 //! One packet at a time on a wire of the trace's rate, no device ring, until the queue is empty.
 //! Output, one line per packet in the order of the events: `D,time_ns,class,size,index` when its
 //! last bit leaves (rounded down), `X,time_ns,class,size,index,reason` when it is dropped (rounded
-//! up); `index` counts the input's packets from 0.
+//! up); `index` counts the input's packets from 0. What an edge before the port drops is of class `edge`.
+
+mod watch;
+
+pub use watch::{FoundFlow, Recognised, Watch};
 
 use std::collections::HashMap;
 use std::io::{self, Write};
 use weir_core::packet::{FragmentCache, FrameRef, Meta, dissect, is_control, look_inside};
 use weir_core::port::{Conditioned, Event, EventKind, Port};
+use weir_core::queue::DropReason;
 use weir_core::units::Instant;
 
 /// One recorded packet.
@@ -60,6 +65,9 @@ pub struct Summary {
     pub end_ns: u64,
     /// By class, in the order of their first packet.
     pub classes: Vec<ClassSummary>,
+    /// Real-time flows, where an edge looked for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recognised: Option<Recognised>,
 }
 
 /// One class of a replay.
@@ -154,12 +162,14 @@ impl Labels {
         Some(self.labels.len() - 1)
     }
     fn of_leaf(&mut self, port: &Port, leaf: u32) -> usize {
-        let name = &port.leaves()[leaf as usize].name;
+        self.named(&port.leaves()[leaf as usize].name, Some(leaf))
+    }
+    fn named(&mut self, name: &str, leaf: Option<u32>) -> usize {
         if let Some(&label) = self.by_name.get(name) {
             return label;
         }
-        self.labels.push((name.clone(), Some(leaf)));
-        self.by_name.insert(name.clone(), self.labels.len() - 1);
+        self.labels.push((name.to_owned(), leaf));
+        self.by_name.insert(name.to_owned(), self.labels.len() - 1);
         self.labels.len() - 1
     }
 }
@@ -196,41 +206,98 @@ impl<W: Write> Writer<W> {
                 self.summary.end_ns = ns;
                 writeln!(self.out, "D,{ns},{},{len},{index}", class.class)
             }
-            Some(reason) => {
-                class.dropped_packets += 1;
-                self.summary.dropped += 1;
-                writeln!(self.out, "X,{ns},{},{len},{index},{}", class.class, reason.name())
-            }
+            Some(reason) => return self.dropped(index, ns, len, reason),
         };
         if let Err(e) = result {
             self.error.get_or_insert(e);
         }
     }
+
+    fn dropped(&mut self, index: u32, ns: u64, len: u32, reason: DropReason) {
+        let class = &mut self.summary.classes[self.label_of[index as usize] as usize];
+        class.dropped_packets += 1;
+        self.summary.dropped += 1;
+        if let Err(e) = writeln!(self.out, "X,{ns},{},{len},{index},{}", class.class, reason.name()) {
+            self.error.get_or_insert(e);
+        }
+    }
 }
 
-/// Runs `trace` through `port`, whose wire is the trace's rate with a ring of one.
+/// A port, and the edge before it if it has one.
+struct Chain<'a, W> {
+    port: &'a mut Port,
+    watch: Option<Watch>,
+    writer: Writer<W>,
+}
+
+impl<W: Write> Chain<'_, W> {
+    /// When one of them has something to do though no packet comes.
+    fn next(&self) -> Instant {
+        let watch = self.watch.as_ref().map_or(Instant::NEVER, Watch::next);
+        watch.min(self.port.next_wake_up())
+    }
+    /// The next of what is to be done without a packet.
+    fn step(&mut self) {
+        let now = self.next();
+        self.writer.now = now;
+        let Chain { port, watch, writer } = self;
+        if port.next_wake_up() <= now {
+            port.advance(now, &mut |event| hear(watch, writer, now, event));
+        } else if let Some(watch) = watch {
+            watch.timer(now);
+        }
+        self.orders(now);
+    }
+    /// A packet comes, in a class.
+    fn offer(&mut self, now: Instant, packet: Conditioned, len: u32) {
+        let Chain { port, watch, writer } = self;
+        if let Some(watch) = watch.as_mut().filter(|_| !packet.is_policed()) {
+            watch.entered(now, packet.leaf(), len);
+        }
+        port.offer(now, packet, &mut |event| hear(watch, writer, now, event));
+        self.orders(now);
+    }
+    fn orders(&mut self, now: Instant) {
+        let Chain { port, watch, writer } = self;
+        if let Some(watch) = watch {
+            watch.orders(now, port, &mut |event| writer.record(event));
+        }
+    }
+}
+
+fn hear<W: Write>(watch: &mut Option<Watch>, writer: &mut Writer<W>, now: Instant, event: Event<'_>) {
+    if let Some(watch) = watch {
+        watch.hear(now, &event);
+    }
+    writer.record(event);
+}
+
+/// Runs `trace` through `port`, whose wire is the trace's rate with a ring of one. An edge before it
+/// sees the packets of captures, of which there are bytes.
 ///
 /// # Errors
 /// A damaged trace, a class that the configuration does not have, a full disk.
 pub fn replay<R: Recording>(
     trace: &mut R,
     port: &mut Port,
+    watch: Option<Watch>,
     out: impl Write,
 ) -> Result<Summary, ReplayError<R::Error>> {
     let mut labels = Labels::new(port);
     let mut fragments = FragmentCache::new();
-    let mut writer =
+    let writer =
         Writer { out, label_of: Vec::new(), summary: Summary::default(), error: None, now: Instant::ZERO };
+    let mut chain = Chain { port, watch, writer };
+    chain.orders(Instant::ZERO);
     while let Some(record) = trace.next().map_err(ReplayError::Trace)? {
-        let index = writer.summary.packets;
+        let index = chain.writer.summary.packets;
         // Completions before this arrival first, each at its own time.
-        while port.next_wake_up() < record.at {
-            writer.now = port.next_wake_up();
-            port.advance(writer.now, &mut |event| writer.record(event));
+        while chain.next() < record.at {
+            chain.step();
         }
-        writer.now = record.at;
+        chain.writer.now = record.at;
         let (len, frame) = (record.len_bytes, FrameRef(index as u32));
-        let (packet, label): (Conditioned, usize) = match record.content {
+        let (packet, label): (Option<Conditioned>, usize) = match record.content {
             Content::Class { class, dscp } => {
                 let label = labels.find(class).ok_or_else(|| ReplayError::Class {
                     packet: index,
@@ -243,41 +310,57 @@ pub fn replay<R: Recording>(
                 (meta.flow, meta.src_hash, meta.dst_hash, meta.src_port) = (flow, flow, flow, flow as u16);
                 meta.leaf = labels.labels[label].1.unwrap_or(0);
                 meta.dscp = dscp.unwrap_or(0);
-                (meta.into(), label)
+                (Some(meta.into()), label)
             }
             Content::Frame(bytes) => {
                 let mut read = dissect(bytes);
                 fragments.fill(&mut read);
-                let control = port.protects() && is_control(bytes, &read);
-                if port.looks_inside() {
-                    look_inside(bytes, &mut read);
+                let control = chain.port.protects() && is_control(bytes, &read);
+                let watch = chain.watch.as_mut().filter(|_| !control);
+                let verdict = watch.map(|watch| watch.examine(record.at, bytes, &read, len));
+                if let Some(verdict) = verdict {
+                    read.key.tos = verdict.tos;
                 }
-                let packet = port.condition(record.at, len, frame, &read.key);
-                let packet = if control { packet.protected() } else { packet };
-                let label = labels.of_leaf(port, packet.leaf());
-                (packet, label)
+                if verdict.is_some_and(|verdict| verdict.drop) {
+                    (None, labels.named("edge", None))
+                } else {
+                    if chain.port.looks_inside() {
+                        look_inside(bytes, &mut read);
+                    }
+                    let packet = chain.port.condition(record.at, len, frame, &read.key);
+                    let packet = if control { packet.protected() } else { packet };
+                    let label = labels.of_leaf(chain.port, packet.leaf());
+                    (Some(packet), label)
+                }
             }
         };
+        let writer = &mut chain.writer;
         for (name, _) in &labels.labels[writer.summary.classes.len()..] {
             writer.summary.classes.push(ClassSummary { class: name.clone(), ..ClassSummary::default() });
         }
         writer.label_of.push(label as u32);
         writer.summary.packets += 1;
         writer.summary.classes[label].offered_packets += 1;
-        port.offer(record.at, packet, &mut |e| writer.record(e));
-        if let Some(e) = writer.error.take() {
+        match packet {
+            Some(packet) => chain.offer(record.at, packet, len),
+            None => {
+                writer.dropped(index as u32, record.at.as_nanos(), len, DropReason::Policed);
+                chain.orders(record.at);
+            }
+        }
+        if let Some(e) = chain.writer.error.take() {
             return Err(ReplayError::Output(e));
         }
     }
-    while port.next_wake_up() != Instant::NEVER {
-        writer.now = port.next_wake_up();
-        port.advance(writer.now, &mut |event| writer.record(event));
+    while chain.port.next_wake_up() != Instant::NEVER {
+        chain.step();
     }
+    let Chain { watch, mut writer, .. } = chain;
     writer.out.flush().map_err(ReplayError::Output)?;
     if let Some(e) = writer.error {
         return Err(ReplayError::Output(e));
     }
-    let summary = writer.summary;
+    let summary = Summary { recognised: watch.map(Watch::report), ..writer.summary };
     match summary.packets - summary.sent - summary.dropped {
         0 => Ok(summary),
         left => Err(ReplayError::Endless(left)),
@@ -315,7 +398,7 @@ mod tests {
     fn lines_and_sums() {
         let mut out = Vec::new();
         let times = Times(vec![0, 100, 200, 1_500], false);
-        let summary = replay(&mut { times }, &mut port(), &mut out).unwrap();
+        let summary = replay(&mut { times }, &mut port(), None, &mut out).unwrap();
         let expected = "X,200000,voice,1000,2,tail\nD,1000000,voice,1000,0\n\
                         D,2000000,voice,1000,1\nD,3000000,voice,1000,3\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
@@ -329,12 +412,15 @@ mod tests {
             delay_sum_ns: 1_000_000 + 1_900_000 + 1_500_000,
         };
         let classes = vec![class];
-        assert_eq!(summary, Summary { packets: 4, sent: 3, dropped: 1, end_ns: 3_000_000, classes });
+        assert_eq!(
+            summary,
+            Summary { packets: 4, sent: 3, dropped: 1, end_ns: 3_000_000, classes, recognised: None }
+        );
     }
 
     #[test]
     fn a_damaged_recording_says_why() {
-        let error = replay(&mut Times(vec![0], true), &mut port(), &mut Vec::new()).unwrap_err();
+        let error = replay(&mut Times(vec![0], true), &mut port(), None, &mut Vec::new()).unwrap_err();
         assert_eq!(error.to_string(), "torn off");
     }
 }

@@ -250,7 +250,7 @@ fn losses_of_flows_are_the_drops_of_the_network() {
     for flow in &report.flows {
         let expected = match flow.kind {
             Kind::Tcp => (true, true, false, (true, false)),
-            Kind::Udp => (false, false, false, (false, true)),
+            Kind::Udp | Kind::Rtp => (false, false, false, (false, true)),
             Kind::Rr => (false, false, true, (true, false)),
         };
         assert_eq!(applies(flow), expected, "{}", flow.name);

@@ -79,7 +79,7 @@ impl Edge {
 
     /// The contract of a packet: by its source, or on its way back by its destination. None if there are
     /// contracts, and none of them has it.
-    fn contract_of(&self, key: &Key) -> Option<u32> {
+    pub(super) fn contract_of(&self, key: &Key) -> Option<u32> {
         if self.config.contracts.is_empty() {
             return Some(NOBODY);
         }

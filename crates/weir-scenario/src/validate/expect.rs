@@ -134,7 +134,9 @@ impl Judge<'_> {
     fn expect_kind(&mut self, expect: &Expect) {
         let (kinds, words, other) = match expect.what {
             Measure::Rtt(of) => ([FlowKind::Tcp, FlowKind::Rr].as_slice(), "tcp or rr", Measure::OneWay(of)),
-            Measure::OneWay(of) => ([FlowKind::Udp].as_slice(), "udp", Measure::Rtt(of)),
+            Measure::OneWay(of) => {
+                ([FlowKind::Udp, FlowKind::Rtp].as_slice(), "udp or rtp", Measure::Rtt(of))
+            }
             _ => return,
         };
         let fits = |flow: &Flow| kinds.contains(&flow.kind);

@@ -2,7 +2,7 @@
 
 use super::{Judge, LEAST_MTU, MOST_MTU, typed};
 use crate::derived::MAX_FLOWS;
-use crate::scenario::{Distribution, Flow};
+use crate::scenario::{Codec, Distribution, Flow};
 use crate::topology::Topology;
 use weir_report::FlowKind;
 use weir_text::{BitRate, Size, Time};
@@ -80,6 +80,7 @@ impl Judge<'_> {
         match flow.kind {
             FlowKind::Tcp => self.flow_tcp(flow),
             FlowKind::Udp => self.flow_udp(flow),
+            FlowKind::Rtp => self.flow_rtp(flow, mtu),
             FlowKind::Rr => {
                 let most = Size::from_bytes(mtu - if flow.ipv6 { 48 } else { 28 });
                 self.range("request", flow.request.unwrap_or(Size::from_bytes(1)), Size::from_bytes(1), most);
@@ -143,7 +144,9 @@ impl Judge<'_> {
             FlowKind::Tcp => "tcp",
             FlowKind::Udp => "udp",
             FlowKind::Rr => "rr",
+            FlowKind::Rtp => "rtp",
         };
+        let rtp = ["rtp"].as_slice();
         let set = [
             ("size", flow.size.is_some(), ["tcp", "udp"].as_slice()),
             ("cc", flow.cc != Default::default(), tcp),
@@ -164,6 +167,11 @@ impl Judge<'_> {
             ("distribution", flow.distribution != Distribution::Constant, udp),
             ("shape", flow.shape.is_some(), udp),
             ("stationary", flow.stationary, udp),
+            ("codec", flow.codec != Codec::default(), rtp),
+            ("frames", flow.frames.is_some(), rtp),
+            ("ssrc", flow.ssrc.is_some(), rtp),
+            ("hidden", flow.hidden > 0, rtp),
+            ("suppression", flow.suppression, rtp),
             ("request", flow.request.is_some(), ["rr"].as_slice()),
             ("response", flow.response.is_some(), ["rr"].as_slice()),
         ];
@@ -190,6 +198,25 @@ impl Judge<'_> {
                 "`pause` without `chunk`: a greedy flow has no pauses",
                 "add chunk = BYTES, or write idle = [[\"5s\", \"10s\"]] instead of `pause`",
             );
+        }
+    }
+
+    fn flow_rtp(&mut self, flow: &Flow, mtu: u64) {
+        self.range("frames", flow.frames.unwrap_or(1), 1, 10);
+        self.range("ssrc", flow.ssrc.unwrap_or(1), 1, u32::MAX - 10_000);
+        self.range("hidden", flow.hidden, 0, 64);
+        if flow.codec == Codec::Video {
+            for (key, is_set) in [("frames", flow.frames.is_some()), ("suppression", flow.suppression)] {
+                if is_set {
+                    self.say(key, format!("`{key}` is for voice"), "leave it out, or write codec = \"g711\"");
+                }
+            }
+        }
+        let room = mtu - if flow.ipv6 { 48 } else { 28 };
+        let octets = u64::from(flow.media_octets());
+        if octets > room {
+            let help = "write another codec, or a larger mtu for the links on its path";
+            self.say("codec", format!("packets of {octets} bytes on a path with room for {room}"), help);
         }
     }
 

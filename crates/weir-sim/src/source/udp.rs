@@ -4,7 +4,8 @@ use super::Schedule;
 use crate::rng::Stream;
 use std::collections::VecDeque;
 use weir_core::units::{Fine, Instant, Rate};
-use weir_scenario::scenario::{Distribution, Flow};
+use weir_report::FlowKind;
+use weir_scenario::scenario::{Distribution, Flow, Media};
 
 /// The packets of one UDP flow over time.
 #[derive(Debug)]
@@ -38,6 +39,28 @@ enum Pattern {
 struct Times {
     distribution: Distribution,
     shape: f64,
+}
+
+/// Talk and silence, ns. [ITU-T P.59]
+const TALK_NS: u64 = 1_004_000_000;
+const SILENCE_NS: u64 = 1_587_000_000;
+
+impl Pattern {
+    fn media(media: Media, suppression: bool) -> Self {
+        let period = Fine::from_nanos(media.interval_ns);
+        if !suppression {
+            return Pattern::Bursts { packets: media.burst, period };
+        }
+        let periods = Periods {
+            on_ns: TALK_NS,
+            off_ns: SILENCE_NS,
+            times: Times { distribution: Distribution::Exponential, shape: 0.0 },
+            stationary: false,
+        };
+        let bits = u64::from(media.bytes) * 8;
+        let rate_bps = bits * 1_000_000_000 / media.interval_ns;
+        Pattern::Paced { interval: period, rate_bps, periods: Some(periods) }
+    }
 }
 
 #[derive(Debug)]
@@ -82,6 +105,7 @@ impl UdpSource {
     pub fn new(flow: &Flow, schedule: Schedule, random: Stream, told: bool) -> Self {
         let size = flow.size.map_or(60, |s| s.as_bytes());
         let times = Times { distribution: flow.distribution, shape: flow.shape.unwrap_or(1.5) };
+        let media = (flow.kind == FlowKind::Rtp).then(|| flow.codec.media(flow.frames));
         let pattern = match (flow.burst, flow.period) {
             (Some(packets), Some(period)) => {
                 // A period of 0 would never let time pass.
@@ -107,6 +131,7 @@ impl UdpSource {
                 }),
             },
         };
+        let pattern = media.map_or(pattern, |media| Pattern::media(media, flow.suppression));
         let told = told.then(VecDeque::new);
         UdpSource { schedule, pattern, random, due: Fine::ZERO, until: Fine::ZERO, told, sends_bps: 0 }
     }

@@ -16,7 +16,7 @@ use weir_core::sched::Registry;
 use weir_core::units::Rate;
 use weir_io::trace::{self, Trace, TraceError};
 use weir_report::disk::{self, Output};
-use weir_sim::replay::{Content, Record, Recording, ReplayError};
+use weir_sim::replay::{Content, Recognised, Record, Recording, ReplayError, Watch};
 use weir_text::{Unit, show};
 
 /// Below this a byte lasts more than a second, and soon longer than a `PerByte` can say.
@@ -126,6 +126,11 @@ pub fn replay(
         );
     }
     let (built, _) = build(&plan, interface, registry, Some(Link::new(view.rate(), overhead, MTU)))?;
+    let edge = view.edge(registry, &built.tree.leaves, conditions.seed).map_err(Failure::usage)?;
+    let watch = edge.map(|mut plan| {
+        plan.config.overhead = overhead;
+        Watch::new(plan)
+    });
     let ideal = WireConfig::Link { ring: 1, refill: Refill::Packet };
     let config =
         PortConfig { seed: conditions.seed, ..PortConfig::new(Link::new(wire, overhead, MTU), ideal) };
@@ -139,10 +144,11 @@ pub fn replay(
     };
     let output: Box<dyn Write + '_> = match &mut file {
         Some(file) => Box::new(file),
-        None if json => Box::new(io::sink()),
+        // Who was found is what a file that looks for flows is replayed for: lines go to `--out` alone.
+        None if json || watch.is_some() => Box::new(io::sink()),
         None => Box::new(io::BufWriter::with_capacity(1 << 16, io::stdout().lock())),
     };
-    let replayed = weir_sim::replay::replay(&mut packets, &mut port, output);
+    let replayed = weir_sim::replay::replay(&mut packets, &mut port, watch, output);
     progress.clear();
     let summary = replayed.map_err(|e| match e {
         ReplayError::Output(e) if e.kind() == io::ErrorKind::BrokenPipe => {
@@ -166,7 +172,7 @@ pub fn replay(
     if json {
         return print_json(&summary);
     }
-    if out.is_some() {
+    if out.is_some() || summary.recognised.is_some() {
         let mut rows = table(&["CLASS", ">OFFERED", ">SENT", ">BYTES", ">DROPPED", ">DELAY|MEAN", ">|MAX"]);
         for class in &summary.classes {
             let mean = class.delay_sum_ns as f64 / class.sent_packets.max(1) as f64;
@@ -182,7 +188,32 @@ pub fn replay(
         }
         rows.print();
     }
+    if let Some(recognised) = &summary.recognised {
+        print_recognised(recognised);
+    }
     Ok(())
+}
+
+/// The flows that were found, each with the packet by which, and why.
+fn print_recognised(recognised: &Recognised) {
+    let Recognised { directions, quic, flows } = recognised;
+    out!("");
+    if !flows.is_empty() {
+        let mut rows = table(&["FLOW", "KIND", ">AT|PACKET", ">TIME", ">PACKETS", "STATE", "WHY"]);
+        for flow in flows {
+            rows.add(vec![
+                flow.flow.clone(),
+                flow.kind.clone(),
+                flow.packet.to_string(),
+                show(flow.at_ns as f64, Unit::Time),
+                flow.packets.to_string(),
+                if flow.admitted { "admitted" } else { "refused" }.to_string(),
+                flow.why(),
+            ]);
+        }
+        rows.print();
+    }
+    out!("{} of {directions} directions of UDP flows are real-time, {quic} are QUIC", flows.len());
 }
 
 /// Why a filter that matches lost to `winner`: filters are asked by `ruleno`, the highest first, and

@@ -284,3 +284,64 @@ fn the_same_bytes_from_run_to_run() {
     let red = folder.path("red");
     assert!(weir(&["replay", &red, "em0", &trace]).ok().out.contains(",early"));
 }
+
+/// With `recognise` a replay of a capture says who would have been found, at which packet and why; what
+/// the edge drops is dropped there.
+#[test]
+fn a_capture_says_who_is_found() {
+    let folder = Folder::new();
+    let conf = |options: &str| {
+        let text = format!(
+            "interface em0 bandwidth 10M priq\nclass priq em0 rt NULL priority 5\n\
+             class priq em0 be NULL priority 1 default\nfilter em0 rt 0 0 0 0 0 dscp EF\nrecognise em0 {options}\n"
+        );
+        folder.write("a.altq", text)
+    };
+    // Two calls, of which the second has its header 27 bytes in; and a stranger.
+    let packet = |port: u16, hidden: usize, n: u16| {
+        let mut frame = pcap::frame(17, port, 5_004, 0, 42 + hidden + 12 + 160);
+        let timestamp = u32::from(n) * 160;
+        let header =
+            [&[0x80, 0][..], &n.to_be_bytes(), &timestamp.to_be_bytes(), &[0, 0, 0xab, 0xcd]].concat();
+        frame[42..42 + hidden].fill(5);
+        frame[42 + hidden..54 + hidden].copy_from_slice(&header);
+        frame
+    };
+    let mut frames = Vec::new();
+    for n in 0..20u16 {
+        let at_us = u64::from(n) * 20_000;
+        frames.push((at_us, packet(7_000, 0, n)));
+        frames.push((at_us + 1_000, packet(7_001, 27, n)));
+        frames.push((at_us + 2_000, pcap::frame(17, 7_002, 53, 0, 200)));
+    }
+    let capture = folder.path("c.pcap");
+    std::fs::write(&capture, pcap::file(&frames, 65_535)).unwrap();
+    let run = weir(&["replay", &conf(""), "em0", &capture]).ok();
+    assert!(run.out.contains("2 of 3 directions of UDP flows are real-time, 0 are QUIC"), "{}", run.out);
+    assert!(run.out.contains("rtp+27"), "{}", run.out);
+    let json = |conf: &str| {
+        let out = weir(&["replay", "-j", conf, "em0", &capture]).ok().out;
+        serde_json::from_str::<serde_json::Value>(&out).unwrap()
+    };
+    let found = json(&conf(""));
+    let flows = found["recognised"]["flows"].as_array().unwrap();
+    let of = |n: usize| (flows[n]["kind"].as_str().unwrap(), flows[n]["packet"].as_u64().unwrap());
+    assert_eq!([of(0), of(1)], [("rtp", 4), ("rtp+27", 8)]);
+    assert_eq!((&flows[0]["ssrc"], &flows[0]["span_ns"]), (&"0000abcd".into(), &60_000_000.into()));
+    // From that packet on they go to the class of EF.
+    let voice = found["classes"].as_array().unwrap().iter().find(|c| c["class"] == "rt").unwrap();
+    assert_eq!(voice["offered_packets"], 17 + 13);
+    let off = json(&conf("rtp off"));
+    assert_eq!(off["recognised"]["flows"].as_array().unwrap().len(), 0);
+    assert!(off["classes"].as_array().unwrap().iter().all(|c| c["class"] != "rt"));
+    // Lines go to a file, and each packet is there once.
+    let lines = folder.path("lines.csv");
+    weir(&["replay", &conf(""), "em0", &capture, "--out", &lines]).ok();
+    conserved(&folder.read("lines.csv"), 60);
+    // Contracts hold: calls of 200 kbit/s together under a contract of 40, without what its depth holds.
+    let contract = conf("\nsla em0 1 0.0.0.0/0 bw 40K policy drop");
+    weir(&["replay", &contract, "em0", &capture, "--out", &lines]).ok();
+    let text = folder.read("lines.csv");
+    conserved(&text, 60);
+    assert!(text.lines().any(|line| line.ends_with(",policed") && line.contains(",edge,")), "{text}");
+}
