@@ -1,12 +1,15 @@
 //! Recognition by golden traces, against a plain model, and over random and structured flows.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+#[path = "recognition/mod.rs"]
+mod recognition;
+
+use recognition::{dtls, edge_with, rtp, stun};
 use std::net::Ipv4Addr;
 use weir_core::Random;
 use weir_core::packet::{Dscp, Key};
 use weir_core::units::{Duration, Fraction, Instant};
-use weir_edge::admit::Admission;
-use weir_edge::edge::{Class, Config, Edge, Reason, Recognition};
+use weir_edge::edge::{Edge, Reason, Recognition};
 use weir_edge::flow::State;
 use weir_edge::recognise::statistical::Rule;
 use weir_edge::recognise::{Found, Kind, Payload, Rtp, Rules};
@@ -19,20 +22,6 @@ fn edge_of(rules: Rules) -> Edge {
     edge_with(Recognition { rules, flows: 1_024, ..Recognition::default() })
 }
 
-fn edge_with(recognition: Recognition) -> Edge {
-    let class = Class { leaf: 0, allocation: None, admission: Admission::default(), rate_bps: 1_000_000_000 };
-    let config = Config {
-        classes: vec![class],
-        contracts: Vec::new(),
-        prefixes: Vec::new(),
-        recognition: Some(recognition),
-        keep_untrusted: false,
-        overhead: 0,
-        seed: 1,
-    };
-    Edge::new(config, Instant::ZERO)
-}
-
 fn key(flow: u32) -> Key {
     let source = Ipv4Addr::from_bits(0x0a00_0000 + (flow >> 15));
     Key::ipv4(source, Ipv4Addr::new(192, 0, 2, 1), 17).with_ports(20_000 + (flow & 0x7fff) as u16, 5_004)
@@ -40,16 +29,6 @@ fn key(flow: u32) -> Key {
 
 fn back(key: Key) -> Key {
     Key { src: key.dst, dst: key.src, src_port: key.dst_port, dst_port: key.src_port, ..key }
-}
-
-/// A packet of RTP with 20 octets of media.
-fn rtp(ssrc: u32, sequence: u16, timestamp: u32) -> Vec<u8> {
-    let mut bytes = vec![0x80, 0];
-    bytes.extend(sequence.to_be_bytes());
-    bytes.extend(timestamp.to_be_bytes());
-    bytes.extend(ssrc.to_be_bytes());
-    bytes.extend([0x55; 20]);
-    bytes
 }
 
 fn send(edge: &mut Edge, at: u64, key: &Key, bytes: &[u8]) -> Option<Found> {
@@ -253,21 +232,6 @@ fn t26_single_packets_do_not_push_a_chain_out() {
         }
         assert_eq!(found_of(Rules::default(), &packets), Some(packets.len()), "seed {seed}");
     }
-}
-
-/// RFC 5389: a message of `kind` with `attributes` octets.
-fn stun(kind: u16, attributes: u16) -> Vec<u8> {
-    let mut bytes = kind.to_be_bytes().to_vec();
-    bytes.extend(attributes.to_be_bytes());
-    bytes.extend([0x21, 0x12, 0xa4, 0x42]);
-    bytes.extend(vec![9; 12 + usize::from(attributes)]);
-    bytes
-}
-
-fn dtls(kind: u8, epoch: u8, len: u8) -> Vec<u8> {
-    let mut bytes = vec![kind, 0xfe, 0xfd, 0, epoch, 0, 0, 0, 0, 0, 1, 0, len];
-    bytes.extend(vec![3; usize::from(len)]);
-    bytes
 }
 
 /// T26: two packets suffice where ICE has succeeded both ways, where DTLS has finished, and where the

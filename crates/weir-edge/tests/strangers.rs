@@ -1,11 +1,15 @@
 //! Flows that are no media, random and built like common protocols: hardly one may be taken for real-time.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+#[path = "recognition/mod.rs"]
+mod recognition;
+
+use recognition::edge_with;
 use std::net::Ipv4Addr;
 use weir_core::Random;
 use weir_core::packet::Key;
 use weir_core::units::Instant;
-use weir_edge::edge::{Class, Config, Edge, Recognition};
+use weir_edge::edge::Recognition;
 use weir_edge::recognise::{Payload, Place, Rules, Sample, Trial, Verdict, look};
 
 /// Packets of each flow.
@@ -212,19 +216,7 @@ fn t26_strangers_are_ordinary() {
 fn t26_damaged_packets() {
     let rules = Rules { stun: true, dtls: true, statistical: Some(Default::default()), ..Rules::default() };
     let recognition = Recognition { rules, flows: 4_096, ..Recognition::default() };
-    let class = Class { leaf: 0, allocation: None, admission: Default::default(), rate_bps: 1_000_000_000 };
-    let mut edge = Edge::new(
-        Config {
-            classes: vec![class],
-            contracts: Vec::new(),
-            prefixes: Vec::new(),
-            recognition: Some(recognition),
-            keep_untrusted: false,
-            overhead: 0,
-            seed: 1,
-        },
-        Instant::ZERO,
-    );
+    let mut edge = edge_with(recognition);
     let mut random = Random::new(weir_seed::seed());
     let mut now = 0;
     for n in 0..weir_seed::effort(200_000) {

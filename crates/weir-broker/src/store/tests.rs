@@ -313,18 +313,23 @@ fn audited<S: Store>(journal: &Journal<S>) -> Result<(), String> {
     if chain == *journal.chain() { Ok(()) } else { Err(format!("{chain:?}, not {:?}", journal.chain())) }
 }
 
+/// What was answered is there after a start from `store`, and the history goes on.
+fn goes_on<S: Store>(history: &mut History, store: S) -> Result<(), String> {
+    let mut journal = open(store)?;
+    history.look(journal.book())?;
+    if !history.serve(&mut journal, GROUPS)? {
+        return Err("it stopped again".into());
+    }
+    audited(&journal)
+}
+
 /// The machine stops at commit `at`. Says whether it came so far.
 fn stopped_at_commit(seed: u64, at: u64, after: bool, answer_first: bool) -> Result<bool, String> {
     let disk = Failing::default();
     let mut history = History::new(seed, answer_first);
     let mut journal = open(Failing { left: Some(at), after, ..disk.clone() })?;
     let whole = history.serve(&mut journal, GROUPS)?;
-    let mut journal = open(disk)?;
-    history.look(journal.book())?;
-    if !history.serve(&mut journal, GROUPS)? {
-        return Err("it stopped again".into());
-    }
-    audited(&journal)?;
+    goes_on(&mut history, disk)?;
     Ok(!whole)
 }
 
@@ -359,12 +364,7 @@ fn cut_at_write(seed: u64, at: u64) -> Result<bool, String> {
         Err(_) => false,
     };
     disk.power_cut(&mut Random::new(seed ^ at));
-    let mut journal = open(Redb::on(disk).map_err(text)?)?;
-    history.look(journal.book())?;
-    if !history.serve(&mut journal, GROUPS)? {
-        return Err("it stopped again".into());
-    }
-    audited(&journal)?;
+    goes_on(&mut history, Redb::on(disk).map_err(text)?)?;
     Ok(!whole)
 }
 

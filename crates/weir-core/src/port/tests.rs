@@ -269,14 +269,14 @@ fn a_tree_that_is_told_to_wait_for_ever_falls_back() {
     assert_eq!(port.backlog().packets, 0, "the FIFO sends what was to wait for ever");
 }
 
-/// Has packets, and says when it gives one.
-struct Says(Child, fn(Instant) -> Instant);
-impl Discipline for Says {
+/// A child whose packets leave as the function has it.
+struct Serves<F>(Child, F);
+impl<F: FnMut(&mut Child, &mut Cx) -> Next + Send> Discipline for Serves<F> {
     fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
         self.0.enqueue(cx, id)
     }
     fn dequeue(&mut self, cx: &mut Cx) -> Next {
-        if self.0.is_empty() { Next::Idle } else { Next::At((self.1)(cx.now)) }
+        (self.1)(&mut self.0, cx)
     }
     fn backlog(&self) -> Backlog {
         self.0.backlog()
@@ -296,15 +296,18 @@ impl Discipline for Says {
 /// Law 2: a time is later than now. The next nanosecond is, and this one is not.
 #[test]
 fn a_tree_that_waits_for_now_falls_back() {
-    type Next = fn(Instant) -> Instant;
-    let answers: [(Next, bool); 3] = [
+    type When = fn(Instant) -> Instant;
+    let answers: [(When, bool); 3] = [
         (|now| now, true),
         (|now| Instant::from_nanos(now.as_nanos() - 1), true),
         (|now| now + Duration::from_nanos(1), false),
     ];
     for (n, (answer, breaks)) in answers.into_iter().enumerate() {
         let leaves = vec![LeafInfo { name: "all".to_string(), terminal: true, limit: 50 }];
-        let says = Box::new(Says(Child::leaf(Leaf::tail_drop(50)), answer));
+        let says = move |child: &mut Child, cx: &mut Cx| {
+            if child.is_empty() { Next::Idle } else { Next::At(answer(cx.now)) }
+        };
+        let says = Box::new(Serves(Child::leaf(Leaf::tail_drop(50)), says));
         let tree = Tree { discipline: says, leaves, default_leaf: Some(0) };
         let mut port = open(PortConfig::new(link(), WireConfig::Open), tree);
         port.offer(at(1), packet(0, 100), &mut |_| {});
