@@ -4,7 +4,8 @@
 //! this line without it, in hexadecimal. The first line follows 64 zeros. So the last chain vouches for all
 //! lines: who has once written it down elsewhere can tell whether anything before it was changed.
 
-use crate::book::{Book, Command, Event, Name, Request, Verdict};
+use crate::book::{Book, Command, Event, Name, Refusal, Request, Verdict};
+use crate::{Nanos, SECOND};
 use ring::digest::{SHA256, digest};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -49,6 +50,8 @@ enum What<'a> {
     Granted { asked: Asked<'a>, granted_bps: u64, granted_ms: u32 },
     /// A request was refused.
     Refused { asked: Asked<'a>, why: String },
+    /// In one second so many more refusals that changed nothing than are written.
+    LeftOut { refusals: u64 },
     /// An edge was told to come down.
     CalledBack { lease: &'a str, version: u64, rate_bps: u64 },
     /// A lease ended.
@@ -114,6 +117,11 @@ impl Chain {
                     sums(book, std::slice::from_ref(resource)),
                 );
             }
+            Command::Declare { resource, .. } => {
+                let capacity_bps = book.on(resource).map_or(0, |shown| shown.capacity);
+                let sums = sums(book, std::slice::from_ref(resource));
+                add(What::Provided { resource, capacity_bps }, sums);
+            }
             Command::Ask(_) | Command::Tick | Command::Agree { .. } | Command::Leased { .. } => {}
         }
         for (_, event) in events {
@@ -137,6 +145,12 @@ impl Chain {
                 (Event::Answer { .. } | Event::Want { .. }, _) => {}
             }
         }
+    }
+
+    /// Adds the line of what was left out of `who` in one second.
+    pub(crate) fn left_out(&mut self, text: &mut String, time_ms: u64, who: &str, refusals: u64) {
+        let what = What::LeftOut { refusals };
+        self.add(text, Line { line: 0, time_ms, who, what, sum_bps: BTreeMap::new() });
     }
 
     fn add(&mut self, text: &mut String, mut line: Line<'_>) {
@@ -173,6 +187,40 @@ impl Chain {
         }
         *self = Chain { line: number, digest: digest.to_owned() };
         Ok(())
+    }
+}
+
+/// Refusals that change nothing, of one name in one second, that are written. The others are counted.
+const REFUSALS: u64 = 10;
+
+/// Keeps those who send what changes nothing from filling the audit: an older version, another wish by the same
+/// version, what is not there.
+#[derive(Debug, Default)]
+pub(crate) struct Noise {
+    began: Nanos,
+    /// Who was refused in this second, and how often.
+    refused: BTreeMap<Name, u64>,
+}
+
+impl Noise {
+    /// Begins another second if this one is over. Says of whom how many were left out.
+    pub fn ended(&mut self, now: Nanos) -> impl Iterator<Item = (Name, u64)> {
+        // The clock of another broker may have begun later.
+        let over = !(self.began..self.began.saturating_add(SECOND)).contains(&now);
+        let ended = if over { std::mem::take(&mut self.refused) } else { BTreeMap::new() };
+        self.began = if over { now } else { self.began };
+        ended.into_iter().filter(|&(_, count)| count > REFUSALS).map(|(who, count)| (who, count - REFUSALS))
+    }
+
+    /// Whether what `who` has wanted and heard is written.
+    pub fn is_written(&mut self, who: &Name, events: &[(usize, Event)]) -> bool {
+        let [(_, Event::Answer { verdict: Verdict::Refused(why), .. })] = events else { return true };
+        if matches!(why, Refusal::Full { .. } | Refusal::Neighbour { .. }) {
+            return true;
+        }
+        let count = self.refused.entry(who.clone()).or_default();
+        *count += 1;
+        *count <= REFUSALS
     }
 }
 

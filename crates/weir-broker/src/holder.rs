@@ -213,7 +213,7 @@ impl Holder {
         }
         let rate = if rise { self.wish } else { self.held }.max(self.lent);
         self.tell = false;
-        (self.version, self.called) = (self.version + 1, Rate::MAX);
+        (self.version, self.called) = (self.version.saturating_add(1), Rate::MAX);
         let sent = Sent {
             rate,
             min: self.min.min(rate),
@@ -332,6 +332,20 @@ mod tests {
         // The broker hears of it at once, and counts what is used from then on.
         let told = holder.poll(SECOND + GAP, &mut random).expect("it says that it came down");
         assert_eq!((told.version, told.rate), (version + 1, 50));
+    }
+
+    #[test]
+    fn the_last_version_of_the_last_epoch_is_not_followed_by_the_first() {
+        let mut random = Random::new(weir_seed::seed());
+        let (lease, path) = ("e/1".into(), vec!["wan:rt".into()]);
+        let mut holder =
+            Holder::new(Terms { lease, path, ttl_ms: 30_000, epoch: u32::MAX, gap: GAP, retry: RETRY });
+        holder.want(10, 0, &[]);
+        let first = holder.poll(0, &mut random).expect("it wants something");
+        let last = Verdict::Refused(Refusal::Stale { newest: u64::MAX });
+        assert!(holder.answer(0, first.version, &last, &mut random));
+        let next = holder.poll(SECOND, &mut random).expect("it says what it wants");
+        assert_eq!(next.version, u64::MAX);
     }
 
     /// The broker has decided about the newer version in knowledge of the older call.

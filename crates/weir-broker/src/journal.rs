@@ -6,7 +6,7 @@
 //! times at which they were applied before.
 
 use crate::Nanos;
-use crate::audit::Chain;
+use crate::audit::{Chain, Noise};
 use crate::book::{Book, Command, Event, Name};
 use crate::store::{Batch, Store, StoreError};
 use serde::{Deserialize, Serialize};
@@ -89,6 +89,7 @@ pub struct Journal<S> {
     store: S,
     book: Book,
     chain: Chain,
+    noise: Noise,
     number: u64,
     /// Since the last snapshot. None if there has been none.
     since: Option<Since>,
@@ -144,6 +145,7 @@ impl<S: Store> Journal<S> {
             store,
             book,
             chain: chain.map_err(|e| damaged(&e))?,
+            noise: Noise::default(),
             number: loaded.newest,
             since: loaded.snapshot.is_some().then_some(Since { records: count, bytes }),
             snapshot_records: SNAPSHOT_RECORDS,
@@ -206,11 +208,16 @@ impl<S: Store> Journal<S> {
         }
         let (mut all, mut events) = (Vec::with_capacity(given.len()), Vec::new());
         let (mut audit, first_line) = (String::new(), self.chain.line + 1);
+        for (who, refusals) in self.noise.ended(now) {
+            self.chain.left_out(&mut audit, time_ms, &who, refusals);
+        }
         for (place, Given { who, command }) in given.iter().enumerate() {
             self.book.apply(now, command, &mut events);
             let from = all.len();
             all.extend(events.drain(..).map(|event| (place, event)));
-            self.chain.tell(&mut audit, time_ms, who, command, &all[from..], &self.book);
+            if self.noise.is_written(who, &all[from..]) {
+                self.chain.tell(&mut audit, time_ms, who, command, &all[from..], &self.book);
+            }
         }
         let commands = given.iter().map(|g| &g.command).collect();
         let record = json(&Record { now, commands });

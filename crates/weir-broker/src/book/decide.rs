@@ -26,7 +26,13 @@ impl Book {
             return at;
         }
         let at = self.resources.len() as ResourceAt;
-        self.resources.push(Resource { name: name.clone(), capacity: 0, taken: 0, agreement: None });
+        self.resources.push(Resource {
+            name: name.clone(),
+            capacity: 0,
+            declared: None,
+            taken: 0,
+            agreement: None,
+        });
         self.resource_by_name.insert(name.clone(), at);
         at
     }

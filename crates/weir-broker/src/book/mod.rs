@@ -29,8 +29,8 @@ mod request;
 mod tests;
 
 pub use request::{
-    Command, Event, Fault, MAX_DOMAINS, MAX_NAME, MAX_PATH, MAX_TTL_MS, MIN_TTL_MS, Name, Refusal, Request,
-    Verdict, is_name,
+    Command, Event, Fault, MAX_DOMAINS, MAX_NAME, MAX_PATH, MAX_TTL_MS, MAX_VERSION, MIN_TTL_MS, Name,
+    Refusal, Request, Verdict, is_name,
 };
 
 use decide::Why;
@@ -63,6 +63,9 @@ struct Resource {
     name: Name,
     /// What this domain has now. What is counted may be above it after a call back.
     capacity: Rate,
+    /// What the file of the broker said last.
+    #[serde(default)]
+    declared: Option<Rate>,
     /// The sum over all leases of what each has counted here.
     taken: Rate,
     /// Set if a neighbour leases it to this domain.
@@ -245,6 +248,11 @@ impl Book {
         Some(self.resources[at as usize].shown())
     }
 
+    /// What the file of the broker said last of a resource.
+    pub fn declared(&self, resource: &str) -> Option<Rate> {
+        self.resources[*self.resource_by_name.get(resource)? as usize].declared
+    }
+
     /// The leases that hold something or wait for it, in no order that means anything.
     pub fn leases(&self) -> impl Iterator<Item = Held<'_>> {
         self.leases.iter().flatten().filter(|l| l.base + l.hold > 0 || l.wait.is_some()).map(Lease::shown)
@@ -294,6 +302,15 @@ impl Book {
                 // What a neighbour leases is not the operator's to provide.
                 if self.resources[at as usize].agreement.is_none() {
                     self.set_capacity(now, at, (*capacity).min(MAX_RATE), events);
+                }
+            }
+            Command::Declare { resource, capacity } => {
+                let at = self.resource(resource);
+                let known = &mut self.resources[at as usize];
+                let capacity = (*capacity).min(MAX_RATE);
+                let news = known.declared.replace(capacity) != Some(capacity) || capacity == 0;
+                if known.agreement.is_none() && news {
+                    self.set_capacity(now, at, capacity, events);
                 }
             }
             Command::Agree { resource, ceiling, bulk } => {

@@ -15,6 +15,8 @@ pub const MAX_PATH: usize = 8;
 pub const MAX_DOMAINS: usize = 8;
 /// The shortest lease, in milliseconds.
 pub const MIN_TTL_MS: u32 = 1_000;
+/// The largest version: whoever has come there can only give the lease back.
+pub const MAX_VERSION: u64 = i64::MAX as u64;
 /// The longest lease, in milliseconds.
 pub const MAX_TTL_MS: u32 = 3_600_000;
 
@@ -44,6 +46,8 @@ pub struct Request {
 pub enum Fault {
     /// The lease is not `OWNER/REST` of 1 to 64 printable ASCII characters.
     Lease,
+    /// The version is above [`MAX_VERSION`], or is that and wants more than nothing.
+    Version,
     /// The path has no resource, more than 8, one twice, or a bad name.
     Path,
     /// The rate is above 10^15 bit/s.
@@ -60,6 +64,7 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Fault::Lease => "lease: expected OWNER/NAME, at most 64 printable ASCII characters",
+            Fault::Version => "version: expected less than 9223372036854775807",
             Fault::Path => "path: expected 1 to 8 different resources, each LINK:CLASS",
             Fault::Rate => "rate: expected at most 1000000000000000 bit/s",
             Fault::Min => "min: expected at most the rate",
@@ -85,6 +90,8 @@ impl Request {
         let path = &self.path;
         if !self.lease.split_once('/').is_some_and(owner_and_rest) {
             Err(Fault::Lease)
+        } else if self.version > MAX_VERSION - u64::from(self.rate > 0) {
+            Err(Fault::Version)
         } else if path.is_empty()
             || path.len() > MAX_PATH
             || path.iter().enumerate().any(|(n, name)| !is_name(name) || path[..n].contains(name))
@@ -195,6 +202,14 @@ pub enum Command {
         /// `LINK:CLASS`.
         resource: Name,
         /// In bit/s. What is granted above it is called back.
+        capacity: Rate,
+    },
+    /// What the file of the broker says. It is set if it is not what the file said before: what the operator has
+    /// [provided](Command::Provide) since stays.
+    Declare {
+        /// `LINK:CLASS`.
+        resource: Name,
+        /// In bit/s. 0 is always set: what the file does not give is not there.
         capacity: Rate,
     },
     /// This resource is what a neighbour leases to this domain. Nothing is there until it [says

@@ -89,7 +89,7 @@ pub struct Resource {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Token {
-    /// As the audit names it.
+    /// As the audit names it: no name that the broker gives itself, such as `socket` or `edge:a`.
     pub name: Name,
     /// What it allows.
     pub role: Role,
@@ -165,7 +165,11 @@ impl Config {
         self.tls.as_ref().map_or(Ok(()), |tls| crate::tls::server(&tls.cert, &tls.key, &tls.ca).map(drop))
     }
 
-    fn check(&self) -> Result<(), String> {
+    /// Whether a broker can serve by it.
+    ///
+    /// # Errors
+    /// What is wrong, and what was expected.
+    pub(super) fn check(&self) -> Result<(), String> {
         let name = |what: &str, name: &str| {
             if is_name(name) && !name.contains('/') {
                 return Ok(());
@@ -196,6 +200,13 @@ impl Config {
         }
         for (at, token) in self.tokens.iter().enumerate() {
             name("token", &token.name)?;
+            if super::who::is_reserved(&token.name) {
+                let other = token.name.replace(':', "-");
+                return Err(format!(
+                    "token \"{}\": the broker gives this name itself: write name = \"token-{other:.50}\"",
+                    token.name
+                ));
+            }
             if let Some(owner) = &token.owner {
                 name("owner", owner)?;
             }
@@ -253,6 +264,10 @@ mod tests {
             (token(digits) + &token(digits), "is there twice"),
             (token(&format!("{digits}\nexpires = \"2027-02-29\"")), "expected a day"),
             (token(&format!("{digits}\nowner = \"a/b\"")), "without / or blanks"),
+            (token(digits).replace("\"a\"", "\"socket\""), "write name = \"token-socket\""),
+            (token(digits).replace("\"a\"", "\"operator\""), "write name = \"token-operator\""),
+            (token(digits).replace("\"a\"", "\"broker\""), "write name = \"token-broker\""),
+            (token(digits).replace("\"a\"", "\"edge:a\""), "write name = \"token-edge-a\""),
         ] {
             let why = Config::read(&format!("{SMALL}{more}"), Path::new("")).expect_err(&more);
             assert!(why.contains(said), "{more}: {why}");

@@ -2,6 +2,7 @@
 //! written, the next one gathers. So the disk sees some hundred writes a second, however many requests come.
 
 use super::clock::{Clock, time_of_day_ms};
+use super::who::{BROKER, OPERATOR};
 use crate::Nanos;
 use crate::book::{Command, Event, Name, Verdict};
 use crate::journal::{Given, Journal, JournalError};
@@ -83,7 +84,7 @@ impl Keeper {
         first: Vec<Command>,
     ) -> Result<(Keeper, JoinHandle<Result<(), JournalError>>), String> {
         let clock = Clock::start();
-        let operator = |command| Given { who: "operator".into(), command };
+        let operator = |command| Given { who: OPERATOR.into(), command };
         let given: Vec<Given> = std::iter::once(Command::Begin).chain(first).map(operator).collect();
         journal.commit(clock.now(), time_of_day_ms(), &given).map_err(|e| e.to_string())?;
         let (jobs, taken) = sync_channel(QUEUE);
@@ -158,7 +159,7 @@ impl Kept {
             }
             let now = self.clock.now();
             if group.given.is_empty() && self.journal.book().due().is_some_and(|due| due <= now) {
-                group.given.push(Given { who: "broker".into(), command: Command::Tick });
+                group.given.push(Given { who: BROKER.into(), command: Command::Tick });
             }
             if !group.given.is_empty() {
                 self.commit(now, &mut group)?;

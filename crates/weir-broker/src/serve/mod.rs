@@ -48,15 +48,32 @@ pub struct Broker {
     unix: PathBuf,
     http: Option<SocketAddr>,
     tls: Option<SocketAddr>,
+    apart: Vec<String>,
 }
 
 /// What the file gives, and nothing for what it no longer names.
 fn capacities(config: &Config, book: &Book) -> Vec<Command> {
-    let provide = |resource: &str, capacity| Command::Provide { resource: resource.into(), capacity };
+    let provide = |resource: &str, capacity| Command::Declare { resource: resource.into(), capacity };
     let named = |name: &str| config.resources.iter().any(|r| *r.name == *name);
     let gone = book.resources().filter(|r| !named(r.resource)).map(|r| provide(r.resource, 0));
     let given = config.resources.iter().map(|r| provide(&r.name, r.capacity.as_bps()));
     gone.chain(given).collect()
+}
+
+/// What the operator has set since the file was read last, and the file does not say: it goes on.
+fn set_apart(config: &Config, book: &Book) -> Vec<String> {
+    let apart = config.resources.iter().filter_map(|r| {
+        let (now, file) = (book.on(&r.name)?.capacity, r.capacity.as_bps());
+        (book.declared(&r.name) == Some(file) && file > 0 && now != file).then(|| {
+            let socket = config.unix.display();
+            format!(
+                "{name} goes on with {now} bit/s, as was set while the broker ran; the file says {file}: write: \
+                 weir broker set {name} {file} --socket {socket}",
+                name = r.name
+            )
+        })
+    });
+    apart.collect()
 }
 
 impl Broker {
@@ -74,6 +91,7 @@ impl Broker {
     /// # Errors
     /// As [`start`](Self::start).
     pub async fn start_on(store: Box<dyn Store>, config: Config) -> Result<Self, String> {
+        config.check()?;
         let acceptor = match &config.tls {
             Some(tls) => Some(TlsAcceptor::from(crate::tls::server(&tls.cert, &tls.key, &tls.ca)?)),
             None => None,
@@ -87,6 +105,7 @@ impl Broker {
         let journal =
             opened.map_err(|e| format!("{}: {e}", config.store.display()))?.keeping(config.audit_lines);
         let first = capacities(&config, journal.book());
+        let apart = set_apart(&config, journal.book());
         let (keeper, thread) = Keeper::start(journal, first)?;
         let desk = Arc::new(Desk {
             keeper,
@@ -98,7 +117,7 @@ impl Broker {
         let mut doors = vec![tokio::spawn(all.clone().unix(unix))];
         doors.extend(http.map(|http| tokio::spawn(all.clone().plain(http))));
         doors.extend(tls.zip(acceptor).map(|(tls, acceptor)| tokio::spawn(all.clone().tls(tls, acceptor))));
-        Ok(Broker { desk, keeper: thread, doors, unix: config.unix, http: http_at, tls: tls_at })
+        Ok(Broker { desk, keeper: thread, doors, unix: config.unix, http: http_at, tls: tls_at, apart })
     }
 
     /// The Unix socket.
@@ -114,6 +133,11 @@ impl Broker {
     /// Where it listens with TLS.
     pub fn tls(&self) -> Option<SocketAddr> {
         self.tls
+    }
+
+    /// A sentence for each capacity that was set while a broker ran, and that the file has otherwise.
+    pub fn set_apart(&self) -> &[String] {
+        &self.apart
     }
 
     /// The way to the keeper, for who needs no door.

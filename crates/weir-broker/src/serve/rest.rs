@@ -3,10 +3,11 @@
 use super::keeper::{BEHIND, Busy, Keeper, Kept, Listener};
 use super::openapi;
 use super::stream::Stream;
-use super::who::{Limits, Role, Who, of_token};
+use super::who::{LEASES_PER_REQUEST, Limits, REQUESTS_PER_SECOND, Role, Who, of_token};
 use super::{config::Token, log::Log};
 use crate::book::{
-    Command, Event, Fault, Held, LEASES_PER_OWNER, Name, Refusal, Request, Shown, Verdict, is_name,
+    Command, Event, Fault, Held, LEASES_PER_OWNER, MAX_VERSION, Name, Refusal, Request, Shown, Verdict,
+    is_name,
 };
 use crate::journal::Given;
 use crate::wire::{
@@ -142,17 +143,24 @@ impl FromRequestParts<Shared> for Who {
             Refused::new(StatusCode::UNAUTHORIZED, why, help)
         })?;
         if !desk.limits.allow(&who.name, Instant::now()) {
-            let error =
-                format!("{} sends more than {} requests a second", who.name, super::who::REQUESTS_PER_SECOND);
-            desk.log.refused(&error);
-            let help = "send less; POST /v1/batch has many leases in one request";
-            return Err(Refused::new(StatusCode::TOO_MANY_REQUESTS, error, help));
+            return Err(desk.too_much(&who));
         }
         Ok(who)
     }
 }
 
 impl Desk {
+    fn too_much(&self, who: &Who) -> Refused {
+        let error = format!(
+            "{} sends more than {REQUESTS_PER_SECOND} requests or {} leases a second",
+            who.name,
+            REQUESTS_PER_SECOND as usize * LEASES_PER_REQUEST
+        );
+        self.log.refused(&error);
+        let help = "send less; POST /v1/batch has many leases in one request";
+        Refused::new(StatusCode::TOO_MANY_REQUESTS, error, help)
+    }
+
     /// Whether `who` may do what needs `role`.
     fn allows(&self, who: &Who, role: Role) -> Outcome<()> {
         if who.role >= role {
@@ -178,27 +186,42 @@ impl Desk {
         Err(Refused::new(StatusCode::FORBIDDEN, error, format!("its leases are named {own}/NAME")))
     }
 
-    async fn decide(&self, who: &Who, requests: Vec<Request>) -> Outcome<Vec<Answer>> {
-        let given = requests
-            .iter()
-            .cloned()
-            .map(|request| Given { who: who.name.clone(), command: Command::Ask(request) });
+    /// The answers to `requests`, in their order. What is no request is not written down, so that nobody fills a
+    /// disk with it.
+    pub async fn decide(&self, who: &Who, requests: Vec<Request>) -> Result<Vec<Answer>, Busy> {
+        let fault = |request: &Request| request.check().err();
+        let given = requests.iter().filter(|request| fault(request).is_none()).cloned();
+        let given = given.map(|request| Given { who: who.name.clone(), command: Command::Ask(request) });
         let events = self.keeper.commit(given.collect()).await?;
-        let verdict = |(place, request): (usize, Request)| {
-            let verdict = events.iter().find_map(|(at, event)| match event {
-                Event::Answer { lease, version, verdict }
-                    if *at == place && *lease == request.lease && *version == request.version =>
-                {
-                    Some(verdict.clone())
+        let mut place = 0;
+        let answer = |request: Request| {
+            let verdict = match fault(&request) {
+                Some(field) => {
+                    self.log.refused(&format!("{}: {field}", who.name));
+                    Verdict::Refused(Refusal::Bad { field })
                 }
-                _ => None,
-            });
-            // It waits for a neighbour. The same request has the answer later.
-            let verdict = verdict.ok_or(Busy::Full)?;
+                None => {
+                    place += 1;
+                    // It waits for a neighbour. The same request has the answer later.
+                    verdict(&events, place - 1, &request).ok_or(Busy::Full)?
+                }
+            };
             Ok(Answer::new(request.lease, request.version, verdict))
         };
-        requests.into_iter().enumerate().map(verdict).collect()
+        requests.into_iter().map(answer).collect()
     }
+}
+
+/// What was decided about `request`, the command at `place`.
+fn verdict(events: &[(usize, Event)], place: usize, request: &Request) -> Option<Verdict> {
+    events.iter().find_map(|(at, event)| match event {
+        Event::Answer { lease, version, verdict }
+            if *at == place && *lease == request.lease && *version == request.version =>
+        {
+            Some(verdict.clone())
+        }
+        _ => None,
+    })
 }
 
 /// The status of an answer about one lease.
@@ -256,7 +279,7 @@ async fn give_back(
     desk.owns(&who, &lease)?;
     let wish = desk.keeper.look(move |kept| kept.journal.book().wish(&lease)).await?;
     let Some(wish) = wish else { return Err(no_lease()) };
-    one(&desk, &who, Request { version: wish.version.saturating_add(1), rate: 0, min: 0, ..wish }).await
+    one(&desk, &who, Request { version: (wish.version + 1).min(MAX_VERSION), rate: 0, min: 0, ..wish }).await
 }
 
 fn no_lease() -> Refused {
@@ -270,6 +293,9 @@ async fn batch(
     bytes: Result<Bytes, BytesRejection>,
 ) -> Outcome<Response> {
     let wishes: Wishes = body(bytes)?;
+    if !desk.limits.allow_batch(&who.name, wishes.leases.len(), Instant::now()) {
+        return Err(desk.too_much(&who));
+    }
     for entry in &wishes.leases {
         desk.owns(&who, &entry.lease)?;
     }

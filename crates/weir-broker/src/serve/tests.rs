@@ -180,6 +180,95 @@ fn a_broker_that_starts_again_has_its_leases_and_its_audit() {
 }
 
 #[test]
+fn a_capacity_that_was_set_goes_on_until_the_file_says_something_new() {
+    let folder = Folder::new("set");
+    let (gives, set) = (|bps| Resource { name: "wan:rt".into(), capacity: BitRate::from_bps(bps) }, 400);
+    within(async {
+        // What the file says; what is there then; what the broker says about it.
+        for (file, now, says) in [
+            (1_000, 1_000, ""),
+            (1_000, 400, "the file says 1000"),
+            (900, 900, ""),
+            (400, 400, ""),
+            (0, 0, ""),
+        ] {
+            let config = Config { resources: vec![gives(file)], ..folder.config() };
+            let broker = Broker::start(config).await.expect("it starts");
+            assert_eq!(!says.is_empty(), !broker.set_apart().is_empty(), "{:?}", broker.set_apart());
+            assert!(broker.set_apart().iter().all(|line| line.contains(says)));
+            let mut to = connect(&folder.unix(), None).await;
+            let (_, answer) = call(&mut to, Method::GET, "/v1/resources", "").await;
+            assert_eq!(answer["resources"][0]["capacity_bps"], json!(now), "the file says {file}");
+            let (status, _) =
+                call(&mut to, Method::PUT, "/v1/resources/wan:rt", json!({"capacity_bps": set})).await;
+            assert_eq!(status, 200);
+            broker.stop().await.expect("nothing failed");
+        }
+    });
+}
+
+#[test]
+fn what_changes_nothing_does_not_fill_the_audit() {
+    let folder = Folder::new("noise");
+    within(async {
+        let broker = Broker::start(folder.config()).await.expect("it starts");
+        let mut to = connect(&folder.unix(), None).await;
+        assert_eq!(call(&mut to, Method::PUT, "/v1/leases/e/1", wish(9, 600)).await.0, 200);
+        let before = audited(&mut to).await.line;
+        let entry = |lease: &str, version: u64| json!({"lease": lease, "version": version, "path": ["wan:rt"], "rate_bps": 1, "ttl_ms": 60_000});
+        let all = |one: serde_json::Value| json!({"leases": vec![one; 100]});
+        let (status, answer) = call(&mut to, Method::POST, "/v1/batch", all(entry("nobody", 1))).await;
+        assert_eq!((status, &answer["leases"][99]["refused"]["field"]), (200, &json!("lease")), "{answer}");
+        assert_eq!(audited(&mut to).await.line, before, "what is no request is not written");
+        let mixed =
+            json!({"leases": [entry("nobody", 1), entry("e/2", 1), entry("nobody", 1), entry("e/1", 9)]});
+        let (_, answer) = call(&mut to, Method::POST, "/v1/batch", mixed).await;
+        let answers = answer["leases"].as_array().expect("four");
+        assert_eq!(answers[1]["granted"]["rate_bps"], json!(1), "{answer}");
+        assert_eq!(answers[3]["refused"]["why"], json!("differs"), "{answer}");
+        let before = audited(&mut to).await.line;
+        let (_, answer) = call(&mut to, Method::POST, "/v1/batch", all(entry("e/1", 1))).await;
+        assert_eq!(answer["leases"][99]["refused"]["why"], json!("stale"));
+        let written = audited(&mut to).await.line - before;
+        assert!((1..=20).contains(&written), "100 refusals are {written} lines");
+        // The line with the count comes with what is decided in another second.
+        let lines = async |to: &mut Connection| {
+            let all: AuditLines = to.json(Method::GET, "/v1/audit", None::<&()>).await.expect("it answers");
+            all.lines.join("\n")
+        };
+        let mut version = 10;
+        while !lines(&mut to).await.contains("\"left-out\":{\"refusals\":") {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            assert_eq!(call(&mut to, Method::PUT, "/v1/leases/e/1", wish(version, 600)).await.0, 200);
+            version += 1;
+        }
+        audited(&mut to).await;
+        broker.stop().await.expect("nothing failed");
+    });
+}
+
+#[test]
+fn a_lease_at_the_last_version_can_be_given_back_and_nothing_is_above_it() {
+    let folder = Folder::new("version");
+    within(async {
+        let broker = Broker::start(folder.config()).await.expect("it starts");
+        let mut to = connect(&folder.unix(), None).await;
+        let last = crate::book::MAX_VERSION;
+        for (version, status) in [(u64::MAX, 400), (last + 1, 400), (last, 400), (last - 1, 200)] {
+            let (said, answer) = call(&mut to, Method::PUT, "/v1/leases/e/1", wish(version, 600)).await;
+            assert_eq!(said, status, "{version}: {answer}");
+        }
+        for _ in 0..2 {
+            let (status, answer) = call(&mut to, Method::DELETE, "/v1/leases/e/1", "").await;
+            assert_eq!((status, &answer["granted"]["rate_bps"]), (200, &json!(0)), "{answer}");
+        }
+        let (_, now) = call(&mut to, Method::GET, "/v1/resources", "").await;
+        assert_eq!(now["resources"][0]["taken_bps"], json!(0));
+        broker.stop().await.expect("nothing failed");
+    });
+}
+
+#[test]
 fn a_file_where_the_socket_is_to_be_is_kept_and_a_socket_that_is_left_is_replaced() {
     let folder = Folder::new("socket");
     within(async {

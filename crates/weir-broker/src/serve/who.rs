@@ -12,6 +12,8 @@ use std::time::Instant;
 
 /// Requests a second that one name may send, and as many at once.
 pub const REQUESTS_PER_SECOND: u32 = 100;
+/// Leases of a batch that count as one request more. An owner that says all its 1,000 anew is within the limit.
+pub const LEASES_PER_REQUEST: usize = 20;
 /// Names that are remembered at once. Those that have sent nothing for a second are forgotten first.
 const NAMES: usize = 10_000;
 /// Bytes of a token: 256 bits.
@@ -40,6 +42,18 @@ impl Role {
     }
 }
 
+/// As the audit names whoever comes by the Unix socket.
+const SOCKET: &str = "socket";
+/// As the audit names what the file says.
+pub(super) const OPERATOR: &str = "operator";
+/// As the audit names what the broker does by itself.
+pub(super) const BROKER: &str = "broker";
+
+/// Whether the audit and the limits know somebody else by this name: a token may not have it.
+pub(super) fn is_reserved(name: &str) -> bool {
+    [SOCKET, OPERATOR, BROKER].contains(&name) || name.contains(':')
+}
+
 /// Who sends a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Who {
@@ -58,7 +72,7 @@ impl Who {
 
     /// Whoever may open the Unix socket.
     pub fn local() -> Self {
-        Who { name: "socket".into(), role: Role::Admin, owner: None }
+        Who { name: SOCKET.into(), role: Role::Admin, owner: None }
     }
 
     /// Whether it may see and touch the leases of `owner`.
@@ -102,6 +116,15 @@ pub(super) struct Limits(Mutex<HashMap<Name, (u64, Instant)>>);
 impl Limits {
     /// Whether `name` may send one request more at `now`.
     pub fn allow(&self, name: &Name, now: Instant) -> bool {
+        self.take(name, 1, now)
+    }
+
+    /// Whether a request of `name` may be about so many leases, besides being one.
+    pub fn allow_batch(&self, name: &Name, leases: usize, now: Instant) -> bool {
+        self.take(name, (leases / LEASES_PER_REQUEST) as u64, now)
+    }
+
+    fn take(&self, name: &Name, requests: u64, now: Instant) -> bool {
         let full = u64::from(REQUESTS_PER_SECOND) * 1_000;
         let mut names = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if names.len() >= NAMES && !names.contains_key(name) {
@@ -117,11 +140,9 @@ impl Limits {
         if since > 0 {
             (*left, *last) = (left.saturating_add(more).min(full), now);
         }
-        let allowed = *left >= 1_000;
-        if allowed {
-            *left -= 1_000;
-        }
-        allowed
+        let after = left.checked_sub(requests.saturating_mul(1_000));
+        *left = after.unwrap_or(*left);
+        after.is_some()
     }
 }
 
@@ -139,6 +160,15 @@ mod tests {
         assert_eq!(sent(&other, start), 100, "each has its own");
         assert_eq!(sent(&one, start + Duration::from_millis(50)), 5);
         assert_eq!(sent(&one, start + Duration::from_secs(60)), 100);
+    }
+
+    #[test]
+    fn a_thousand_leases_may_be_said_at_once_and_two_thousand_a_second() {
+        let (limits, start, one) = (Limits::default(), Instant::now(), "one".into());
+        let sent = |leases, now| limits.allow(&one, now) && limits.allow_batch(&one, leases, now);
+        assert!((0..16).all(|_| sent(64, start)), "1,024 leases in 16 requests");
+        assert!(!sent(1_000, start));
+        assert!(sent(1_900, start + Duration::from_secs(1)));
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub enum Action {
         #[command(flatten)]
         asked: Asked,
     },
-    /// Set what a running broker has of a resource, until it starts again: `set wan0:rt 8M`
+    /// Set what a running broker has of a resource, until its file says something new: `set wan0:rt 8M`
     Set {
         /// LINK:CLASS
         resource: String,
@@ -140,6 +140,7 @@ fn serve(file: &Path) -> Done {
         let doors =
             [broker.http().map(|at| format!("http://{at}")), broker.tls().map(|at| format!("https://{at}"))];
         let doors: String = doors.into_iter().flatten().map(|door| format!(", {door}")).collect();
+        broker.set_apart().iter().for_each(|line| eprintln!("weir broker: {line}"));
         eprintln!("weir broker: serves at {}{doors}", broker.unix().display());
     })
     .map_err(Failure::failed)
