@@ -4,15 +4,17 @@
 //! would have begun (start not after the virtual time), the one with the least finish goes. That is
 //! WF2Q+, with the best delay known, but it sorts. QFQ rounds. Flows with about the same
 //! length / weight form a group, in which starts rounded to a slot sort themselves into buckets.
-//! The 25 groups are kept in four bit sets: eligible or not, ready or blocked by a group with
-//! an earlier finish. So every step is a few bit operations, whatever the number of flows.
+//! Weights from 1 to 1024 make 11 groups at most. Of those that have begun, the one with the least finish
+//! goes. So every step costs the same, whatever the number of flows.
 //! Paper: Checconi, Rizzo and Valente, "QFQ: Efficient Packet Scheduling with Tight Guarantees",
-//! IEEE/ACM Transactions on Networking 21(3), 2013. Its groups are `Group`, its four sets `sets`
-//! with `state`, its timestamps `activate`, and its dequeue `dequeue` with `move_on`.
+//! IEEE/ACM Transactions on Networking 21(3), 2013. Its groups are `Group`, its timestamps `activate`, and its
+//! dequeue `dequeue` with `move_on`.
 //! Where we differ, and why: flows are found by a hash, as in WFQ and DRR, with one limit of bytes
-//! and the longest queue paying; weights count while a queue is busy; a packet above `maxpacket` is
-//! charged in full only up to 30 of these, because no timestamp may leave its group's buckets; a queue
-//! that pushing out has emptied stays in its bucket until its turn.
+//! and the longest queue paying. Weights count while a queue is busy. The paper has four sets of groups:
+//! eligible or not, ready or blocked. They are right only while the sum of weights stays, so `choose` looks at
+//! each group. A packet above `maxpacket` is charged in full only up to 30 of these, because no
+//! timestamp may leave its group's buckets. A queue that pushing out has emptied stays in its bucket until
+//! its turn.
 //! Cost: some 20 ns per packet; 112 bytes per queue, 7 KB for the groups.
 //! Guarantees: a backlogged flow is at most 6 `maxpacket` behind its weight, and two packets of the
 //! link by its share. This is the paper's worst-case fair index, with slots at most twice `maxpacket`
@@ -68,9 +70,13 @@ pub(super) const ENTRY: Entry = Entry {
 fn after(a: u64, b: u64) -> bool {
     a.wrapping_sub(b) as i64 > 0
 }
-/// The bits of `set` from `index` on.
-fn from(set: u32, index: u32) -> u32 {
-    set & (u32::MAX << index)
+/// The numbers of the bits of `set`, from the lowest on.
+fn members(mut set: u32) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let first = (set != 0).then(|| set.trailing_zeros() as usize);
+        set &= set.wrapping_sub(1);
+        first
+    })
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -99,15 +105,6 @@ struct QfqClass {
     wanted: Share,
     next: u32,
     busy: bool,
-}
-
-/// Which of the four sets a group is in.
-#[derive(Clone, Copy)]
-enum Set {
-    EligibleReady = 0,
-    IneligibleReady = 1,
-    EligibleBlocked = 2,
-    IneligibleBlocked = 3,
 }
 
 /// Flows whose length / weight falls into one power of two.
@@ -186,7 +183,8 @@ struct Qfq {
     flows: Flows,
     classes: Vec<QfqClass>,
     groups: Vec<Group>,
-    sets: [u32; 4],
+    /// The groups that hold queues.
+    held: u32,
     /// Virtual time, and how fast it runs: 2^30 / weights of the busy queues.
     time: u64,
     per_byte: u64,
@@ -206,7 +204,7 @@ fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, 
         classes: (0..flows.len()).map(class).collect(),
         flows,
         groups: (0..GROUPS as u32).map(Group::new).collect(),
-        sets: [0; 4],
+        held: 0,
         time: 0,
         per_byte: ONE,
         weights: 0,
@@ -215,158 +213,76 @@ fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, 
 }
 
 impl Qfq {
-    fn enter(&mut self, group: usize, set: Set) {
-        self.sets[set as usize] |= 1 << group;
-    }
-    fn move_groups(&mut self, mask: u32, src: Set, dst: Set) {
-        self.sets[dst as usize] |= self.sets[src as usize] & mask;
-        self.sets[src as usize] &= !mask;
-    }
-    /// The set that a group belongs in, by its times.
-    fn state(&self, group: usize) -> Set {
-        let eligible = !after(self.groups[group].start, self.time);
-        let later = from(self.sets[Set::EligibleReady as usize], group as u32);
-        let blocked = later != 0 && {
-            let next = &self.groups[later.trailing_zeros() as usize];
-            after(self.groups[group].finish, next.finish)
-        };
-        match (eligible, blocked) {
-            (true, false) => Set::EligibleReady,
-            (false, false) => Set::IneligibleReady,
-            (true, true) => Set::EligibleBlocked,
-            (false, true) => Set::IneligibleBlocked,
-        }
-    }
     fn count_weight(&mut self, weights: u32) {
         self.weights = weights;
         self.per_byte = u64::from(ONE as u32 / weights.max(1));
     }
-    /// A queue becomes busy: its start follows its last finish or the virtual time, not so late
-    /// that its group's order breaks. [QFQ13, timestamp computation]
+    /// A queue becomes busy: its start follows its last finish or the virtual time, and is no later than the
+    /// next slot. [QFQ13, timestamp computation]
     fn activate(&mut self, index: usize) {
         let class = &mut self.classes[index];
         (class.share, class.busy) = (class.wanted, true);
         let at = usize::from(class.share.group);
         let group = &self.groups[at];
-        let (finish, time) = (class.start, self.time);
-        let rounded = group.round(finish);
-        let limit = group.round(time).wrapping_add(1 << group.shift);
-        if !after(finish, time) || after(rounded, limit) {
-            let later = from(self.sets[Set::EligibleReady as usize], at as u32);
-            class.start = match later {
-                0 => time,
-                later => {
-                    let next = self.groups[later.trailing_zeros() as usize].finish;
-                    if !after(rounded, next) {
-                        time
-                    } else if after(limit, next) {
-                        next
-                    } else {
-                        limit
-                    }
-                }
-            };
+        let limit = group.round(self.time).wrapping_add(1 << group.shift);
+        if !after(class.start, self.time) {
+            class.start = self.time;
+        } else if after(class.start, limit) {
+            // Its last finish was that of another share.
+            class.start = limit;
         }
-        let (start, weight) = (self.classes[index].start, self.classes[index].share.weight);
+        let (start, weight) = (class.start, class.share.weight);
         self.count_weight(self.weights + weight);
-        self.schedule(index, at, start);
-    }
-    /// Puts a busy queue into its group, and the group into its set.
-    fn schedule(&mut self, index: usize, at: usize, start: u64) {
-        let none_ready = self.sets[Set::EligibleReady as usize] == 0;
         let group = &mut self.groups[at];
-        let rounded = group.round(start);
-        if group.full == 0 || after(group.start, start) {
-            if group.full != 0 {
-                group.rotate(rounded);
-                self.sets[Set::IneligibleReady as usize] &= !(1 << at);
-                self.sets[Set::IneligibleBlocked as usize] &= !(1 << at);
-            } else if none_ready && after(rounded, self.time) {
-                self.time = rounded;
-            }
-            group.set_start(rounded);
-            let set = self.state(at);
-            self.enter(at, set);
+        if group.full == 0 {
+            group.set_start(group.round(start));
+        } else if after(group.start, start) {
+            group.rotate(group.round(start));
+            group.set_start(group.round(start));
         }
-        self.groups[at].insert(&mut self.classes, index as u32);
+        group.insert(&mut self.classes, index as u32);
+        self.held |= 1 << at;
     }
-    /// Groups before `at` that waited for its finish need not wait any more.
-    fn unblock(&mut self, at: usize, old_finish: u64) {
-        let later = from(self.sets[Set::EligibleReady as usize], at as u32 + 1);
-        if later != 0 && !after(self.groups[later.trailing_zeros() as usize].finish, old_finish) {
-            return;
-        }
-        let mask = (1 << at) - 1;
-        self.move_groups(mask, Set::EligibleBlocked, Set::EligibleReady);
-        self.move_groups(mask, Set::IneligibleBlocked, Set::IneligibleReady);
-    }
-    /// Moves the groups whose start the virtual time has reached: those in whose slot number a
-    /// bit has changed. If nobody is eligible, time jumps.
-    fn make_eligible(&mut self, old_time: u64) {
-        let waiting = self.sets[Set::IneligibleReady as usize] | self.sets[Set::IneligibleBlocked as usize];
-        if waiting == 0 {
-            return;
-        }
-        if self.sets[Set::EligibleReady as usize] == 0 {
-            let start = self.groups[waiting.trailing_zeros() as usize].start;
+    /// The group that goes next: of those that have begun, the one with the least finish. If none has
+    /// begun, time jumps to the first start.
+    fn choose(&mut self) -> Option<usize> {
+        let mut best: Option<(usize, u64)> = None;
+        let mut first: Option<u64> = None;
+        for at in members(self.held) {
+            let Group { start, finish, .. } = self.groups[at];
             if after(start, self.time) {
-                self.time = start;
+                if first.is_none_or(|first| after(first, start)) {
+                    first = Some(start);
+                }
+            } else if best.is_none_or(|(_, least)| after(least, finish)) {
+                best = Some((at, finish));
             }
         }
-        let changed = (self.time >> MIN_SHIFT) ^ (old_time >> MIN_SHIFT);
-        if changed != 0 {
-            let bits = u64::BITS - changed.leading_zeros();
-            let mask = if bits >= u32::BITS { u32::MAX } else { (1 << bits) - 1 };
-            self.move_groups(mask, Set::IneligibleReady, Set::EligibleReady);
-            self.move_groups(mask, Set::IneligibleBlocked, Set::EligibleBlocked);
+        if let (None, Some(first)) = (best, first) {
+            self.time = first;
+            return self.choose();
         }
+        best.map(|(at, _)| at)
     }
     /// The first queue of a group has had its turn, or has nothing: puts it where it belongs now.
-    fn move_on(&mut self, at: usize, index: usize, old_time: u64) {
-        let start = self.classes[index].start;
+    fn move_on(&mut self, at: usize, index: usize) {
         let empty = self.flows.queue_is_empty(index);
         let group = &mut self.groups[at];
-        if empty || group.round(start) != group.start {
-            group.remove_front(&self.classes);
-            if empty {
-                self.classes[index].busy = false;
-                let weights = self.weights - self.classes[index].share.weight;
-                self.count_weight(weights);
-            } else {
-                group.insert(&mut self.classes, index as u32);
-            }
-            let group = &mut self.groups[at];
-            let old_finish = group.finish;
-            let first = group.scan();
-            let rounded = first.map(|first| group.round(self.classes[first as usize].start));
-            if rounded != Some(group.start) {
-                self.sets[Set::EligibleReady as usize] &= !(1 << at);
-                if let Some(rounded) = rounded {
-                    group.set_start(rounded);
-                    let set = self.state(at);
-                    self.enter(at, set);
-                }
-                self.unblock(at, old_finish);
-            }
+        if !empty && group.round(self.classes[index].start) == group.start {
+            return;
         }
-        self.make_eligible(old_time);
-    }
-    /// Whether a group that holds queues is in the set in which its times belong. [QFQ13, the group
-    /// ordering]
-    fn is_sound(&self, at: usize) -> Result<(), &'static str> {
-        let (group, bit) = (&self.groups[at], 1u32 << at);
-        let [ready, _, blocked, _] = self.sets;
-        if after(group.start, self.time) == ((ready | blocked) & bit != 0) {
-            return Err("a group is eligible before its start, or is not after it");
+        group.remove_front(&self.classes);
+        if empty {
+            self.classes[index].busy = false;
+            let weights = self.weights - self.classes[index].share.weight;
+            self.count_weight(weights);
+        } else {
+            group.insert(&mut self.classes, index as u32);
         }
-        let is_blocked = (at + 1..GROUPS)
-            .any(|later| ready >> later & 1 == 1 && after(group.finish, self.groups[later].finish));
-        let stands_blocked =
-            (self.sets[Set::EligibleBlocked as usize] | self.sets[Set::IneligibleBlocked as usize]) & bit
-                != 0;
-        match is_blocked == stands_blocked {
-            true => Ok(()),
-            false => Err("a group waits for no earlier finish, or goes before one"),
+        let group = &mut self.groups[at];
+        match group.scan() {
+            Some(first) => group.set_start(group.round(self.classes[first as usize].start)),
+            None => self.held &= !(1 << at),
         }
     }
 }
@@ -381,24 +297,22 @@ impl Discipline for Qfq {
     }
     fn dequeue(&mut self, cx: &mut Cx) -> Next {
         while !self.flows.is_empty() {
-            let ready = self.sets[Set::EligibleReady as usize];
-            if ready == 0 {
-                cx.broken("qfq", "packets wait and no group is ready");
-                return Next::Idle;
-            }
-            let at = ready.trailing_zeros() as usize;
-            let Some(first) = self.groups[at].scan() else {
-                cx.broken("qfq", "a ready group has no flow");
+            let Some(at) = self.choose() else {
+                cx.broken("qfq", "packets wait in no group");
                 return Next::Idle;
             };
-            let (index, old_time) = (first as usize, self.time);
+            let Some(first) = self.groups[at].scan() else {
+                cx.broken("qfq", "a group has no flow");
+                return Next::Idle;
+            };
+            let index = first as usize;
             let taken = self.flows.take_from(cx, index);
             if let Some((_, len)) = &taken {
                 let class = &mut self.classes[index];
                 class.start = class.start.wrapping_add(u64::from(*len) * class.share.per_byte);
                 self.time = self.time.wrapping_add(u64::from(*len) * self.per_byte);
             }
-            self.move_on(at, index, old_time);
+            self.move_on(at, index);
             if let Some((id, _)) = taken {
                 return Next::Packet(id);
             }
@@ -417,7 +331,7 @@ impl Discipline for Qfq {
             (class.busy, class.start) = (false, self.time);
         }
         self.groups = (0..GROUPS as u32).map(Group::new).collect();
-        self.sets = [0; 4];
+        self.held = 0;
         self.count_weight(0);
     }
     fn reconfigure(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
@@ -465,13 +379,13 @@ impl Discipline for Qfq {
             return broken("the sum of weights is wrong");
         }
         for (at, group) in self.groups.iter().enumerate() {
-            let sets = self.sets.iter().filter(|set| *set >> at & 1 == 1).count();
-            if sets != usize::from(group.full != 0) {
-                return broken("a group is in more than one set, or in none");
+            if (group.full != 0) != (self.held >> at & 1 == 1) {
+                return broken("a group holds queues that nobody looks for, or none");
             }
-            if sets > 0 {
-                self.is_sound(at).map_err(|what| Broken { discipline: "qfq", what })?;
+            if group.full != 0 && group.finish != group.start.wrapping_add(2 << group.shift) {
+                return broken("a finish is not two slots after its start");
             }
+            let latest = group.round(self.time).wrapping_add(u64::from(SLOTS - 1) << group.shift);
             for slot in 0..SLOTS {
                 let (head, _) = group.slots[((group.front + slot) % SLOTS) as usize];
                 if (head != NIL) != (group.full >> slot & 1 == 1) {
@@ -486,6 +400,9 @@ impl Discipline for Qfq {
                     let begins = group.start.wrapping_add(u64::from(slot) << group.shift);
                     if group.round(class.start) != begins {
                         return broken("a queue is in the slot of another start");
+                    }
+                    if after(class.start, latest) {
+                        return broken("a start is further ahead than there are slots");
                     }
                     (flow, busy) = (class.next, busy - 1);
                 }
@@ -588,11 +505,22 @@ mod tests {
         }
     }
 
+    /// Neither packets far longer than `maxpacket`, nor weights that differ by a thousand, nor queues that come and
+    /// go break the order.
+    // The first seed once did: flows were served out of turn.
     #[test]
     fn random_traffic_with_weights_that_change_keeps_every_invariant() {
-        let mut random = Random::new(weir_seed::seed());
-        let mut bench =
-            Bench::new(&node("qfq", &[("nqueues", Value::Count(40)), ("qsize", Value::Bytes(60_000))]), 1);
+        for seed in [609_779_595, weir_seed::seed()] {
+            for qsize in [60_000, 600_000] {
+                random_traffic(seed, qsize);
+            }
+        }
+    }
+
+    fn random_traffic(seed: u64, qsize: u64) {
+        let mut random = Random::new(seed);
+        let params = [("nqueues", Value::Count(40)), ("qsize", Value::Bytes(qsize))];
+        let mut bench = Bench::new(&node("qfq", &params), 1);
         for step in 0..60_000u32 {
             let busy = if step / 1_000 % 2 == 0 { 60 } else { 40 };
             match random.below(100) {
