@@ -288,6 +288,19 @@ pub struct EdgePlan {
     pub classes: Vec<EdgeClass>,
 }
 
+impl EdgePlan {
+    /// Of each class the place of the class that it goes on from, by name: what
+    /// [`weir_edge::edge::Edge::follow`] wants.
+    pub fn kept(&self, before: &EdgePlan) -> Vec<Option<usize>> {
+        if self.classes.is_empty() {
+            // The class that the edge makes for itself.
+            return vec![before.classes.is_empty().then_some(0)];
+        }
+        let place = |class: &EdgeClass| before.classes.iter().position(|old| old.name == class.name);
+        self.classes.iter().map(place).collect()
+    }
+}
+
 /// A class whose rate an edge sets.
 #[derive(Clone, Debug)]
 pub struct EdgeClass {

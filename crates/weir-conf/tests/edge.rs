@@ -84,3 +84,25 @@ fn what_cannot_be_built_is_said() {
         "class `be` of contract 18 has no allocation"
     );
 }
+
+/// Classes go on by their names, wherever they stand; so does the class that an edge makes for itself.
+#[test]
+fn classes_go_on_by_name() {
+    let registry = Registry::builtin();
+    let edge = |text: &str| {
+        let plan = read("altq.conf", text, &registry).into_result().unwrap();
+        let view = plan.interface("wan0").unwrap();
+        let built = view.build(&registry, Link::new(Rate::from_mbps(10), 0, 1_514)).unwrap();
+        view.edge(&registry, &built.tree.leaves, 1).unwrap().unwrap()
+    };
+    let one = edge(TEXT);
+    let more = "class hfsc wan0 new root [ls 0 0 1M] [ul 0 0 1M]\nallocate wan0 new from 64K to 1M\nallocate wan0 rt";
+    let two = edge(&TEXT.replace("allocate wan0 rt", more).replace("[ls 0 0 2M]", "[ls 0 0 1M]"));
+    assert_eq!(
+        (one.kept(&one), two.kept(&one), one.kept(&two)),
+        (vec![Some(0)], vec![None, Some(0)], vec![Some(1)])
+    );
+    let plain = TEXT.split("allocate").next().unwrap().replace("class rt accept", "accept");
+    let own = edge(&plain.replace("broker core local 8M\n", ""));
+    assert_eq!((own.kept(&own), own.kept(&one), one.kept(&own)), (vec![Some(0)], vec![None], vec![None]));
+}

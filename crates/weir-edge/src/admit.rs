@@ -93,6 +93,11 @@ impl Gate {
     pub fn offered_bps(&self) -> u64 {
         self.offered_bps
     }
+    /// B_o and what new flows are expected to add to it, bit/s.
+    pub fn load_bps(&self) -> u64 {
+        let [since, before] = self.expected;
+        self.offered_bps.saturating_add(since).saturating_add(before)
+    }
     /// What a new flow is expected to add, bit/s.
     pub fn new_flow_bps(&self) -> u64 {
         let mean = if self.mean_bps == 0 { USUAL_FLOW_BPS } else { self.mean_bps };
@@ -101,9 +106,7 @@ impl Gate {
     /// Whether a new flow gets in, with the most that the class may get in bit/s and T_a. If so it
     /// counts.
     pub fn admit(&mut self, limit_bps: u64, accept: Fraction) -> bool {
-        let [since, before] = self.expected;
-        let load = u128::from(self.offered_bps) + u128::from(since) + u128::from(before);
-        let fits = load << 32 < u128::from(limit_bps) * u128::from(accept.raw());
+        let fits = u128::from(self.load_bps()) << 32 < u128::from(limit_bps) * u128::from(accept.raw());
         if fits {
             self.count_new();
         }
@@ -130,7 +133,8 @@ impl Gate {
         random: &mut Random,
     ) -> Option<u32> {
         let mut chosen: Option<(u32, &Part)> = None;
-        let parts = flows.filter_map(|(index, flow)| Some((index, flow.part().filter(|p| !p.pinned)?)));
+        let parts =
+            flows.filter_map(|(index, flow)| Some((index, flow.part().filter(|p| !p.standing.pinned)?)));
         for (seen, (index, part)) in (1..).zip(parts) {
             let better = chosen.is_none_or(|(_, other)| match self.plan.evict {
                 // Each of those seen so far is the chosen one with the same probability.

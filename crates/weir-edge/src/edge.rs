@@ -13,22 +13,31 @@
 //! a rate for a class (`Port::reconfigure`), or a request for the broker. A host that is late loses
 //! nothing: windows end at their nominal times.
 //!
-//! No call allocates. Equal calls give equal answers: randomness comes from the configured seed.
+//! At run time another configuration takes the place of the present one by [`Edge::follow`]. Single flows
+//! are moved by [`Edge::evict_flow`], [`Edge::pin`] and [`Edge::unpin`]; [`Edge::explain`] says what is
+//! known of one. [`Edge::recognise`] switches recognition off and on.
+//!
+//! No call allocates, but for `new` and `follow`. Equal calls give equal answers: randomness comes from the configured seed.
 
 mod config;
+mod explain;
+mod follow;
 mod packet;
 
-pub use config::{Class, ClassStats, Config, ContractStats, FlowStats, Reason, Recognition, Verdict};
+pub use config::{
+    Class, ClassStats, Config, ContractStats, FlowStats, Reason, Recognition, Turnover, Verdict,
+};
+pub use explain::{Explained, NotEvicted, Why};
 
 use crate::admit::Gate;
 use crate::allocate::{Action, Allocator, Answer, Backlog, Window, Windows};
-use crate::flow::{Body, Flow, Flows, Outside, State};
+use crate::flow::{Body, Cause, Flow, Flows, Outside, State};
 use crate::recognise::statistical::History;
 use crate::sla::{Contract, Shared, Table};
 use alloc::vec::Vec;
 use weir_core::Random;
 use weir_core::packet::Key;
-use weir_core::units::{Duration, Instant};
+use weir_core::units::{Duration, Fraction, Instant};
 
 /// A sixteenth of the table is swept so often: silent flows are gone a second after they might go.
 const SWEEP: Duration = Duration::from_micros(62_500);
@@ -47,6 +56,19 @@ struct Lane {
 }
 
 impl Lane {
+    /// A class that begins at `now`, in a table for so many flows.
+    fn new(class: &Class, flows: usize, now: Instant) -> Self {
+        let windows = class.allocation.map_or(Windows::DEFAULT, |a| a.windows);
+        Lane {
+            allocator: class.allocation.map(|plan| Allocator::new(plan, now)),
+            gate: Gate::new(class.admission),
+            window: Window::new(Windows { hold: 1, ..windows }, now),
+            admitted: Vec::with_capacity(flows),
+            queued: Backlog::default(),
+            stats: ClassStats::default(),
+            class: class.clone(),
+        }
+    }
     fn limit(&self, now: Instant) -> u64 {
         self.allocator.as_ref().map_or(self.class.rate_bps, |a| a.limit_bps(now))
     }
@@ -61,6 +83,12 @@ struct Meter {
     first: Option<u32>,
 }
 
+impl Meter {
+    fn new(contract: &Contract, now: Instant) -> Self {
+        Meter { shared: Shared::new(contract, now), stats: ContractStats::default(), first: None }
+    }
+}
+
 /// An edge.
 #[derive(Clone, Debug)]
 pub struct Edge {
@@ -71,6 +99,8 @@ pub struct Edge {
     next: Vec<Option<u32>>,
     lanes: Vec<Lane>,
     flows: Flows,
+    /// Recognition is switched on.
+    recognises: bool,
     /// For the statistical rule, a row for each of `flows`; empty if it is off.
     histories: Vec<History>,
     /// When the table is swept next.
@@ -87,25 +117,14 @@ impl Edge {
         let flows = Flows::new(capacity, config.contracts.len(), random.next_u64());
         let statistical = config.recognition.as_ref().is_some_and(|r| r.rules.statistical.is_some());
         let histories = if statistical { flows.capacity() } else { 0 };
-        let lanes = config.classes.iter().map(|class| {
-            let windows = class.allocation.map_or(Windows::DEFAULT, |a| a.windows);
-            Lane {
-                allocator: class.allocation.map(|plan| Allocator::new(plan, now)),
-                gate: Gate::new(class.admission),
-                window: Window::new(Windows { hold: 1, ..windows }, now),
-                admitted: Vec::with_capacity(capacity as usize),
-                queued: Backlog::default(),
-                stats: ClassStats::default(),
-                class: class.clone(),
-            }
-        });
-        let meter = |c| Meter { shared: Shared::new(c, now), stats: ContractStats::default(), first: None };
+        let lanes = config.classes.iter().map(|class| Lane::new(class, capacity as usize, now));
         Edge {
             table: Table::new(&config.prefixes),
-            meters: config.contracts.iter().map(meter).collect(),
+            meters: config.contracts.iter().map(|contract| Meter::new(contract, now)).collect(),
             next: alloc::vec![None; flows.capacity()],
             lanes: lanes.collect(),
             flows,
+            recognises: true,
             histories: alloc::vec![History::default(); histories],
             sweep_at: now + SWEEP,
             stats: FlowStats::default(),
@@ -114,15 +133,16 @@ impl Edge {
         }
     }
 
-    /// An admitted flow is taken out of its class.
-    fn leave(&mut self, now: Instant, index: u32, refused: bool) {
+    /// An admitted flow is taken out of its class: for a reason, or because it ended.
+    fn leave(&mut self, now: Instant, index: u32, refused: Option<Cause>) {
         let flow = self.flows.get(index);
         let (contract, Some(part)) = (flow.contract, flow.part()) else { return };
-        let (place, kind, pinned) = (part.place as usize, part.kind, part.pinned);
+        let (place, standing) = (part.place as usize, part.standing);
         self.resize(now, contract, -1);
         self.unchain(contract, index);
         let class = self.class_of(contract);
-        self.flows.settle(index, Body::Outside(Outside { refused, kind, pinned }));
+        let refused = refused.map(|cause| (now, cause));
+        self.flows.settle(index, Body::Outside(Outside { refused, standing }));
         let admitted = &mut self.lanes[class].admitted;
         admitted.swap_remove(place);
         let moved = admitted.get(place).copied();
@@ -131,25 +151,39 @@ impl Edge {
         }
     }
 
+    /// Counts what became of a flow, for its class and its contract.
+    fn count(&mut self, contract: u32, count: impl Fn(&mut Turnover)) {
+        let class = self.class_of(contract);
+        self.lanes.get_mut(class).into_iter().for_each(|lane| count(&mut lane.stats.flows));
+        self.meters.get_mut(contract as usize).into_iter().for_each(|meter| count(&mut meter.stats.flows));
+    }
+
     /// An admitted flow has ended. It is remembered as real-time until it is idle.
     fn end(&mut self, now: Instant, index: u32) {
         if self.flows.get(index).state() == State::Admitted {
-            let class = self.class_of(self.flows.get(index).contract);
-            self.lanes[class].stats.timed_out += 1;
-            self.leave(now, index, false);
+            self.count(self.flows.get(index).contract, |flows| flows.timed_out += 1);
+            self.leave(now, index, None);
         }
     }
 
-    /// One flow of a class goes, if one may.
-    fn evict(&mut self, now: Instant, class: usize, may: impl Fn(&Contract) -> bool) {
+    /// One flow of a class goes, if one may, for the reason that holds for its contract.
+    fn evict(
+        &mut self,
+        now: Instant,
+        class: usize,
+        may: impl Fn(&Contract) -> bool,
+        cause: impl Fn(Option<&Contract>) -> Cause,
+    ) {
         let (lane, flows) = (&self.lanes[class], &self.flows);
         let contracts = &self.config.contracts;
         let candidates = lane.admitted.iter().map(|&index| (index, flows.get(index)));
         let candidates =
             candidates.filter(|(_, flow)| contracts.get(flow.contract as usize).is_none_or(&may));
         let Some(index) = lane.gate.choose(candidates, &mut self.random) else { return };
-        self.leave(now, index, true);
-        self.lanes[class].stats.evicted += 1;
+        let contract = flows.get(index).contract;
+        let cause = cause(contracts.get(contract as usize));
+        self.count(contract, |flows| flows.evicted += 1);
+        self.leave(now, index, Some(cause));
     }
 
     /// A packet goes to this leaf, and waits there from now on.
@@ -243,20 +277,25 @@ impl Edge {
         }
         let lane = &self.lanes[class];
         let (gate, usual) = (lane.gate.clone(), lane.class.admission.drop);
-        let above = |drop: Option<weir_core::units::Fraction>| gate.is_above(limit, drop.unwrap_or(usual));
+        let above = |drop: Option<Fraction>| gate.is_above(limit, drop.unwrap_or(usual));
+        let cause = |contract: Option<&Contract>| Cause::Above {
+            offered_bps: offered,
+            limit_bps: limit,
+            drop: contract.and_then(|c| c.drop).unwrap_or(usual),
+        };
         if self.config.contracts.is_empty() {
             if above(None) {
-                self.evict(at, class, |_| true);
+                self.evict(at, class, |_| true, cause);
             }
         } else if self.config.contracts.iter().any(|c| c.class == class && above(c.drop)) {
-            self.evict(at, class, |c| above(c.drop));
+            self.evict(at, class, |c| above(c.drop), cause);
         }
     }
 
     /// Evicts where congestion control asks for it.
     fn shed(&mut self, now: Instant, class: usize) {
         if self.lanes[class].allocator.as_mut().is_some_and(Allocator::take_eviction) {
-            self.evict(now, class, |_| true);
+            self.evict(now, class, |_| true, |_| Cause::Congested);
         }
     }
 
@@ -289,6 +328,16 @@ impl Edge {
     pub fn allocator_mut(&mut self, leaf: u32) -> Option<&mut Allocator> {
         self.lanes.iter_mut().find(|lane| lane.class.leaf == leaf)?.allocator.as_mut()
     }
+    /// What waits in the class with that leaf, where the host knows it: after it exchanged the port, which
+    /// may have put packets into other classes.
+    pub fn set_backlog(&mut self, now: Instant, leaf: u32, queued: Backlog) {
+        let Some(class) = self.lanes.iter().position(|lane| lane.class.leaf == leaf) else { return };
+        self.lanes[class].queued = queued;
+        if let Some(allocator) = &mut self.lanes[class].allocator {
+            allocator.queued(now, queued);
+        }
+        self.shed(now, class);
+    }
     /// Another rate of a class without an allocation: the limit that admission compares with, bit/s.
     pub fn set_rate(&mut self, leaf: u32, rate_bps: u64) {
         if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.class.leaf == leaf) {
@@ -299,7 +348,7 @@ impl Edge {
     pub fn class_stats(&self) -> impl Iterator<Item = (u32, ClassStats)> {
         self.lanes.iter().map(|lane| (lane.class.leaf, lane.stats))
     }
-    /// What became of the packets of each contract, in the order of the configuration.
+    /// What became of the packets and flows of each contract, in the order of the configuration.
     pub fn contract_stats(&self) -> impl Iterator<Item = ContractStats> {
         self.meters.iter().map(|meter| meter.stats)
     }
@@ -309,7 +358,7 @@ impl Edge {
     }
     /// The flows that were heard within `idle` before `now`.
     pub fn flows(&self, now: Instant) -> impl Iterator<Item = &Flow> {
-        let idle = self.config.recognition.as_ref().map_or(Duration::ZERO, |r| r.idle);
+        let idle = self.idle();
         self.flows.iter().filter(move |flow| now.since(flow.last) <= idle)
     }
     /// What became of flows.
@@ -321,14 +370,5 @@ impl Edge {
             turned_away: flows.turned_away,
             ..self.stats
         }
-    }
-    /// Makes a known flow an emergency: it is neither refused nor evicted. False if it is not known.
-    pub fn pin(&mut self, now: Instant, key: &Key) -> bool {
-        let Some(index) = self.flows.find(key) else { return false };
-        self.flows.get_mut(index).pin();
-        if self.flows.get(index).state() == State::Refused {
-            self.admit(now, index);
-        }
-        true
     }
 }

@@ -13,12 +13,12 @@
 //! Cost: 128 bytes for each direction of a flow, and two for its tag. A look-up reads the tags of a set,
 //! which are parts of the hash and lie together, and then as a rule one flow.
 
-use crate::recognise::{Kind, Trial};
+use crate::recognise::{Found, Kind, Trial};
 use crate::sla::Own;
 use alloc::vec::Vec;
 use weir_core::packet::key::protocol;
 use weir_core::packet::{Family, Key};
-use weir_core::units::{Duration, Instant};
+use weir_core::units::{Duration, Fraction, Instant};
 
 /// Places for each hash.
 const WAYS: usize = 8;
@@ -56,6 +56,34 @@ pub(crate) enum Body {
     Outside(Outside),
 }
 
+/// What a real-time flow keeps, whether it is in its class or not: how it was found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing {
+    /// The chain's SSRC; 0 where there is none.
+    ssrc: u32,
+    /// From the chain's first packet to its last, ms; 65,535 stands for more.
+    span_ms: u16,
+    /// The rule.
+    kind: Kind,
+    /// Packets of the chain.
+    packets: u8,
+    /// Emergency: neither refused nor evicted.
+    pub pinned: bool,
+}
+
+impl Standing {
+    pub fn new(found: &Found, pinned: bool) -> Self {
+        let Found { kind, ssrc, packets, span } = *found;
+        let span_ms = (span.as_nanos() / 1_000_000).min(u64::from(u16::MAX)) as u16;
+        Standing { ssrc, span_ms, kind, packets, pinned }
+    }
+    /// How it was found, to the millisecond.
+    pub fn found(&self) -> Found {
+        let span = Duration::from_millis(u64::from(self.span_ms));
+        Found { kind: self.kind, ssrc: self.ssrc, packets: self.packets, span }
+    }
+}
+
 /// What an admitted flow has.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
@@ -65,27 +93,56 @@ pub(crate) struct Part {
     pub own: Own,
     /// Until when it goes on as best effort (`be-flow`).
     pub best_effort_until: Instant,
-    /// Bytes in the present window.
-    pub bytes: u64,
-    /// Bytes in the last window.
-    pub last_bytes: u64,
+    /// Bytes in the present window, up to 4 GiB.
+    pub bytes: u32,
+    /// Bytes in the last window, up to 4 GiB.
+    pub last_bytes: u32,
     /// Its place in its class's list of admitted flows.
     pub place: u32,
     /// How it was found.
-    pub kind: Kind,
-    /// Emergency: neither refused nor evicted.
-    pub pinned: bool,
+    pub standing: Standing,
 }
 
 /// What a real-time flow in no class has.
 #[derive(Clone, Debug)]
 pub(crate) struct Outside {
-    /// Refused or evicted, rather than silent.
-    pub refused: bool,
+    /// When it was refused or evicted, and why; none: it is silent, and its next packet asks.
+    pub refused: Option<(Instant, Cause)>,
     /// How it was found.
-    pub kind: Kind,
-    /// Emergency.
-    pub pinned: bool,
+    pub standing: Standing,
+}
+
+/// Why a real-time flow is in no class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause {
+    /// It came when the class had no room: the load, with what new flows are expected to add, was not
+    /// below this share of the limit, T_a.
+    Load {
+        /// B_o + Σ new, bit/s.
+        load_bps: u64,
+        /// The most that the class may get, bit/s.
+        limit_bps: u64,
+        /// T_a.
+        accept: Fraction,
+    },
+    /// It came when its contract had as many real-time flows as it may have.
+    Full {
+        /// So many.
+        flows: u32,
+    },
+    /// It was evicted, because the admitted flows sent more than this share of the limit, T_d.
+    Above {
+        /// B_o, bit/s.
+        offered_bps: u64,
+        /// The most that the class may get, bit/s.
+        limit_bps: u64,
+        /// T_d.
+        drop: Fraction,
+    },
+    /// It was evicted, because the queue of its class was too long, and no more bandwidth came.
+    Congested,
+    /// It was evicted by a person. ([`crate::edge::Edge::evict_flow`])
+    Order,
 }
 
 /// One flow, in one direction.
@@ -133,17 +190,13 @@ impl Flow {
         match &self.body {
             Body::Free | Body::Candidate(_) => State::Candidate,
             Body::Admitted(_) => State::Admitted,
-            Body::Outside(outside) if outside.refused => State::Refused,
+            Body::Outside(outside) if outside.refused.is_some() => State::Refused,
             Body::Outside(_) => State::Silent,
         }
     }
     /// How it was found; none while it is on trial.
     pub fn kind(&self) -> Option<Kind> {
-        match &self.body {
-            Body::Free | Body::Candidate(_) => None,
-            Body::Admitted(part) => Some(part.kind),
-            Body::Outside(outside) => Some(outside.kind),
-        }
+        self.standing().map(|standing| standing.kind)
     }
     /// It was taken for ordinary for good, and is no longer looked at.
     pub fn is_ordinary(&self) -> bool {
@@ -152,18 +205,23 @@ impl Flow {
     /// Emergency: neither refused nor evicted.
     pub fn is_pinned(&self) -> bool {
         match &self.body {
-            Body::Free => false,
             Body::Candidate(trial) => trial.pinned,
-            Body::Admitted(part) => part.pinned,
-            Body::Outside(outside) => outside.pinned,
+            _ => self.standing().is_some_and(|standing| standing.pinned),
         }
     }
-    pub(crate) fn pin(&mut self) {
+    pub(crate) fn pin(&mut self, pinned: bool) {
         match &mut self.body {
             Body::Free => {}
-            Body::Candidate(trial) => trial.pinned = true,
-            Body::Admitted(part) => part.pinned = true,
-            Body::Outside(outside) => outside.pinned = true,
+            Body::Candidate(trial) => trial.pinned = pinned,
+            Body::Admitted(part) => part.standing.pinned = pinned,
+            Body::Outside(outside) => outside.standing.pinned = pinned,
+        }
+    }
+    pub(crate) fn standing(&self) -> Option<&Standing> {
+        match &self.body {
+            Body::Free | Body::Candidate(_) => None,
+            Body::Admitted(part) => Some(&part.standing),
+            Body::Outside(outside) => Some(&outside.standing),
         }
     }
     pub(crate) fn part(&self) -> Option<&Part> {
@@ -178,7 +236,7 @@ impl Flow {
             _ => None,
         }
     }
-    fn is_free(&self) -> bool {
+    pub(crate) fn is_free(&self) -> bool {
         matches!(self.body, Body::Free)
     }
     fn is(&self, name: &Name) -> bool {
@@ -242,11 +300,24 @@ pub struct Flows {
     pub replaced: u64,
 }
 
+/// Sets of a table for about so many flows.
+fn sets_for(capacity: u32) -> usize {
+    (capacity as usize).div_ceil(WAYS).max(1)
+}
+
+/// The set of a key among `sets`, and its tag.
+fn set_of(key: &Key, salt: u64, sets: usize) -> (usize, u16) {
+    let hash = key.flow_hash(salt);
+    // A product's upper half: uniform without a division. The tag is the hash's lower half.
+    let set = (u64::from(hash) * sets as u64) >> 32;
+    (set as usize, (hash as u16).max(1))
+}
+
 impl Flows {
     /// A table for about `capacity` flows, rounded up to a multiple of eight, at least eight, under so
     /// many contracts. `salt` is to be secret where strangers choose their ports.
     pub fn new(capacity: u32, contracts: usize, salt: u64) -> Self {
-        let sets = (capacity as usize).div_ceil(WAYS).max(1);
+        let sets = sets_for(capacity);
         let rows = alloc::vec![Flow::FREE; sets * WAYS];
         let tags = alloc::vec![[0; WAYS]; sets];
         let lists = alloc::vec![List { flows: 0, oldest: NONE, newest: NONE }; contracts + 1];
@@ -254,10 +325,7 @@ impl Flows {
     }
     /// The set of a key, and its tag.
     fn set(&self, key: &Key) -> (usize, u16) {
-        let hash = key.flow_hash(self.salt);
-        // A product's upper half: uniform without a division. The tag is the hash's lower half.
-        let set = (u64::from(hash) * self.tags.len() as u64) >> 32;
-        (set as usize, (hash as u16).max(1))
+        set_of(key, self.salt, self.tags.len())
     }
     /// The flow of that key.
     pub fn find(&self, key: &Key) -> Option<u32> {
@@ -303,21 +371,27 @@ impl Flows {
         }
         let Name { src, dst, src_port, dst_port } = name;
         let body = Body::Candidate(Trial::new(now));
-        let older = self.lists[list].newest;
         self.rows[index as usize] =
-            Flow { src, dst, src_port, dst_port, last: now, body, contract, older, newer: NONE };
+            Flow { src, dst, src_port, dst_port, last: now, body, contract, older: NONE, newer: NONE };
         self.tags[set][way] = tag;
-        match older {
-            NONE => self.lists[list].oldest = index,
-            older => self.get_mut(older).newer = index,
-        }
-        self.lists[list].newest = index;
         self.lists[list].flows += 1;
+        self.link(index);
         self.used += 1;
         Some(index)
     }
     fn list(&self, contract: u32) -> usize {
         (contract as usize).min(self.lists.len() - 1)
+    }
+    /// Puts a flow at the end of its contract's list of those on trial.
+    fn link(&mut self, index: u32) {
+        let list = self.list(self.get(index).contract);
+        let older = core::mem::replace(&mut self.lists[list].newest, index);
+        let flow = self.get_mut(index);
+        (flow.older, flow.newer) = (older, NONE);
+        match older {
+            NONE => self.lists[list].oldest = index,
+            older => self.get_mut(older).newer = index,
+        }
     }
     /// Takes a flow out of its contract's list of those on trial.
     fn unlink(&mut self, index: u32) {
@@ -386,5 +460,101 @@ impl Flows {
     /// All that are in use.
     pub fn iter(&self) -> impl Iterator<Item = &Flow> {
         self.rows.iter().filter(|flow| !flow.is_free())
+    }
+    /// The places of all that are in use.
+    pub(crate) fn indices(&self) -> impl Iterator<Item = u32> {
+        (0..).zip(&self.rows).filter(|(_, flow)| !flow.is_free()).map(|(index, _)| index)
+    }
+    /// Other contracts: each flow is under the one that `owner` says from now on. The order of those on
+    /// trial stays.
+    pub(crate) fn relist(&mut self, contracts: usize, owner: impl Fn(&Flow) -> u32) {
+        let mut trials = Vec::new();
+        for list in &self.lists {
+            let mut at = list.oldest;
+            while at != NONE {
+                trials.push(at);
+                at = self.get(at).newer;
+            }
+        }
+        self.lists = alloc::vec![List { flows: 0, oldest: NONE, newest: NONE }; contracts + 1];
+        for index in 0..self.rows.len() as u32 {
+            if !self.get(index).is_free() {
+                let contract = owner(self.get(index));
+                self.get_mut(index).contract = contract;
+                let list = self.list(contract);
+                self.lists[list].flows += 1;
+            }
+        }
+        trials.into_iter().for_each(|index| self.link(index));
+    }
+    /// Where each flow would stand in a table for about `capacity` flows, by its place here. Admitted
+    /// flows come first. None: there is no place for it.
+    pub(crate) fn places_in(&self, capacity: u32) -> Vec<Option<u32>> {
+        let sets = sets_for(capacity);
+        let mut used = alloc::vec![0u8; sets];
+        let mut places = alloc::vec![None; self.rows.len()];
+        let rank = |flow: &Flow| match flow.body {
+            Body::Free => None,
+            Body::Admitted(_) => Some(0),
+            Body::Outside(_) => Some(1),
+            Body::Candidate(_) => Some(2),
+        };
+        for rank_now in 0..3 {
+            for (place, flow) in places.iter_mut().zip(&self.rows).filter(|(_, f)| rank(f) == Some(rank_now))
+            {
+                let (set, _) = set_of(&flow.key(), self.salt, sets);
+                if usize::from(used[set]) < WAYS {
+                    *place = Some((set * WAYS) as u32 + u32::from(used[set]));
+                    used[set] += 1;
+                }
+            }
+        }
+        places
+    }
+    /// A table of that size, with the flows where [`Flows::places_in`] says. Those without a place are
+    /// to be gone.
+    pub(crate) fn resize(&mut self, capacity: u32, places: &[Option<u32>]) {
+        let sets = sets_for(capacity);
+        let old = core::mem::replace(&mut self.rows, alloc::vec![Flow::FREE; sets * WAYS]);
+        self.tags = alloc::vec![[0; WAYS]; sets];
+        self.part = 0;
+        let moved = |index: u32| places.get(index as usize).copied().flatten().unwrap_or(NONE);
+        for list in &mut self.lists {
+            (list.oldest, list.newest) = (moved(list.oldest), moved(list.newest));
+        }
+        for (flow, place) in old.into_iter().zip(places) {
+            let Some(place) = place.map(|place| place as usize).filter(|_| !flow.is_free()) else { continue };
+            let (set, tag) = self.set(&flow.key());
+            debug_assert_eq!(set, place / WAYS);
+            self.tags[set][place % WAYS] = tag;
+            let (older, newer) = (moved(flow.older), moved(flow.newer));
+            self.rows[place] = Flow { older, newer, ..flow };
+        }
+    }
+}
+
+#[cfg(test)]
+impl Flows {
+    /// Panics unless the lists have each flow on trial once, and count all flows.
+    pub(crate) fn check(&self) {
+        let mut counts = alloc::vec![0; self.lists.len()];
+        self.indices().for_each(|index| counts[self.list(self.get(index).contract)] += 1);
+        let mut linked = 0;
+        for (list, count) in self.lists.iter().zip(counts) {
+            assert_eq!(list.flows, count);
+            let (mut before, mut at) = (NONE, list.oldest);
+            while at != NONE {
+                let flow = self.get(at);
+                assert!(matches!(flow.body, Body::Candidate(_)) && flow.older == before);
+                (before, at) = (at, flow.newer);
+                linked += 1;
+            }
+            assert_eq!(list.newest, before);
+        }
+        let trials = self.rows.iter().filter(|flow| matches!(flow.body, Body::Candidate(_)));
+        assert_eq!(linked, trials.count());
+        assert_eq!(self.used as usize, self.indices().count());
+        let tagged = self.tags.iter().flatten().filter(|tag| **tag != 0);
+        assert_eq!(tagged.count(), self.used as usize);
     }
 }

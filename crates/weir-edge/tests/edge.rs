@@ -102,11 +102,14 @@ fn t52_a_flash_crowd() {
         edge.class_stats().next().unwrap().1
     };
     let ours = crowd(Admission::default());
-    assert!(ours.admitted <= 16 && ours.evicted <= 2 && ours.windows_above <= 1, "{ours:?}");
-    assert!(ours.admitted >= 13, "{ours:?}");
-    assert_eq!(ours.admitted + ours.refused, 100);
+    assert!(ours.flows.admitted <= 16 && ours.flows.evicted <= 2 && ours.windows_above <= 1, "{ours:?}");
+    assert!(ours.flows.admitted >= 13, "{ours:?}");
+    assert_eq!(ours.flows.admitted + ours.flows.refused, 100);
     let thesis = crowd(Admission { new_flow_bps: Some(0), ..Admission::default() });
-    assert!(thesis.admitted > 60 && thesis.evicted > 50 && thesis.windows_above > 50, "{thesis:?}");
+    assert!(
+        thesis.flows.admitted > 60 && thesis.flows.evicted > 50 && thesis.windows_above > 50,
+        "{thesis:?}"
+    );
 }
 
 /// T52: with no other flow expected to add, a flow is admitted exactly while B_o < T_a.
@@ -142,7 +145,7 @@ fn t53_each_policy_takes_the_one_it_names() {
             .map(|(n, flow)| Call { flow, start: n * S / 100, every: S / (10 * u64::from(flow)), len: 250 })
             .collect();
         run(&mut edge, &calls, 8 * S / 10, |_, _, _, _| {});
-        assert_eq!(edge.class_stats().next().unwrap().1.admitted, 5);
+        assert_eq!(edge.class_stats().next().unwrap().1.flows.admitted, 5);
         // 300 kbit/s in all. With 200 kbit/s one must go at the end of the window.
         edge.set_rate(0, 200_000);
         edge.timer(Instant::from_nanos(8 * S / 10));
@@ -153,7 +156,7 @@ fn t53_each_policy_takes_the_one_it_names() {
             .collect();
         assert_eq!(out, [first], "{evict:?}");
         let stats = edge.class_stats().next().unwrap().1;
-        assert_eq!((stats.evicted, stats.windows_above), (1, 1), "one a window");
+        assert_eq!((stats.flows.evicted, stats.windows_above), (1, 1), "one a window");
     }
     // Random takes each of them, over many seeds, and never the pinned one.
     let mut taken = BTreeMap::new();
@@ -179,7 +182,7 @@ fn t53_a_silent_flow_has_ended() {
         let mut edge = Edge::new(config(10_000_000, Admission::default()), Instant::ZERO);
         edge.packet(Instant::ZERO, &key(1), Payload::UNKNOWN, 200);
         edge.packet(Instant::from_nanos(silence), &key(1), Payload::UNKNOWN, 200);
-        assert_eq!(edge.class_stats().next().unwrap().1.admitted, expected, "{silence}");
+        assert_eq!(edge.class_stats().next().unwrap().1.flows.admitted, expected, "{silence}");
     }
     // Its part of the contract is free at the first window's end after that. It is forgotten when idle.
     let mut edge = Edge::new(config(10_000_000, Admission::default()), Instant::ZERO);
@@ -187,7 +190,7 @@ fn t53_a_silent_flow_has_ended() {
     edge.timer(Instant::from_nanos(56 * S / 10));
     let states = |at| edge.flows(Instant::from_nanos(at)).map(|f| f.state()).collect::<Vec<_>>();
     assert_eq!((states(30 * S), states(30 * S + 1)), (vec![State::Silent], vec![]));
-    assert_eq!(edge.class_stats().next().unwrap().1.timed_out, 1);
+    assert_eq!(edge.class_stats().next().unwrap().1.flows.timed_out, 1);
 }
 
 /// T57: at equal load, contracts with a lower T_a are refused more often.
@@ -317,7 +320,7 @@ fn t24_contracts_lend_to_their_own_flows() {
         }
         let stats: Vec<_> = edge.contract_stats().collect();
         let (_, class) = edge.class_stats().next().unwrap();
-        assert!(class.timed_out > 100, "{class:?}");
+        assert!(class.flows.timed_out > 100, "{class:?}");
         (stats[0], stats[1].in_profile_bytes)
     };
     let ((without, none), (with, some)) = (alone(false), alone(true));
@@ -412,5 +415,5 @@ fn t65_strangers_push_no_call_out() {
         }
     }
     assert!(edge.flows(Instant::ZERO).count() <= 1_024);
-    assert_eq!(edge.class_stats().next().unwrap().1.admitted, 50);
+    assert_eq!(edge.class_stats().next().unwrap().1.flows.admitted, 50);
 }

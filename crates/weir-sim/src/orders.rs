@@ -86,13 +86,14 @@ pub fn statistics(recorder: &mut Recorder, port: usize, host: &mut EdgeHost, now
             continue;
         }
         let mut say = |name: &str, value: f64| recorder.statistic(port, leaf as usize, name, value);
-        let came = (stats.admitted + stats.refused) as f64;
-        say("edge-admitted", stats.admitted as f64);
+        let flows = stats.flows;
+        let came = (flows.admitted + flows.refused) as f64;
+        say("edge-admitted", flows.admitted as f64);
         if came > 0.0 {
-            say("edge-refused", stats.refused as f64 / came);
+            say("edge-refused", flows.refused as f64 / came);
         }
-        if stats.admitted > 0 {
-            say("edge-evicted", stats.evicted as f64 / stats.admitted as f64);
+        if flows.admitted > 0 {
+            say("edge-evicted", flows.evicted as f64 / flows.admitted as f64);
         }
         if stats.windows > 0 {
             say("edge-windows-above", stats.windows_above as f64 / stats.windows as f64);

@@ -235,7 +235,13 @@ impl Allocator {
         self.stats
     }
 
-    /// Changes parameters at run time. The windows begin anew if theirs changed.
+    /// Says the rate of the class again: the host gave the class another port.
+    pub fn restate(&mut self) {
+        self.shape = Some(self.allocated);
+    }
+
+    /// Changes parameters at run time. The windows begin anew if theirs changed. An allocation outside
+    /// `from` and `to` goes to the nearer of them; a rise to `from` is guaranteed, and takes effect at once.
     pub fn set(&mut self, now: Instant, plan: Allocation) {
         self.timer(now);
         if plan.windows != self.plan.windows {
@@ -245,6 +251,7 @@ impl Allocator {
         let within = self.allocated.clamp(plan.from.min(plan.to), plan.to);
         if within != self.allocated {
             self.request(now, within);
+            self.shape_to(now, within);
         }
         self.test(now);
     }

@@ -93,9 +93,9 @@ pub struct Verdict {
     pub found: Option<Found>,
 }
 
-/// What an edge has done with the flows of a class.
+/// What became of real-time flows. Admitted flows that are neither evicted, timed out nor ended are there.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct ClassStats {
+pub struct Turnover {
     /// New real-time flows that got in.
     pub admitted: u64,
     /// New real-time flows that did not.
@@ -104,13 +104,29 @@ pub struct ClassStats {
     pub evicted: u64,
     /// Admitted flows that ended by silence.
     pub timed_out: u64,
-    /// Windows that ended, and those in which admitted flows sent more than the limit.
+    /// Admitted flows that ended because the configuration changed, or recognition was switched off.
+    pub ended: u64,
+}
+
+impl Turnover {
+    /// Admitted flows that are there.
+    pub fn now(&self) -> u64 {
+        self.admitted.saturating_sub(self.evicted + self.timed_out + self.ended)
+    }
+}
+
+/// What an edge has done with the flows of a class.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ClassStats {
+    /// What became of them.
+    pub flows: Turnover,
+    /// Windows that ended.
     pub windows: u64,
     /// Windows in which admitted flows sent more than the limit.
     pub windows_above: u64,
 }
 
-/// What an edge has done with the packets of a contract, bytes.
+/// What an edge has done with the packets of a contract, bytes, and with its flows.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ContractStats {
     /// Offered by its real-time flows.
@@ -123,6 +139,8 @@ pub struct ContractStats {
     pub dropped_bytes: u64,
     /// Out of profile, and passed on as best effort.
     pub best_effort_bytes: u64,
+    /// What became of its real-time flows.
+    pub flows: Turnover,
 }
 
 /// What an edge has seen of flows.

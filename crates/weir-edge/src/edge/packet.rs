@@ -2,7 +2,7 @@
 //! whether the packet is in profile. [multiservice III.3.2: T25]
 
 use super::{Edge, Meter, Reason, Recognition, Verdict};
-use crate::flow::{Body, Outside, Part, State, reverse};
+use crate::flow::{Body, Cause, Outside, Part, Standing, State, reverse};
 use crate::recognise::{self, Found, Kind, Payload, Place, SEEN, Sample};
 use crate::sla::{Own, Policy, Profile};
 use weir_core::packet::key::protocol;
@@ -10,7 +10,7 @@ use weir_core::packet::{Dscp, Family, Key};
 use weir_core::units::{Duration, Instant};
 
 /// No contract: there is none on file, and every source is served.
-const NOBODY: u32 = u32::MAX;
+pub(super) const NOBODY: u32 = u32::MAX;
 /// A flow under `be-flow` goes back to its class after so long within its profile.
 const FIT_FOR: Duration = Duration::from_secs(1);
 /// Ports of DNS and of multicast DNS, whose answers come at even distances under load.
@@ -26,7 +26,7 @@ impl Edge {
             let keep = self.config.keep_untrusted;
             return if keep { as_is(Reason::NoContract) } else { best_effort(Reason::NoContract) };
         };
-        if key.protocol != protocol::UDP {
+        if key.protocol != protocol::UDP || !self.recognises {
             return best_effort(Reason::Ordinary);
         }
         self.timer(now);
@@ -66,7 +66,7 @@ impl Edge {
     /// A packet that goes the other way, at another port. Nothing becomes of it here: it is evidence, as
     /// where ICE has succeeded in both directions.
     pub fn observe(&mut self, now: Instant, key: &Key, payload: Payload<'_>) {
-        let Some(recognition) = self.config.recognition else { return };
+        let Some(recognition) = self.config.recognition.filter(|_| self.recognises) else { return };
         let Some(contract) = self.contract_of(key).filter(|_| key.protocol == protocol::UDP) else { return };
         self.timer(now);
         let Some((index, pause)) = self.heard(now, key, contract, recognition.idle) else { return };
@@ -80,11 +80,7 @@ impl Edge {
     /// The contract of a packet: by its source, or on its way back by its destination. None if there are
     /// contracts, and none of them has it.
     pub(super) fn contract_of(&self, key: &Key) -> Option<u32> {
-        if self.config.contracts.is_empty() {
-            return Some(NOBODY);
-        }
-        let find = |address| self.table.find(key.family, address);
-        find(key.src).or_else(|| find(key.dst))
+        super::follow::contract_in(&self.table, &self.config.contracts, key)
     }
 
     /// The flow of a packet, and the time since the packet before; none if it has no place.
@@ -163,7 +159,7 @@ impl Edge {
 
     /// The flow that goes the other way, and whether both show that media is to be expected. It is looked
     /// for only where it can matter.
-    fn reverse_of(&self, index: u32, key: &Key, recognition: &Recognition) -> Option<(u32, bool)> {
+    pub(super) fn reverse_of(&self, index: u32, key: &Key, recognition: &Recognition) -> Option<(u32, bool)> {
         let Body::Candidate(trial) = &self.flows.get(index).body else { return None };
         if self.histories.is_empty() && !trial.has_chain() {
             return None;
@@ -183,11 +179,10 @@ impl Edge {
 
     /// A flow is found to be real-time; it is in no class yet.
     fn found(&mut self, index: u32, found: &Found) {
-        let pinned = self.flows.get(index).is_pinned();
-        let kind = found.kind;
-        self.stats.found[kind.index()] += 1;
+        let standing = Standing::new(found, self.flows.get(index).is_pinned());
+        self.stats.found[found.kind.index()] += 1;
         self.stats.overtaken += u64::from(found.packets.saturating_sub(1));
-        self.flows.settle(index, Body::Outside(Outside { refused: false, kind, pinned }));
+        self.flows.settle(index, Body::Outside(Outside { refused: None, standing }));
     }
 
     pub(super) fn class_of(&self, contract: u32) -> usize {
@@ -202,28 +197,31 @@ impl Edge {
     pub(super) fn admit(&mut self, now: Instant, index: u32) {
         let flow = self.flows.get(index);
         let contract = flow.contract;
-        let Body::Outside(Outside { kind, pinned, .. }) = flow.body else { return };
+        let Body::Outside(Outside { standing, .. }) = flow.body else { return };
         let class = self.class_of(contract);
         let Some(lane) = self.lanes.get_mut(class) else { return };
         let limit = lane.limit(now);
         let terms = self.config.contracts.get(contract as usize);
         let accept = terms.and_then(|c| c.accept).unwrap_or(lane.class.admission.accept);
-        let room = match (terms, self.meters.get(contract as usize)) {
-            (Some(terms), Some(meter)) => meter.shared.flows() < terms.flows,
-            _ => true,
+        let full = match (terms, self.meters.get(contract as usize)) {
+            (Some(terms), Some(meter)) => meter.shared.flows() >= terms.flows,
+            _ => false,
         };
-        let gets_in = if pinned {
+        let load_bps = lane.gate.load_bps();
+        let refused = if standing.pinned {
             lane.gate.count_new();
-            true
+            None
+        } else if full {
+            terms.map(|terms| Cause::Full { flows: terms.flows })
         } else {
-            room && lane.gate.admit(limit, accept)
+            let fits = lane.gate.admit(limit, accept);
+            (!fits).then_some(Cause::Load { load_bps, limit_bps: limit, accept })
         };
-        if !gets_in {
-            lane.stats.refused += 1;
-            self.flows.settle(index, Body::Outside(Outside { refused: true, kind, pinned }));
+        if let Some(cause) = refused {
+            self.count(contract, |flows| flows.refused += 1);
+            self.flows.settle(index, Body::Outside(Outside { refused: Some((now, cause)), standing }));
             return;
         }
-        lane.stats.admitted += 1;
         let place = lane.admitted.len() as u32;
         let part = Part {
             since: now,
@@ -232,14 +230,14 @@ impl Edge {
             bytes: 0,
             last_bytes: 0,
             place,
-            kind,
-            pinned,
+            standing,
         };
         lane.admitted.push(index);
         self.flows.settle(index, Body::Admitted(part));
         if let Some(meter) = self.meters.get_mut(contract as usize) {
             self.next[index as usize] = meter.first.replace(index);
         }
+        self.count(contract, |flows| flows.admitted += 1);
         self.resize(now, contract, 1);
     }
 
@@ -253,7 +251,7 @@ impl Edge {
 
     /// Hands over what the flows of a contract cannot hold: one pass over these flows alone, however many
     /// the class has.
-    fn collect(&mut self, now: Instant, contract: u32) {
+    pub(super) fn collect(&mut self, now: Instant, contract: u32) {
         let Some(meter) = self.meters.get_mut(contract as usize) else { return };
         let mut at = meter.first;
         while let Some(index) = at {
@@ -288,7 +286,7 @@ impl Edge {
         let in_profile = |dscp| verdict(dscp, false, Reason::InProfile);
         let bytes = u64::from(len);
         if let Some(part) = self.flows.get_mut(index).part_mut() {
-            part.bytes += bytes;
+            part.bytes = part.bytes.saturating_add(len);
         }
         let Some(terms) = self.config.contracts.get(contract as usize) else { return in_profile(Dscp::EF) };
         let (dscp, policy) = (terms.dscp, terms.policy);

@@ -209,6 +209,21 @@ pub struct Found {
     pub span: Duration,
 }
 
+/// Where a chain of headers stands that is not long enough yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// The rule that it would be found by.
+    pub kind: Kind,
+    /// Its SSRC.
+    pub ssrc: u32,
+    /// Packets that went on from each other.
+    pub packets: u8,
+    /// Packets that make the flow real-time.
+    pub needed: u8,
+    /// Its first packet.
+    pub since: Instant,
+}
+
 /// What a rule says of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
@@ -249,6 +264,14 @@ impl Trial {
     /// Of a flow whose first packet comes now.
     pub fn new(now: Instant) -> Self {
         Trial { born: coarse(now), ..Trial::default() }
+    }
+    /// Packets that were tried further in.
+    pub(crate) fn tried(&self) -> u8 {
+        self.tried
+    }
+    /// Forgets all chains: another T would misread their ages.
+    pub(crate) fn forget(&mut self) {
+        self.chains = Default::default();
     }
     /// Whether a chain has begun.
     pub fn has_chain(&self) -> bool {

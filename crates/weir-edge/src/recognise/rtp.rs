@@ -19,7 +19,7 @@
 //!  |                             SSRC                              |
 //! ```
 
-use super::{Found, Place, Rtp, Sample, Trial, Verdict};
+use super::{Found, Place, Progress, Rtp, Sample, Trial, Verdict};
 use weir_core::units::{Duration, Instant};
 
 /// A sequence number goes ahead by at most so much, or comes late by at most so much.
@@ -128,6 +128,13 @@ fn age(rtp: &Rtp, now: Instant, first: u32) -> u32 {
     ((now.as_nanos() >> unit(rtp)) as u32).wrapping_sub(first)
 }
 
+/// Packets of a chain at that place which make its flow real-time.
+fn needed(rtp: &Rtp, place: Place, expected: bool) -> u8 {
+    let asked = if expected { rtp.packets.min(2) } else { rtp.packets };
+    let is_further = place != Place::START && place != Place::TURN;
+    asked << u8::from(is_further)
+}
+
 impl Trial {
     /// Forgets the chains whose first packet is more than T old.
     pub(super) fn forget_old(&mut self, rtp: &Rtp, sample: &Sample<'_>) {
@@ -170,9 +177,7 @@ impl Trial {
         };
         let span = u64::from(age(rtp, sample.now, chain.first)) << unit(rtp);
         self.chains[..=index].rotate_right(1);
-        let asked = if sample.expected { rtp.packets.min(2) } else { rtp.packets };
-        let is_further = place != Place::START && place != Place::TURN;
-        if packets < u16::from(asked) << u16::from(is_further) {
+        if packets < u16::from(needed(rtp, place, sample.expected)) {
             return Some(Verdict::Known);
         }
         Some(Verdict::RealTime(Found {
@@ -181,6 +186,24 @@ impl Trial {
             packets: packets as u8,
             span: Duration::from_nanos(span),
         }))
+    }
+
+    /// The chain that is nearest to its end, as it was at the flow's last packet; `expected` as in
+    /// [`Sample`]. Those that are too old are passed over.
+    pub(crate) fn progress(&self, rtp: &Rtp, last: Instant, expected: bool) -> Option<Progress> {
+        let chains = self.chains.iter().filter(|chain| chain.packets() > 0).map(|chain| {
+            let place = Place(chain.place() as u8);
+            let age = u64::from(age(rtp, last, chain.first)) << unit(rtp);
+            Progress {
+                kind: place.kind(),
+                ssrc: chain.ssrc,
+                packets: chain.packets() as u8,
+                needed: needed(rtp, place, expected),
+                since: Instant::from_nanos(last.as_nanos().saturating_sub(age)),
+            }
+        });
+        let good = chains.filter(|progress| last.since(progress.since) <= rtp.within);
+        good.min_by_key(|progress| progress.needed.saturating_sub(progress.packets))
     }
 
     /// A chain begins with this packet.

@@ -90,6 +90,14 @@ impl Shared {
             collected: now,
         }
     }
+    /// The contract changes, after all flows were collected: tokens stay, as far as they fit.
+    pub fn set(&mut self, contract: &Contract, now: Instant) {
+        self.fill(now);
+        let (flows, tokens, collected) = (self.flows, self.tokens, self.collected);
+        let new = Shared::new(contract, now);
+        *self = Shared { tokens: tokens.min(new.depth), collected, ..new };
+        self.set_flows(now, flows);
+    }
     /// Flows that have a part.
     pub fn flows(&self) -> u32 {
         self.flows
