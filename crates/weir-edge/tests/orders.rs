@@ -71,7 +71,7 @@ fn t61_recognition_goes_off_and_on() {
     }
 }
 
-/// An evicted flow is refused until it is silent for `timeout`. A pinned flow stays, until it is unpinned.
+/// T55: an evicted flow is refused until it is silent for `timeout`. A pinned flow stays, until it is unpinned.
 #[test]
 fn a_person_moves_a_flow() {
     let mut edge = edge();

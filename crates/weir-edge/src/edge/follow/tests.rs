@@ -144,7 +144,7 @@ fn anything(random: &mut Random) -> Config {
     config
 }
 
-/// Whatever changes into whatever, lists, chains, counters and the table agree with each other, and so
+/// T63: whatever changes into whatever, lists, chains, counters and the table agree with each other, and so
 /// they do after the packets that follow.
 #[test]
 fn everything_agrees_after_any_change() {
@@ -191,7 +191,7 @@ fn carry_out(edge: &mut Edge, now: u64, leaf: u32) -> u64 {
     asked
 }
 
-/// Contracts and classes that a change does not name go on exactly: verdicts, counters, flows and
+/// T63: contracts and classes that a change does not name go on exactly: verdicts, counters, flows and
 /// allocation are those of an edge on which nothing was ever changed. Its neighbours come and go, with
 /// all that they have, the table gets other sizes, and the places of all in the lists move.
 #[test]
@@ -287,7 +287,7 @@ fn what_a_change_does_not_name_goes_on_exactly() {
     }
 }
 
-/// Tokens are never multiplied: with a change every 10 ms there is no more in profile than the largest
+/// T63: tokens are never multiplied: with a change every 10 ms there is no more in profile than the largest
 /// bandwidth and the depths allow. Reversed: a contract that goes and comes again begins anew, and has more.
 #[test]
 fn changes_lend_nothing() {
