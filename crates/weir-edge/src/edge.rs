@@ -29,8 +29,8 @@ pub use config::{
 };
 pub use explain::{Explained, NotEvicted, Why};
 
-use crate::admit::Gate;
-use crate::allocate::{Action, Allocator, Answer, Backlog, Window, Windows};
+use crate::admit::{Admission, Gate};
+use crate::allocate::{Action, Allocation, Allocator, Answer, Backlog, Window, Windows};
 use crate::flow::{Body, Cause, Flow, Flows, Outside, State};
 use crate::recognise::statistical::History;
 use crate::sla::{Contract, Shared, Table};
@@ -327,6 +327,19 @@ impl Edge {
     /// An allocator, to ask for its statistics or to change it.
     pub fn allocator_mut(&mut self, leaf: u32) -> Option<&mut Allocator> {
         self.lanes.iter_mut().find(|lane| lane.class.leaf == leaf)?.allocator.as_mut()
+    }
+    /// An allocator, with the admission to its class.
+    pub(crate) fn allocator_of(&self, leaf: u32) -> Option<(&Admission, &Allocator)> {
+        let lane = self.lanes.iter().find(|lane| lane.class.leaf == leaf)?;
+        Some((&lane.class.admission, lane.allocator.as_ref()?))
+    }
+    /// Other parameters of a class with an allocator.
+    pub(crate) fn set_terms(&mut self, now: Instant, leaf: u32, plan: Allocation, admission: Admission) {
+        let Some(class) = self.lanes.iter().position(|lane| lane.class.leaf == leaf) else { return };
+        let new = Class { allocation: Some(plan), admission, ..self.lanes[class].class.clone() };
+        self.config.classes[class] = new.clone();
+        self.lanes[class].set_terms(new, now);
+        self.shed(now, class);
     }
     /// What waits in the class with that leaf, where the host knows it: after it exchanged the port, which
     /// may have put packets into other classes.

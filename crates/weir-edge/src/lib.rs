@@ -12,6 +12,7 @@
 //! | know which flows are real-time | [`recognise`]: one file for each protocol, and [`flow`], the table |
 //! | know who gets in | [`admit`] |
 //! | know contracts | [`sla`]: prefixes, meter with a shared percentage, policies |
+//! | read and set an allocator at run time | [`handlers`]: its names |
 //! | know what cannot work | [`check`]: conditions that parameters must keep |
 //!
 //! The specification is chapters III to V of *multiservice* (see the book's page on the edge, which says
@@ -28,6 +29,7 @@ pub mod allocate;
 pub mod check;
 pub mod edge;
 pub mod flow;
+pub mod handlers;
 pub mod params;
 pub mod recognise;
 pub mod sla;

@@ -247,6 +247,14 @@ const fn position(specs: &[ParamSpec], name: &str) -> usize {
     panic!("no parameter of that name")
 }
 
+/// The declaration of the parameter `name`, for constants.
+///
+/// # Panics
+/// If no parameter has that name. In a constant the compiler says so.
+pub const fn spec_of(specs: &[ParamSpec], name: &str) -> ParamSpec {
+    specs[position(specs, name)]
+}
+
 /// `ParamSpec::default_number` of the parameter `name`: for the constants of a discipline, so that
 /// its defaults stand in the declarations alone.
 ///

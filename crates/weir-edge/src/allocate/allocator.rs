@@ -225,6 +225,35 @@ impl Allocator {
     pub fn measured_bytes(&self) -> u64 {
         self.stats.measured_bytes
     }
+    /// Requests for more so far, repetitions not counted.
+    pub fn rises(&self) -> u64 {
+        self.stats.up
+    }
+    /// Requests for less so far, repetitions not counted.
+    pub fn falls(&self) -> u64 {
+        self.stats.down
+    }
+    /// Other counts of requests, where given. True.
+    pub(crate) fn set_requests(&mut self, up: Option<u64>, down: Option<u64>) -> bool {
+        self.stats.up = up.unwrap_or(self.stats.up);
+        self.stats.down = down.unwrap_or(self.stats.down);
+        true
+    }
+    /// Another estimate of what the class uses, until the meter has a higher one or its hold ends. True.
+    pub(crate) fn set_estimate(&mut self, bps: u64) -> bool {
+        self.window.set_estimate(bps);
+        true
+    }
+    /// Asks for so many bit/s, in whole units from `from` to `to`, whatever the law says. False if the
+    /// class has that.
+    pub(crate) fn ask(&mut self, now: Instant, rate: u64) -> bool {
+        self.timer(now);
+        let wish = self.within(rate);
+        let is_other = wish != self.allocated;
+        self.request(now, wish);
+        self.test(now);
+        is_other
+    }
     /// Requests so far, repetitions not counted.
     pub fn requests(&self) -> u64 {
         self.stats.up + self.stats.down

@@ -70,6 +70,10 @@ impl Window {
     pub fn estimate_bps(&self) -> u64 {
         self.estimate_bps
     }
+    /// Another estimate, bit/s: it holds until a mean is higher, or the hold ends.
+    pub fn set_estimate(&mut self, bps: u64) {
+        self.estimate_bps = bps;
+    }
     /// The mean of the last window, bit/s.
     pub fn mean_bps(&self) -> u64 {
         self.mean_bps

@@ -199,30 +199,34 @@ impl Edge {
 }
 
 impl Lane {
-    /// The class with other parameters.
+    /// The class goes on with other parameters, and says its rate again.
     fn follow(mut self, class: &Class, now: Instant) -> Lane {
+        self.set_terms(class.clone(), now);
+        self.allocator.iter_mut().for_each(Allocator::restate);
+        self
+    }
+
+    /// The class has other parameters.
+    pub(super) fn set_terms(&mut self, class: Class, now: Instant) {
         let windows = |class: &Class| class.allocation.map_or(Windows::DEFAULT, |a| a.windows);
-        let span = |class: &Class| windows(class).span;
-        if span(class) != span(&self.class) {
-            self.window = Window::new(Windows { hold: 1, ..windows(class) }, now);
+        if windows(&class).span != windows(&self.class).span {
+            self.window = Window::new(Windows { hold: 1, ..windows(&class) }, now);
         }
         self.gate.set(class.admission);
-        self.allocator = match (self.allocator, class.allocation) {
-            (Some(mut allocator), Some(plan)) => {
+        match (&mut self.allocator, class.allocation) {
+            (Some(allocator), Some(plan)) => {
                 if *allocator.plan() != plan {
                     allocator.set(now, plan);
                 }
-                allocator.restate();
-                Some(allocator)
             }
             (None, Some(plan)) => {
                 let mut allocator = Allocator::new(plan, now);
                 allocator.queued(now, self.queued);
-                Some(allocator)
+                self.allocator = Some(allocator);
             }
-            (_, None) => None,
-        };
-        Lane { class: class.clone(), ..self }
+            (_, None) => self.allocator = None,
+        }
+        self.class = class;
     }
 }
 
