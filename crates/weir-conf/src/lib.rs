@@ -14,6 +14,7 @@
 //! - [`Plan::interface`] and [`View::build`] take an interface of a plan to what a port runs.
 //! - [`print()`] takes a plan back to text that reads as the same plan.
 //! - [`diff()`] says what is different between two plans, and [`Plan::with`] changes one value.
+//! - [`handlers`] reads and shows what an allocator is set to while it runs.
 //! - [`judge`] says what `weir check` says about a plan beyond that; [`packet_spec`] reads a packet
 //!   in words.
 //!
@@ -27,6 +28,7 @@ mod conditioner;
 mod diff;
 mod edge;
 mod filter;
+pub mod handlers;
 mod hooks;
 mod index;
 mod interface;

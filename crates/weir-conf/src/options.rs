@@ -72,79 +72,8 @@ impl Reader<'_> {
     }
 
     /// The value of an option; `None` if it says "none" or "the default".
-    fn value(&mut self, words: &mut Words<'_>, spec: &'static ParamSpec) -> Done<Option<Value>> {
-        let expected = expected(spec);
-        let word = words.need(&format!("the value of `{}`", spec.name), &expected)?;
-        if spec.none && word.text == "-1" {
-            return Ok(None);
-        }
-        let bad = |bad| Stop::from(at(word, bad));
-        let value = match spec.kind {
-            Kind::Flag => Value::Flag,
-            Kind::Curve => return Ok(None),
-            Kind::Count { min, max } => {
-                let read = number::integer(word.text, &expected).map_err(bad)?;
-                if let Some(warning) = read.warning {
-                    self.warn(at(word, warning));
-                }
-                if read.value == 0 && min == 1 && !spec.default.is_empty() {
-                    self.stands_for_default(word, spec);
-                    return Ok(None);
-                }
-                let value = u64::try_from(read.value).ok().filter(|v| (min..=max).contains(v));
-                Value::Count(value.ok_or_else(|| out_of_range(word, spec))?)
-            }
-            Kind::Bytes { min, max } => {
-                let value = number::bytes(word.text).map_err(bad)?;
-                if value == 0 && min == 1 && !spec.default.is_empty() {
-                    self.stands_for_default(word, spec);
-                    return Ok(None);
-                }
-                if !(min..=max).contains(&value) {
-                    return Err(out_of_range(word, spec));
-                }
-                Value::Bytes(value)
-            }
-            Kind::Rate => Value::Rate(number::rate(word.text).map_err(bad)?),
-            Kind::Time { bare } => {
-                let read = number::time(word.text, Some(bare)).map_err(bad)?;
-                if let Some(warning) = read.warning {
-                    self.warn(at(word, warning));
-                }
-                Value::Time(read.value)
-            }
-            Kind::Percent => {
-                let read = number::percent(word.text).map_err(bad)?;
-                if let Some(warning) = read.warning {
-                    self.warn(at(word, warning));
-                }
-                Value::Fraction(read.value)
-            }
-            Kind::Fraction => Value::Fraction(number::fraction(word.text).map_err(bad)?),
-            Kind::Real => {
-                let read = number::real(word.text).map_err(bad)?;
-                if let Some(warning) = read.warning {
-                    self.warn(at(word, warning));
-                }
-                Value::Real(read.value)
-            }
-            Kind::Word(allowed) => match allowed.iter().find(|w| **w == word.text) {
-                Some(found) => Value::Word(found),
-                None => {
-                    let message = format!("`{}` cannot be `{}`", spec.name, word.text);
-                    let mut trouble = Trouble::new(word.place, message, expected);
-                    trouble.replacement =
-                        weir_text::nearest(word.text, allowed.iter().copied()).map(str::to_string);
-                    return Err(trouble.into());
-                }
-            },
-        };
-        Ok(Some(value))
-    }
-
-    fn stands_for_default(&mut self, word: Word<'_>, spec: &ParamSpec) {
-        let message = format!("`{} 0` means its default, {}", spec.name, spec.default);
-        self.warn(Trouble::new(word.place, message, "leave it out"));
+    fn value(&mut self, words: &mut Words<'_>, spec: &ParamSpec) -> Done<Option<Value>> {
+        value_of(words, spec, &mut |trouble| self.warn(trouble))
     }
 
     /// A service curve, `[sc M1 D M2]` or `[sc M]`; brackets may touch the words.
@@ -238,6 +167,86 @@ impl Reader<'_> {
         }
         trouble.into()
     }
+}
+
+/// The value of an option; `None` if it says "none" or "the default". What is odd about it goes to `warn`.
+pub(crate) fn value_of(
+    words: &mut Words<'_>,
+    spec: &ParamSpec,
+    warn: &mut dyn FnMut(Trouble),
+) -> Done<Option<Value>> {
+    let expected = expected(spec);
+    let word = words.need(&format!("the value of `{}`", spec.name), &expected)?;
+    if spec.none && word.text == "-1" {
+        return Ok(None);
+    }
+    let bad = |bad| Stop::from(at(word, bad));
+    let value = match spec.kind {
+        Kind::Flag => Value::Flag,
+        Kind::Curve => return Ok(None),
+        Kind::Count { min, max } => {
+            let read = number::integer(word.text, &expected).map_err(bad)?;
+            if let Some(warning) = read.warning {
+                warn(at(word, warning));
+            }
+            if read.value == 0 && min == 1 && !spec.default.is_empty() {
+                warn(stands_for_default(word, spec));
+                return Ok(None);
+            }
+            let value = u64::try_from(read.value).ok().filter(|v| (min..=max).contains(v));
+            Value::Count(value.ok_or_else(|| out_of_range(word, spec))?)
+        }
+        Kind::Bytes { min, max } => {
+            let value = number::bytes(word.text).map_err(bad)?;
+            if value == 0 && min == 1 && !spec.default.is_empty() {
+                warn(stands_for_default(word, spec));
+                return Ok(None);
+            }
+            if !(min..=max).contains(&value) {
+                return Err(out_of_range(word, spec));
+            }
+            Value::Bytes(value)
+        }
+        Kind::Rate => Value::Rate(number::rate(word.text).map_err(bad)?),
+        Kind::Time { bare } => {
+            let read = number::time(word.text, Some(bare)).map_err(bad)?;
+            if let Some(warning) = read.warning {
+                warn(at(word, warning));
+            }
+            Value::Time(read.value)
+        }
+        Kind::Percent => {
+            let read = number::percent(word.text).map_err(bad)?;
+            if let Some(warning) = read.warning {
+                warn(at(word, warning));
+            }
+            Value::Fraction(read.value)
+        }
+        Kind::Fraction => Value::Fraction(number::fraction(word.text).map_err(bad)?),
+        Kind::Real => {
+            let read = number::real(word.text).map_err(bad)?;
+            if let Some(warning) = read.warning {
+                warn(at(word, warning));
+            }
+            Value::Real(read.value)
+        }
+        Kind::Word(allowed) => match allowed.iter().find(|w| **w == word.text) {
+            Some(found) => Value::Word(found),
+            None => {
+                let message = format!("`{}` cannot be `{}`", spec.name, word.text);
+                let mut trouble = Trouble::new(word.place, message, expected);
+                trouble.replacement =
+                    weir_text::nearest(word.text, allowed.iter().copied()).map(str::to_string);
+                return Err(trouble.into());
+            }
+        },
+    };
+    Ok(Some(value))
+}
+
+fn stands_for_default(word: Word<'_>, spec: &ParamSpec) -> Trouble {
+    let message = format!("`{} 0` means its default, {}", spec.name, spec.default);
+    Trouble::new(word.place, message, "leave it out")
 }
 
 /// Takes the bracket off that ends a word; false if there is none.
