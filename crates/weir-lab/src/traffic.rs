@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use weir_report::FlowKind;
 use weir_scenario::Scenario;
 use weir_scenario::lab::LabLayout;
+use weir_scenario::media::{Headers, SILENCE_NS, TALK_NS};
 use weir_scenario::scenario::{Distribution, Flow, FlowCopy};
 use weir_text::Size;
 
@@ -53,7 +54,8 @@ pub(crate) fn plan(scenario: &Scenario, layout: &LabLayout, seed: u64, when: Whe
         plan.senders.push((from, sender(scenario, flow, &copy, to, offset, &mut random, when)));
         let kind = match flow.kind {
             FlowKind::Tcp => ReceiverKind::Tcp,
-            FlowKind::Udp | FlowKind::Rtp => ReceiverKind::Udp,
+            FlowKind::Udp => ReceiverKind::Udp,
+            FlowKind::Rtp => ReceiverKind::Rtp,
             FlowKind::Rr => ReceiverKind::Rr,
         };
         shared.entry((to, flow.port, kind, flow.ipv6)).or_default().push((copy, flow));
@@ -111,8 +113,7 @@ fn sender(
             chunk: flow.chunk.map(|c| (c.as_bytes(), flow.pause.map(|p| p.as_nanos()))),
             unsent_bytes: (slowest(scenario) < FAST_BPS).then_some(1 << 14),
         },
-        // A scenario with media has no live form: see `weir_scenario::lab`.
-        FlowKind::Udp | FlowKind::Rtp => {
+        FlowKind::Udp => {
             let size = flow.size.map_or(60, |s| s.as_bytes());
             let (burst, period_ns) = match (flow.burst, flow.period, flow.rate) {
                 (Some(burst), Some(period), _) => (burst, period.as_nanos()),
@@ -124,6 +125,18 @@ fn sender(
                 burst,
                 period_ns,
                 on,
+                media: None,
+            }
+        }
+        FlowKind::Rtp => {
+            let media = flow.codec.media(flow.frames);
+            let drawn = random.next();
+            Traffic::Udp {
+                payload_bytes: flow.media_octets(),
+                burst: media.burst,
+                period_ns: media.interval_ns,
+                on: talk(flow, &active, random),
+                media: Some(Headers::new(flow, copy.number, drawn)),
             }
         }
         FlowKind::Rr => Traffic::Rr {
@@ -161,13 +174,26 @@ fn pace(size: u64, rate_bps: u64) -> (u32, u64) {
 /// The times on of an on/off flow, from its first active moment to its last.
 fn on_times(flow: &Flow, active: &[(u64, u64)], random: &mut Random) -> Vec<(u64, u64)> {
     let (Some(on), Some(off)) = (flow.on, flow.off) else { return Vec::new() };
+    periods(active, || (random.time(flow, on.as_nanos()), random.time(flow, off.as_nanos())))
+}
+
+/// The times of talk of a media flow that sends no silence.
+fn talk(flow: &Flow, active: &[(u64, u64)], random: &mut Random) -> Vec<(u64, u64)> {
+    if !flow.suppression {
+        return Vec::new();
+    }
+    periods(active, || (random.exponential(TALK_NS), random.exponential(SILENCE_NS)))
+}
+
+/// Times on, each drawn with the time off behind it.
+fn periods(active: &[(u64, u64)], mut draw: impl FnMut() -> (u64, u64)) -> Vec<(u64, u64)> {
     let (Some(&(mut at, _)), Some(&(_, end))) = (active.first(), active.last()) else { return Vec::new() };
     let mut times = Vec::new();
     // No draw is shorter than a microsecond, so this ends.
     while at < end {
-        let on_ns = random.time(flow, on.as_nanos());
-        times.push((at, at + on_ns));
-        at += on_ns + random.time(flow, off.as_nanos());
+        let (on, off) = draw();
+        times.push((at, at + on));
+        at += on + off;
     }
     times
 }
@@ -195,13 +221,17 @@ impl Random {
     fn unit(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
+    /// An exponential time of that mean.
+    fn exponential(&mut self, mean_ns: u64) -> u64 {
+        ((-self.unit().ln() * mean_ns as f64) as u64).max(1_000)
+    }
     /// A time of that mean, by the flow's distribution.
     fn time(&mut self, flow: &Flow, mean_ns: u64) -> u64 {
         let mean = mean_ns as f64;
         let ns = match flow.distribution {
             Distribution::Constant => mean,
             Distribution::Uniform => 2.0 * self.unit() * mean,
-            Distribution::Exponential => -self.unit().ln() * mean,
+            Distribution::Exponential => return self.exponential(mean_ns),
             Distribution::Pareto => {
                 let shape = flow.shape.unwrap_or(1.5);
                 mean * (shape - 1.0) / shape / self.unit().powf(1.0 / shape)

@@ -13,6 +13,8 @@ use weir_lab::bed::{Bed, BedHost, BedPlan, possible_here};
 use weir_lab::bench::Mode;
 use weir_lab::flow::{FlowReport, ReceiverKind, ReceiverSpec, SenderSpec, Traffic};
 use weir_lab::node::{Order, Program};
+use weir_scenario::media::Headers;
+use weir_scenario::scenario::Flow;
 use weir_seed::{in_time, timed};
 use weir_sys::now;
 
@@ -118,6 +120,7 @@ fn tcp_udp_and_requests_cross_the_box_and_are_counted() {
         run.receive(ReceiverKind::Tcp, 5001, vec![(20000, None), (20001, None)]);
         run.receive(ReceiverKind::Udp, 5002, vec![(20002, None)]);
         run.receive(ReceiverKind::Rr, 5003, vec![(20003, Some(400))]);
+        run.receive(ReceiverKind::Rtp, 5004, vec![(20004, None)]);
         let tcp = |congestion: &str, chunk| Traffic::Tcp {
             congestion: congestion.into(),
             mss_bytes: None,
@@ -127,8 +130,19 @@ fn tcp_udp_and_requests_cross_the_box_and_are_counted() {
         // One stream that pauses, one of a single chunk; 1 Mbit/s of packets; requests.
         run.send("a", 20000, 5001, &[(0, 400), (900, 1500)], tcp("reno", None));
         run.send("a2", 20001, 5001, &[(0, 1500)], tcp("cubic", Some((100_000, None))));
-        let udp = Traffic::Udp { payload_bytes: 958, burst: 1, period_ns: 8 * MS, on: Vec::new() };
+        let udp =
+            Traffic::Udp { payload_bytes: 958, burst: 1, period_ns: 8 * MS, on: Vec::new(), media: None };
         run.send("a2", 20002, 5002, &[(0, 1500)], udp);
+        // A call: its number and time stand behind the header of RTP.
+        let call: Flow = serde_json::from_str(r#"{"from":"a","to":"b","kind":"rtp","ssrc":7}"#).unwrap();
+        let rtp = Traffic::Udp {
+            payload_bytes: call.media_octets(),
+            burst: 1,
+            period_ns: 20 * MS,
+            on: Vec::new(),
+            media: Some(Headers::new(&call, 0, 1)),
+        };
+        run.send("a2", 20004, 5004, &[(0, 1500)], rtp);
         let rr = Traffic::Rr { request_bytes: 100, response_bytes: 400, pause_ns: 2 * MS };
         run.send("a", 20003, 5003, &[(0, 1500)], rr);
         let reports = run.collect();
@@ -146,6 +160,14 @@ fn tcp_udp_and_requests_cross_the_box_and_are_counted() {
         in_time!((180..=188).contains(&sent.sent_packets), "{}", sent.sent_packets);
         in_time!(got.lost + 2 >= sent.sent_packets - got.delivered_packets);
         in_time!(got.delivered_packets > 170 && got.one_way.count() == got.delivered_packets);
+        let (sent, got) = (find(&reports, 20004, true), find(&reports, 20004, false));
+        in_time!((73..=75).contains(&sent.sent_packets), "{}", sent.sent_packets);
+        in_time!(got.delivered_packets + 2 >= sent.sent_packets && got.lost == 0, "{got:?}");
+        assert_eq!(
+            (got.one_way.count(), got.delivered_bytes),
+            (got.delivered_packets, got.delivered_packets * 172)
+        );
+        in_time!(got.one_way.max() < 1_000_000_000, "{got:?}");
         let asked = find(&reports, 20003, true);
         in_time!(asked.transactions > 100 && asked.rtt.max() < 1_000_000_000, "{asked:?}");
     });

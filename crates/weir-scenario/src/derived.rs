@@ -24,6 +24,8 @@ const MAX_CONFIGURATION_BYTES: usize = 64 << 20;
 pub struct FlowCopy {
     /// Index of its `[[flow]]`.
     pub flow: usize,
+    /// Which of its copies it is, from 0.
+    pub number: u32,
     /// NAME, or NAME.N where there are several.
     pub name: String,
     /// Source port: 20000 + index of the copy.
@@ -45,7 +47,7 @@ impl Scenario {
                     return copies;
                 }
                 let source_port = 20_000 + copies.len() as u16;
-                copies.push(FlowCopy { flow, name, source_port });
+                copies.push(FlowCopy { flow, number: copy - 1, name, source_port });
             }
         }
         copies

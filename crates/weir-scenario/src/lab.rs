@@ -185,9 +185,6 @@ fn traffic(scenario: &Scenario, layout: &LabLayout) -> Result<(), WhyNot> {
         if side(&flow.from) == side(&flow.to) {
             return why_not(format!("flow `{name}` stays on one side of the box and would never cross it"));
         }
-        if flow.kind == FlowKind::Rtp {
-            return why_not(format!("flow `{name}` is of kind rtp, which the simulator alone makes"));
-        }
         if flow.kind == FlowKind::Tcp && !flow.slow_start {
             return why_not(format!(
                 "flow `{name}` has slow_start = false: the kernel's TCP always begins with slow start"

@@ -11,6 +11,7 @@ mod congestion;
 mod derived;
 mod fits;
 pub mod lab;
+pub mod media;
 pub mod read;
 mod recording;
 pub mod scenario;

@@ -285,9 +285,8 @@ fn ways(
         })
     };
     let routes = [route(to, from)?, route(from, to)?];
-    let before: u32 = scenario.flows[..copy.flow].iter().map(|flow| flow.count).sum();
     let seed = Stream::new(seed, PAYLOAD_STREAMS + index as u64).next_u64();
-    let content = Content::new(flow, index as u32 - before, seed);
+    let content = Content::new(flow, copy.number, seed);
     Ok(FlowWays { keys, routes, content, transactions: flow.kind == FlowKind::Rr })
 }
 

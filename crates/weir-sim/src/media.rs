@@ -5,28 +5,20 @@ use weir_core::Random;
 use weir_core::units::Instant;
 use weir_edge::recognise::SEEN;
 use weir_report::FlowKind;
-use weir_scenario::scenario::{self, Flow};
+use weir_scenario::media::Headers;
+use weir_scenario::scenario::Flow;
 
 /// What a flow's payloads are made from.
 #[derive(Clone, Copy, Debug)]
 pub struct Content {
     seed: u64,
-    media: Option<Media>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Media {
-    codec: scenario::Media,
-    ssrc: u32,
-    hidden: u32,
+    media: Option<Headers>,
 }
 
 impl Content {
     /// Of copy `copy` of a flow, from 0.
     pub fn new(flow: &Flow, copy: u32, seed: u64) -> Self {
-        let drawn = Random::new(seed).next_u64() as u32 | 1;
-        let ssrc = flow.ssrc.map_or(drawn, |ssrc| ssrc.wrapping_add(copy));
-        let media = || Media { codec: flow.codec.media(flow.frames), ssrc, hidden: flow.hidden };
+        let media = || Headers::new(flow, copy, Random::new(seed).next_u64());
         Content { seed, media: (flow.kind == FlowKind::Rtp).then(media) }
     }
 
@@ -37,24 +29,8 @@ impl Content {
         for eight in head.chunks_exact_mut(8) {
             eight.copy_from_slice(&random.next_u64().to_be_bytes());
         }
-        let Some(Media { codec, ssrc, hidden }) = self.media else { return head };
-        if hidden > 0 {
-            // No protocol's first byte: that of Zoom's relay.
-            head[0] = 5;
-        }
-        // Sequence and timestamp begin anywhere.
-        let sequence = (number as u16).wrapping_add(self.seed as u16);
-        let ticks = u128::from(sent_at.as_nanos()) * u128::from(codec.clock_hz) / 1_000_000_000;
-        let timestamp = (ticks as u32).wrapping_add((self.seed >> 16) as u32);
-        let is_last = codec.burst > 1 && (number + 1).is_multiple_of(u64::from(codec.burst));
-        let mut header = [0; 12];
-        header[0] = 0x80;
-        header[1] = codec.payload_type | if is_last { 0x80 } else { 0 };
-        header[2..4].copy_from_slice(&sequence.to_be_bytes());
-        header[4..8].copy_from_slice(&timestamp.to_be_bytes());
-        header[8..].copy_from_slice(&ssrc.to_be_bytes());
-        for (byte, value) in head.iter_mut().skip(hidden as usize).zip(header) {
-            *byte = value;
+        if let Some(media) = &self.media {
+            media.write(number, sent_at.as_nanos(), &mut head);
         }
         head
     }
@@ -65,7 +41,7 @@ mod tests {
     use super::*;
     use weir_edge::recognise::rtp::Header;
     use weir_scenario::Scenario;
-    use weir_scenario::scenario::Codec;
+    use weir_scenario::media::Codec;
 
     fn flow(keys: &str) -> Flow {
         let text = format!(

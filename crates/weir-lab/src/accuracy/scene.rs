@@ -251,5 +251,6 @@ pub(super) fn paced(frame_bytes: u32, bps: u64) -> Traffic {
         burst: burst as u32,
         period_ns: one_ns * burst,
         on: Vec::new(),
+        media: None,
     }
 }

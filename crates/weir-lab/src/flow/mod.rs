@@ -14,6 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread::JoinHandle;
 use weir_core::units::{Duration, Instant};
 use weir_report::Histogram;
+use weir_scenario::media::Headers;
 use weir_sys::now;
 
 /// A flow's sending end.
@@ -58,6 +59,8 @@ pub enum Traffic {
         period_ns: u64,
         /// Times on and off, drawn beforehand; empty: always on. Ends before `active` does: off.
         on: Vec<(u64, u64)>,
+        /// What stands at the beginning of each, if it is media.
+        media: Option<Headers>,
     },
     /// Requests, the next one when the response is there.
     Rr {
@@ -101,6 +104,8 @@ pub enum ReceiverKind {
     Tcp,
     /// Count, see gaps, and measure delay.
     Udp,
+    /// The same, of media.
+    Rtp,
     /// Answer.
     Rr,
 }
@@ -182,7 +187,7 @@ impl ReceiverSpec {
     pub(crate) fn start(self) -> io::Result<Running> {
         let thread = match self.kind {
             ReceiverKind::Tcp => tcp::receive(self)?,
-            ReceiverKind::Udp => udp::receive(self)?,
+            ReceiverKind::Udp | ReceiverKind::Rtp => udp::receive(self)?,
             ReceiverKind::Rr => rr::answer(self)?,
         };
         Ok(Running { thread })

@@ -1,6 +1,6 @@
 //! Packets at a rate, on and off, or in bursts, each with a number and the time it was sent.
 
-use super::{FlowReport, FlowReports, ReceiverSpec, SenderSpec, Traffic, any, left, not_now};
+use super::{FlowReport, FlowReports, ReceiverKind, ReceiverSpec, SenderSpec, Traffic, any, left, not_now};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::UdpSocket;
@@ -10,13 +10,14 @@ use weir_core::units::{Duration, Instant};
 use weir_sys::socket;
 use weir_sys::{now, sleep_until};
 
-/// Number and time stand in the first bytes of the payload; shorter packets carry neither.
-const HEADER_BYTES: usize = 16;
+/// Number and time of a packet. They stand in the first bytes of the payload; of media in the last, behind
+/// what a recogniser reads. Shorter packets carry neither.
+const STAMP_BYTES: usize = 16;
 /// Behind by more than this, a sender lets packets go unsent rather than send a flood.
 const HOPELESS: Duration = Duration::from_millis(200);
 
 pub(super) fn send(spec: &SenderSpec) -> io::Result<FlowReport> {
-    let Traffic::Udp { payload_bytes, burst, period_ns, on } = &spec.traffic else {
+    let Traffic::Udp { payload_bytes, burst, period_ns, on, media } = &spec.traffic else {
         return Err(io::Error::other("not a UDP flow"));
     };
     let socket = UdpSocket::bind((any(spec.to.is_ipv6()), spec.from_port))?;
@@ -35,9 +36,14 @@ pub(super) fn send(spec: &SenderSpec) -> io::Result<FlowReport> {
                 deadline = at;
             }
             for _ in 0..*burst {
-                if payload.len() >= HEADER_BYTES {
-                    payload[..8].copy_from_slice(&number.to_be_bytes());
-                    payload[8..16].copy_from_slice(&now().as_nanos().to_be_bytes());
+                let at = now().as_nanos();
+                let place = if media.is_some() { payload.len().saturating_sub(STAMP_BYTES) } else { 0 };
+                if let Some(stamp) = payload.get_mut(place..place + STAMP_BYTES) {
+                    stamp[..8].copy_from_slice(&number.to_be_bytes());
+                    stamp[8..].copy_from_slice(&at.to_be_bytes());
+                }
+                if let Some(media) = media {
+                    media.write(number, deadline.as_nanos(), &mut payload);
                 }
                 number += 1;
                 match socket.send(&payload) {
@@ -92,12 +98,11 @@ pub(super) fn receive(spec: ReceiverSpec) -> io::Result<JoinHandle<FlowReports>>
             report.delivered_packets += 1;
             report.marked += u64::from(tos & 3 == 3);
             spec.count(report, at, len as u64);
-            let word = |from: usize| -> u64 {
-                buffer[from..from + 8].iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte))
-            };
-            if len >= HEADER_BYTES {
-                report.one_way.record(at.as_nanos().saturating_sub(word(8)));
-                *next = (*next).max(word(0) + 1);
+            let place = if spec.kind == ReceiverKind::Rtp { len.saturating_sub(STAMP_BYTES) } else { 0 };
+            if let Some(stamp) = buffer[..len].get(place..place + STAMP_BYTES) {
+                let word = |bytes: &[u8]| bytes.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte));
+                report.one_way.record(at.as_nanos().saturating_sub(word(&stamp[8..])));
+                *next = (*next).max(word(&stamp[..8]) + 1);
             }
         }
         flows

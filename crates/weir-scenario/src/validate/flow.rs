@@ -2,7 +2,8 @@
 
 use super::{Judge, LEAST_MTU, MOST_MTU, typed};
 use crate::derived::MAX_FLOWS;
-use crate::scenario::{Codec, Distribution, Flow};
+use crate::media::Codec;
+use crate::scenario::{Distribution, Flow};
 use crate::topology::Topology;
 use weir_report::FlowKind;
 use weir_text::{BitRate, Size, Time};

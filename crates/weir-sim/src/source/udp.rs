@@ -5,7 +5,8 @@ use crate::rng::Stream;
 use std::collections::VecDeque;
 use weir_core::units::{Fine, Instant, Rate};
 use weir_report::FlowKind;
-use weir_scenario::scenario::{Distribution, Flow, Media};
+use weir_scenario::media::{Media, SILENCE_NS, TALK_NS};
+use weir_scenario::scenario::{Distribution, Flow};
 
 /// The packets of one UDP flow over time.
 #[derive(Debug)]
@@ -40,10 +41,6 @@ struct Times {
     distribution: Distribution,
     shape: f64,
 }
-
-/// Talk and silence, ns. [ITU-T P.59]
-const TALK_NS: u64 = 1_004_000_000;
-const SILENCE_NS: u64 = 1_587_000_000;
 
 impl Pattern {
     fn media(media: Media, suppression: bool) -> Self {

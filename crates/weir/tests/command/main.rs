@@ -10,6 +10,7 @@ mod broker;
 mod fail_open;
 mod json;
 mod live;
+mod media;
 mod operate;
 mod owner;
 mod pcap;
