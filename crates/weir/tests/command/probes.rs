@@ -105,6 +105,8 @@ impl Probes {
         ready.recv().unwrap();
         let ended = stop.clone();
         let sender = within(sender.0, move || {
+            // A virtual link has a queue for each processor: a sender that moves overtakes itself.
+            let _ = weir_sys::pin_to(0);
             let sockets: Vec<UdpSocket> = (0..load.flows)
                 .map(|flow| {
                     let socket = UdpSocket::bind((from, Load::SOURCE + flow)).unwrap();

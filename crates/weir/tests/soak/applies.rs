@@ -164,12 +164,13 @@ fn run(random: &mut Random, kind: &Kind, applies: u32, seconds: u64) -> Found {
         if beside.is_some() && before.is_none() {
             since = Some(now());
         }
-        if n == applies.div_ceil(4) {
-            early = Holds::of(&up);
-        }
         weir_sys::sleep_until(
             start + weir_core::units::Duration::from_nanos(pause_ns).saturating_mul(u64::from(n)),
         );
+        // Once what the last change has replaced is given back.
+        if n == applies.div_ceil(4) {
+            early = Holds::of(&up);
+        }
     }
     there.extend(since.map(|since| (since, now())));
     let [forth, back, beside] = ways.map(crate::probes::Probes::end);
