@@ -1,7 +1,6 @@
 #!/bin/sh
-# Installs what is missing and says so first. Usage: scripts/setup.sh build|demo|media|fuzz
+# Installs what is missing and says so first. Usage: scripts/setup.sh build|demo|fuzz
 # build: a C linker and the Rust toolchain. demo: besides, iproute2 and iptables for the live part.
-# media: besides, programs that make calls and streams, and aiortc in target/media.
 # fuzz: besides, a C++ compiler, because libFuzzer is built from source.
 set -eu
 cd "$(dirname "$0")/.."
@@ -36,27 +35,9 @@ if ! command -v cargo >/dev/null 2>&1; then
 fi
 cargo --version >/dev/null # rustup fetches the pinned toolchain here
 
-case "${1:-build}" in demo | media)
-    if [ "$(id -u)" = 0 ]; then
-        debian ip iproute2
-        debian iptables iptables
-    fi
-    ;;
-esac
-if [ "${1:-build}" = media ]; then
-    debian tcpdump tcpdump
-    debian baresip baresip-core
-    debian sipp sip-tester
-    debian ffmpeg ffmpeg
-    debian gst-launch-1.0 gstreamer1.0-tools
-    for set in base good; do
-        dpkg -s gstreamer1.0-plugins-$set >/dev/null 2>&1 || debian no-such-command gstreamer1.0-plugins-$set
-    done
-    if ! [ -x target/media/bin/python ]; then
-        debian python3 python3
-        python3 -m venv target/media 2>/dev/null || { debian no-such-command python3-venv && python3 -m venv target/media; }
-    fi
-    target/media/bin/python -c 'import aiortc' 2>/dev/null || target/media/bin/pip --quiet install aiortc
+if [ "${1:-build}" = demo ] && [ "$(id -u)" = 0 ]; then
+    debian ip iproute2
+    debian iptables iptables
 fi
 if [ "${1:-build}" = fuzz ]; then
     debian c++ g++

@@ -417,3 +417,26 @@ fn t65_strangers_push_no_call_out() {
     assert!(edge.flows(Instant::ZERO).count() <= 1_024);
     assert_eq!(edge.class_stats().next().unwrap().1.flows.admitted, 50);
 }
+
+/// T65: who sends bulk traffic as a call uses his own contract up, and nobody else's. Had his contract the policy
+/// `ok`, which passes what is out of profile, he would fill the class.
+#[test]
+fn t65_a_liar_harms_himself_alone() {
+    let liar = Call { flow: 1 << 16, start: 0, every: S / 250, len: 1_000 };
+    let calls: Vec<Call> = (1..6).map(|n| voice(n, u64::from(n) * S)).chain([liar]).collect();
+    for policy in [Policy::Drop, Policy::BestEffort, Policy::FlowBestEffort, Policy::Ok] {
+        let mut config = config(600_000, Admission::default());
+        config.contracts =
+            vec![contract(1, 500_000, 100, Policy::BestEffort), contract(2, 100_000, 100, policy)];
+        config.prefixes =
+            vec![(Prefix::new(false, 0x0a00_0000, 32), 0), (Prefix::new(false, 0x0a00_0001, 32), 1)];
+        let mut edge = Edge::new(config, Instant::ZERO);
+        let mut outside = 0;
+        run(&mut edge, &calls, 30 * S, |_, flow, _, verdict| {
+            outside += u64::from(flow < 6 && verdict.reason != Reason::InProfile);
+        });
+        let stats = edge.class_stats().next().unwrap().1;
+        let unharmed = outside == 0 && (stats.flows.refused, stats.flows.evicted) == (0, 0);
+        assert_eq!(unharmed, policy != Policy::Ok, "{policy:?}: {outside} {stats:?}");
+    }
+}

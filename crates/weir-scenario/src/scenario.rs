@@ -203,7 +203,7 @@ pub struct Flow {
     pub from: String,
     /// The receiving host. Required.
     pub to: String,
-    /// `"tcp"` (default), `"udp"`, `"rr"` (request and response) or `"rtp"` (media; simulator only).
+    /// `"tcp"` (default), `"udp"`, `"rr"` (request and response) or `"rtp"` (media).
     #[serde(default)]
     pub kind: FlowKind,
     /// Copies of this flow, each with its own source port. Default 1; 1 to 10000.

@@ -277,18 +277,22 @@ impl Edge {
         }
     }
 
-    /// A packet of an admitted flow.
+    /// A packet of an admitted flow. The class is charged for it if it stays there: what a contract sends
+    /// beyond its profile is at nobody's cost but its own.
     fn meter(&mut self, now: Instant, index: u32, tos: u8, len: u32) -> Verdict {
         let contract = self.flows.get(index).contract;
         let class = self.class_of(contract);
-        self.lanes[class].window.count(u64::from(len + self.config.overhead));
+        let (window, cost) = (&mut self.lanes[class].window, u64::from(len + self.config.overhead));
         let verdict = |dscp: Dscp, drop, reason| Verdict { tos: dscp.on_tos(tos), drop, reason, found: None };
         let in_profile = |dscp| verdict(dscp, false, Reason::InProfile);
         let bytes = u64::from(len);
         if let Some(part) = self.flows.get_mut(index).part_mut() {
             part.bytes = part.bytes.saturating_add(len);
         }
-        let Some(terms) = self.config.contracts.get(contract as usize) else { return in_profile(Dscp::EF) };
+        let Some(terms) = self.config.contracts.get(contract as usize) else {
+            window.count(cost);
+            return in_profile(Dscp::EF);
+        };
         let (dscp, policy) = (terms.dscp, terms.policy);
         if self.meters[contract as usize].shared.wants_collection(now) {
             self.collect(now, contract);
@@ -299,6 +303,7 @@ impl Edge {
         let profile = shared.take(now, &mut part.own, len);
         if profile == Profile::In && (policy != Policy::FlowBestEffort || now >= part.best_effort_until) {
             stats.in_profile_bytes += bytes;
+            self.lanes[class].window.count(cost);
             return in_profile(dscp);
         }
         if profile == Profile::Out {
@@ -310,6 +315,9 @@ impl Edge {
             Policy::BestEffort | Policy::FlowBestEffort => (&mut stats.best_effort_bytes, Dscp::CS0, false),
         };
         *counter += bytes;
+        if policy == Policy::Ok {
+            self.lanes[class].window.count(cost);
+        }
         verdict(dscp, drop, Reason::OutOfProfile)
     }
 }

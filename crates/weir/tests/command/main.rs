@@ -10,7 +10,6 @@ mod broker;
 mod fail_open;
 mod json;
 mod live;
-mod media;
 mod operate;
 mod owner;
 mod pcap;
