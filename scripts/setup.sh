@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs what is missing and says so first. Usage: scripts/setup.sh build|demo|fuzz
-# build: a C linker and the Rust toolchain. demo: besides, iproute2 and iptables for the live part.
+# build: a C linker and the Rust toolchain. demo: besides, iproute2 and iptables for the live part, and tshark, which reads what
+# is written for others.
 # fuzz: besides, a C++ compiler, because libFuzzer is built from source.
 set -eu
 cd "$(dirname "$0")/.."
@@ -15,7 +16,7 @@ debian() { # debian COMMAND PACKAGE: install PACKAGE if COMMAND is not there
     command -v apt-get >/dev/null 2>&1 || { echo "setup: please install $1 (no apt-get here)" >&2; return 1; }
     echo "setup: installing $2 (for $1) with apt-get" >&2
     [ $updated = yes ] || { as_root apt-get update -qq && updated=yes; }
-    as_root apt-get install -y -qq --no-install-recommends "$2" >&2
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2" >&2
 }
 
 debian cc gcc
@@ -38,6 +39,7 @@ cargo --version >/dev/null # rustup fetches the pinned toolchain here
 if [ "${1:-build}" = demo ] && [ "$(id -u)" = 0 ]; then
     debian ip iproute2
     debian iptables iptables
+    debian tshark tshark || echo "setup: going on without tshark" >&2
 fi
 if [ "${1:-build}" = fuzz ]; then
     debian c++ g++

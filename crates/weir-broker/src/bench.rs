@@ -182,6 +182,7 @@ fn config(folder: &Path) -> Result<(Config, Vec<String>), String> {
         unix: folder.join("bench.sock"),
         http: None,
         tls: None,
+        cops: None,
         audit_lines: 1_000_000,
         resources: vec![Resource { name: "wan0:rt".into(), capacity: BitRate::from_bps(MAX_RATE) }],
         tokens: Vec::new(),

@@ -1,26 +1,29 @@
-//! The half of an edge: it keeps its leases at the broker over REST, and says what may be used now.
+//! The half of an edge: it keeps its leases at the broker over REST or COPS, and says what may be used now.
 //!
 //! One thread with a [holder](crate::holder) for each lease. It is a part of the control of an edge, never of the path of
 //! packets. What it says goes to a [`Shaper`], before any request goes out that counts on it.
 //!
-//! It has two connections: one asks, one hears of what is called back. If either fails, both are made anew, every 0.25 to
-//! 2 s, and then it says all that it holds at once. Until then each lease goes on to its end.
+//! A session at the broker is a task beside it. REST has two connections: one asks, one hears of what is called back. COPS
+//! has one. If the session ends, another is begun, every 0.25 to 2 s, and then all that is held is said at once. Until then
+//! each lease goes on to its end.
 
-use crate::book::{Name, Refusal};
-use crate::holder::{Holder, State, Terms};
-use crate::http::{Connection, Events, HttpError, Target};
-use crate::serve::SILENCE;
-use crate::wire::{Answers, Entry, Told, Wishes};
+mod rest;
+
+use crate::book::{Name, Refusal, Request};
+use crate::cops::pep;
+use crate::holder::{Holder, Standing, State, Terms};
+use crate::http::{HttpError, Target};
+use crate::wire::Answer;
 use crate::{MILLISECOND, Nanos, Rate, SECOND};
-use hyper::Method;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle as Task;
 use weir_core::Random;
 
-/// How long a request may take. After that the connections are made anew.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a request may take. After that another session is begun.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 /// The first pause before the broker is tried again. It doubles up to [`LONGEST`].
 const SHORTEST: Nanos = SECOND / 4;
 /// The longest pause: a broker that is back hears of every lease within 5 s.
@@ -37,10 +40,19 @@ pub trait Shaper: Send {
     fn broker(&mut self, reached: Result<(), &HttpError>);
 }
 
+/// Where a broker is, and how it is spoken to.
+#[derive(Clone, Debug)]
+pub enum Broker {
+    /// JSON over HTTP.
+    Rest(Target),
+    /// COPS.
+    Cops(pep::Target),
+}
+
 /// What the leases of an edge are, and where its broker is.
 pub struct Edge {
     /// Where the broker is.
-    pub broker: Target,
+    pub broker: Broker,
     /// A token, for who has no certificate.
     pub token: Option<String>,
     /// The leases.
@@ -49,14 +61,42 @@ pub struct Edge {
     pub seed: u64,
 }
 
-enum Word {
+/// What the owner of a client wants.
+enum Order {
     Want { lease: Name, rate: Rate, min: Rate },
+    Show(SyncSender<Vec<Standing>>),
     Stop,
+}
+
+/// What a session is to say.
+pub(crate) enum Word {
+    /// These wishes, together.
+    Ask(Vec<Request>),
+    /// The traffic of this lease is shaped as was decided.
+    Shaped(Name),
+    /// All that was held when the session began has been said and answered.
+    AllSaid,
+}
+
+/// What a session has heard.
+pub(crate) enum Said {
+    /// The broker is there.
+    Reached,
+    /// It decided.
+    Answers(Vec<Answer>),
+    /// So many wishes have no answer now: the holders send them again.
+    NotNow(usize, HttpError),
+    /// It wants a lease to come down.
+    CalledBack { lease: Name, version: u64, rate: Rate },
+    /// It wants to hear of all that is held.
+    Sync,
+    /// The session has ended.
+    Lost(HttpError),
 }
 
 /// The way to the thread that keeps the leases.
 pub struct Client {
-    words: UnboundedSender<Word>,
+    orders: UnboundedSender<Order>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -75,28 +115,24 @@ struct Keeping<S> {
     link: Link,
 }
 
-type Connected = Result<(Connection, Events), HttpError>;
-type Answered = (Connection, Result<Answers, HttpError>);
-
 /// Whether the broker can be reached. What takes time runs beside the thread's loop: a lease that ends must be seen.
 enum Link {
     Down { again: Nanos, pause: Nanos },
-    Reaching { task: Task<Connected>, pause: Nanos },
-    Up { ask: Ask, events: Box<Events> },
+    Up(Up),
 }
 
-/// The connection that asks.
-enum Ask {
-    Free(Connection),
-    Busy(Task<Answered>),
-}
-
-/// What a link has to say.
-enum Said {
-    Reached(Connected),
-    Answered(Answered),
-    Told(String),
-    Lost(HttpError),
+/// A session at the broker.
+struct Up {
+    words: UnboundedSender<Word>,
+    said: UnboundedReceiver<Said>,
+    task: Task<()>,
+    /// If it is lost before it has begun, this long passes before the next one.
+    pause: Nanos,
+    reached: bool,
+    /// Wishes without an answer.
+    open: usize,
+    /// Not all that is held has been said.
+    sync: bool,
 }
 
 /// Nanoseconds on a clock that nobody sets, and that goes on while the machine sleeps: a lease does not sleep.
@@ -112,7 +148,7 @@ impl Client {
     pub fn start(edge: Edge, shaper: impl Shaper + 'static) -> Result<Self, String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|e| e.to_string())?;
-        let (words, heard) = unbounded_channel();
+        let (orders, heard) = unbounded_channel();
         let leases = edge.leases.iter().map(|terms| Kept {
             name: terms.lease.clone(),
             holder: Holder::new(terms.clone()),
@@ -123,21 +159,29 @@ impl Client {
         let mut keeping = Keeping { leases: leases.collect(), edge, shaper, random, link };
         let builder = std::thread::Builder::new().name("leases".into());
         let thread = builder.spawn(move || runtime.block_on(keeping.run(heard)));
-        Ok(Client { words, thread: Some(thread.map_err(|e| e.to_string())?) })
+        Ok(Client { orders, thread: Some(thread.map_err(|e| e.to_string())?) })
     }
 
     /// Wants `rate` bit/s of `lease`, and nothing below `min`. The newest wish replaces those before. Wanting less takes
     /// effect before anybody is asked.
     pub fn want(&self, lease: &str, rate: Rate, min: Rate) {
         // Its thread ends when this does, so it hears.
-        let _ = self.words.send(Word::Want { lease: lease.into(), rate, min });
+        let _ = self.orders.send(Order::Want { lease: lease.into(), rate, min });
+    }
+
+    /// How each lease stands now.
+    pub fn leases(&self) -> Vec<Standing> {
+        let (answer, heard) = sync_channel(1);
+        // Nothing is there of a thread that has panicked, which was said.
+        let _ = self.orders.send(Order::Show(answer));
+        heard.recv().unwrap_or_default()
     }
 }
 
 impl Drop for Client {
     /// Leases go on to their end: an edge that starts again has them.
     fn drop(&mut self) {
-        let _ = self.words.send(Word::Stop);
+        let _ = self.orders.send(Order::Stop);
         if let Some(thread) = self.thread.take() {
             // It was told to end; if it has panicked, that was said.
             let _ = thread.join();
@@ -146,28 +190,32 @@ impl Drop for Client {
 }
 
 impl Link {
-    /// The next thing that it has to say. May be dropped and called again at any time.
+    /// The next thing that was heard. May be dropped and called again at any time.
     async fn next(&mut self) -> Said {
-        let ended = |e: tokio::task::JoinError| HttpError::Unreachable(format!("a defect: {e}"));
         match self {
             Link::Down { .. } => std::future::pending().await,
-            Link::Reaching { task, .. } => Said::Reached(task.await.unwrap_or_else(|e| Err(ended(e)))),
-            Link::Up { ask: Ask::Free(_), events } => hear(events).await,
-            Link::Up { ask: Ask::Busy(task), events } => tokio::select! {
-                answered = task => answered.map_or_else(|e| Said::Lost(ended(e)), Said::Answered),
-                said = hear(events) => said,
-            },
+            Link::Up(up) => up.said.recv().await.unwrap_or_else(|| {
+                Said::Lost(HttpError::Unreachable("the session has ended without a word: a defect".into()))
+            }),
+        }
+    }
+
+    fn say(&self, word: Word) {
+        if let Link::Up(up) = self {
+            // If the session has ended, that is heard next.
+            let _ = up.words.send(word);
         }
     }
 }
 
-async fn hear(events: &mut Events) -> Said {
-    let lost = || Said::Lost(HttpError::Unreachable("the broker is silent".into()));
-    events.next(3 * SILENCE).await.map_or_else(lost, Said::Told)
+impl Drop for Up {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 impl<S: Shaper> Keeping<S> {
-    async fn run(&mut self, mut words: UnboundedReceiver<Word>) {
+    async fn run(&mut self, mut orders: UnboundedReceiver<Order>) {
         loop {
             // One time for both: what is said to be used is what the shaper was told.
             let at = now();
@@ -176,9 +224,14 @@ impl<S: Shaper> Keeping<S> {
             self.reach(at);
             let wait = self.wait(at);
             tokio::select! {
-                word = words.recv() => match word {
-                    Some(Word::Want { lease, rate, min }) => self.want(&lease, rate, min),
-                    Some(Word::Stop) | None => return,
+                order = orders.recv() => match order {
+                    Some(Order::Want { lease, rate, min }) => self.want(&lease, rate, min),
+                    Some(Order::Show(answer)) => {
+                        let at = now();
+                        // Who asked may have gone.
+                        let _ = answer.send(self.leases.iter().map(|kept| kept.holder.standing(at)).collect());
+                    }
+                    Some(Order::Stop) | None => return,
                 },
                 said = self.link.next() => self.hear(said),
                 () = tokio::time::sleep(wait) => {}
@@ -191,8 +244,8 @@ impl<S: Shaper> Keeping<S> {
         let ends = self.leases.iter().map(|kept| kept.holder.until()).filter(|&until| until > at);
         let due = self.leases.iter().filter_map(|kept| kept.holder.poll_at());
         let next = match &self.link {
-            Link::Up { ask: Ask::Free(_), .. } => ends.chain(due).min(),
-            Link::Up { .. } | Link::Reaching { .. } => ends.min(),
+            Link::Up(Up { reached: true, open: 0, .. }) => ends.chain(due).min(),
+            Link::Up(_) => ends.min(),
             Link::Down { again, .. } => ends.chain([*again]).min(),
         };
         // A timer has a resolution of a millisecond.
@@ -214,97 +267,84 @@ impl<S: Shaper> Keeping<S> {
             if told != kept.told {
                 kept.told = told;
                 self.shaper.shape(&kept.name, told.0, state, refusal);
+                self.link.say(Word::Shaped(kept.name.clone()));
             }
         }
     }
 
-    /// Sends what is due, in one request.
+    /// Says what is due, together.
     fn ask(&mut self, at: Nanos) {
-        if !matches!(self.link, Link::Up { ask: Ask::Free(_), .. }) {
-            return;
-        }
+        let Link::Up(up @ Up { reached: true, open: 0, .. }) = &mut self.link else { return };
         let random = &mut self.random;
         let due = self.leases.iter_mut().filter_map(|kept| kept.holder.poll(at, random));
-        let leases: Vec<Entry> = due.take(TOGETHER).map(|request| Entry::from(&request)).collect();
-        if leases.is_empty() {
-            return;
-        }
-        let down = Link::Down { again: at, pause: SHORTEST };
-        if let Link::Up { ask: Ask::Free(mut connection), events } = std::mem::replace(&mut self.link, down) {
-            let task = tokio::spawn(async move {
-                let answers = connection.json(Method::POST, "/v1/batch", Some(&Wishes { leases })).await;
-                (connection, answers)
-            });
-            self.link = Link::Up { ask: Ask::Busy(task), events };
+        let wishes: Vec<Request> = due.take(TOGETHER).collect();
+        if !wishes.is_empty() {
+            up.open = wishes.len();
+            self.link.say(Word::Ask(wishes));
+        } else if std::mem::take(&mut up.sync) {
+            self.link.say(Word::AllSaid);
         }
     }
 
-    /// Connects, if it is time to.
+    /// Begins a session, if it is time to.
     fn reach(&mut self, at: Nanos) {
-        if let Link::Down { again, pause } = self.link
-            && at >= again
-        {
-            let (broker, token) = (self.edge.broker.clone(), self.edge.token.clone());
-            let task = tokio::spawn(async move {
-                let connected = tokio::time::timeout(PATIENCE, connect(&broker, token.as_deref())).await;
-                connected.unwrap_or_else(|_| Err(HttpError::Unreachable(format!("{broker}: no answer"))))
-            });
-            self.link = Link::Reaching { task, pause };
+        let Link::Down { again, pause } = self.link else { return };
+        if at < again {
+            return;
         }
+        let ((words, to), (from, said)) = (unbounded_channel(), unbounded_channel());
+        let (token, seed) = (self.edge.token.clone(), self.random.below(u64::MAX));
+        let task = match self.edge.broker.clone() {
+            Broker::Rest(target) => tokio::spawn(rest::session(target, token, to, from)),
+            Broker::Cops(target) => tokio::spawn(pep::session(target, token, seed, to, from)),
+        };
+        self.link = Link::Up(Up { words, said, task, pause, reached: false, open: 0, sync: false });
     }
 
     fn hear(&mut self, said: Said) {
+        let Link::Up(up) = &mut self.link else { return };
         match said {
-            Said::Told(text) => self.heard(&text),
-            Said::Lost(why) => self.lost(&why, SHORTEST),
-            Said::Reached(Ok((connection, events))) => {
-                self.link = Link::Up { ask: Ask::Free(connection), events: Box::new(events) };
+            Said::Reached => {
+                (up.reached, up.pause) = (true, SHORTEST);
                 self.shaper.broker(Ok(()));
-                self.leases.iter_mut().for_each(|kept| kept.holder.reconnected());
+                self.say_all();
             }
-            Said::Reached(Err(why)) => {
-                let pause = if let Link::Reaching { pause, .. } = self.link { pause } else { SHORTEST };
-                self.lost(&why, pause);
+            Said::Sync => self.say_all(),
+            Said::CalledBack { lease, version, rate } => {
+                if let Some(kept) = self.leases.iter_mut().find(|kept| kept.name == lease) {
+                    kept.holder.called_back(now(), version, rate);
+                }
             }
-            Said::Answered((connection, answers)) => {
-                if let Link::Up { ask, .. } = &mut self.link {
-                    *ask = Ask::Free(connection);
-                }
-                match answers {
-                    Ok(answers) => self.answered(answers),
-                    // It is there, and does not carry this out now: the holders send it again.
-                    Err(why @ HttpError::Refused { .. }) => self.shaper.broker(Err(&why)),
-                    Err(why) => self.lost(&why, SHORTEST),
-                }
+            Said::Answers(answers) => {
+                up.open = up.open.saturating_sub(answers.len());
+                self.answered(answers);
+            }
+            Said::NotNow(wishes, why) => {
+                up.open = up.open.saturating_sub(wishes);
+                self.shaper.broker(Err(&why));
+            }
+            Said::Lost(why) => {
+                let pause = up.pause;
+                self.shaper.broker(Err(&why));
+                let jitter = self.random.below(pause / 5 + 1);
+                self.link = Link::Down { again: now() + pause - jitter, pause: (2 * pause).min(LONGEST) };
             }
         }
     }
 
-    fn lost(&mut self, why: &HttpError, pause: Nanos) {
-        self.shaper.broker(Err(why));
-        let jitter = self.random.below(pause / 5 + 1);
-        self.link = Link::Down { again: now() + pause - jitter, pause: (2 * pause).min(LONGEST) };
-    }
-
-    fn heard(&mut self, text: &str) {
-        // What a later version tells beyond this is not for this one.
-        let Ok(Told::CalledBack { lease, version, rate_bps }) = serde_json::from_str(text) else { return };
-        if let Some(kept) = self.leases.iter_mut().find(|kept| kept.name == lease) {
-            kept.holder.called_back(now(), version, rate_bps);
+    /// The broker may have forgotten, or be another one: it hears of all that is in use, once.
+    fn say_all(&mut self) {
+        let Link::Up(up) = &mut self.link else { return };
+        if !std::mem::replace(&mut up.sync, true) {
+            self.leases.iter_mut().for_each(|kept| kept.holder.reconnected());
         }
     }
 
-    fn answered(&mut self, answers: Answers) {
-        for answer in answers.leases {
+    fn answered(&mut self, answers: Vec<Answer>) {
+        for answer in answers {
             if let Some(kept) = self.leases.iter_mut().find(|kept| kept.name == answer.lease) {
                 kept.holder.answer(now(), answer.version, &answer.verdict, &mut self.random);
             }
         }
     }
-}
-
-async fn connect(broker: &Target, token: Option<&str>) -> Connected {
-    let events = Connection::open(broker, token, PATIENCE).await?.listen("/v1/events").await?;
-    let ask = Connection::open(broker, token, PATIENCE).await?;
-    Ok((ask, events))
 }

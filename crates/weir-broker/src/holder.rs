@@ -38,7 +38,7 @@ pub struct Terms {
 /// How a lease stands, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Nothing is wanted or held.
+    /// Nothing is wanted or held: what the edge has without a broker is in use.
     Idle,
     /// A grant is in use, or the first one is asked for.
     Leased,
@@ -48,6 +48,38 @@ pub enum State {
     Orphaned,
     /// Another speaks for this lease, in a later epoch.
     Replaced,
+}
+
+impl State {
+    /// As people read it.
+    pub fn word(self) -> &'static str {
+        match self {
+            State::Idle => "STATIC",
+            State::Leased => "LEASED",
+            State::Refused => "REFUSED",
+            State::Orphaned => "ORPHANED",
+            State::Replaced => "REPLACED",
+        }
+    }
+}
+
+/// A lease as `weir leases` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// `OWNER/REST`.
+    pub lease: Name,
+    /// The resources, each `LINK:CLASS`.
+    pub path: Vec<Name>,
+    /// What is wanted, in bit/s.
+    pub wanted: Rate,
+    /// What may be used now, in bit/s.
+    pub held: Rate,
+    /// How long that lasts if the broker says nothing more.
+    pub left: Nanos,
+    /// How it stands.
+    pub state: State,
+    /// Why the last request was refused.
+    pub refusal: Option<Refusal>,
 }
 
 /// A request on its way.
@@ -146,6 +178,20 @@ impl Holder {
     /// How the lease stands, and why the last request was refused.
     pub fn state(&self) -> (State, Option<&Refusal>) {
         (self.state, self.refusal.as_ref())
+    }
+
+    /// What is held at `now`, until when, and how it stands.
+    pub fn standing(&self, now: Nanos) -> Standing {
+        let held = self.rate(now);
+        Standing {
+            lease: self.terms.lease.clone(),
+            path: self.terms.path.clone(),
+            wanted: self.wish,
+            held,
+            left: if held > 0 { self.held_until - now } else { 0 },
+            state: self.state,
+            refusal: self.refusal.clone(),
+        }
     }
 
     /// The broker can be reached again, and may have forgotten: what is in use is said at once.

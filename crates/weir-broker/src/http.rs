@@ -81,7 +81,7 @@ pub struct Connection {
     patience: Duration,
 }
 
-fn host_of(at: &str) -> &str {
+pub(crate) fn host_of(at: &str) -> &str {
     at.rsplit_once(':').map_or(at, |(host, _)| host).trim_matches(['[', ']'])
 }
 
@@ -210,7 +210,7 @@ impl Connection {
     }
 }
 
-async fn tcp(at: &str) -> std::io::Result<TcpStream> {
+pub(crate) async fn tcp(at: &str) -> std::io::Result<TcpStream> {
     let stream = TcpStream::connect(at).await?;
     stream.set_nodelay(true)?;
     Ok(stream)

@@ -7,6 +7,7 @@
 //! - [`store`], [`journal`], [`audit`]: the book on a disk. Nobody hears of what is not there.
 //! - [`serve`]: a broker as a process, with its doors. [`wire`] is what passes through them.
 //! - [`client`]: an edge's leases over REST, by a [`holder`] for each. [`http`] is its connection.
+//! - [`cops`]: the same leases by COPS (RFC 2748).
 //! - [`mod@bench`]: decisions a second, beside what the disk alone does.
 
 #![forbid(unsafe_code)]
@@ -15,6 +16,7 @@ pub mod audit;
 pub mod bench;
 pub mod book;
 pub mod client;
+pub mod cops;
 pub mod holder;
 pub mod http;
 pub mod journal;

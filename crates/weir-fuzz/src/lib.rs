@@ -91,6 +91,11 @@ pub const TARGETS: &[Target] = &[
     target("dissect", "a frame: whatever is read lies inside it", packets::dissect),
     target("rewrite", "a TOS byte written into a frame: nothing else changes, sums hold", packets::rewrite),
     target("fragments", "a stream of fragments: ports come from first fragments only", packets::fragments),
+    target(
+        "cops",
+        "a message of COPS: refused with a place and an error, or writes and reads back",
+        packets::cops,
+    ),
     Target {
         cases: 5_000,
         ..target("classify", "filters come and go: the compiled classifier is the list", classify::classify)

@@ -1,5 +1,6 @@
-//! Frames.
+//! Frames and messages.
 
+use weir_broker::cops::codec::{MESSAGE_BYTES, decode, length};
 use weir_core::packet::dscp::read_tos;
 use weir_core::packet::{
     Dissected, Family, FragmentCache, dissect as read_frame, dissect_ip, look_inside, set_tos,
@@ -109,6 +110,24 @@ pub fn fragments(bytes: &[u8]) {
             let ports = (packet.key.src_port, packet.key.dst_port);
             let known = firsts.iter().any(|&(other, its)| other == whose && its == ports);
             assert!(known, "ports {ports:?} that no first fragment of this packet had");
+        }
+    }
+}
+
+/// Any bytes are a message that is written as it was read, or a fault that can be said to the other side.
+pub fn cops(bytes: &[u8]) {
+    match decode(bytes) {
+        Ok((client_type, message)) => {
+            assert_eq!(length(bytes), Ok(Some(bytes.len())));
+            let mut again = Vec::new();
+            message.encode(client_type, &mut again);
+            assert_eq!(decode(&again), Ok((client_type, message)));
+            assert!(again.len() <= bytes.len(), "what says nothing is left out, and nothing is added");
+        }
+        Err(fault) => {
+            assert!((1..=15).contains(&fault.code.code), "{fault}");
+            assert!(fault.at <= bytes.len() && fault.at <= MESSAGE_BYTES, "{fault}");
+            assert!(fault.to_string().len() < 200, "{fault}");
         }
     }
 }

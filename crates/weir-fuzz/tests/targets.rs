@@ -34,8 +34,8 @@ macro_rules! targets {
 }
 
 targets! {
-    altq_conf scenario experiment explain quantity stats report pcap pcapng csv dissect rewrite fragments classify
-    bucket conditioner port discipline
+    altq_conf scenario experiment explain quantity stats report pcap pcapng csv dissect rewrite fragments cops
+    classify bucket conditioner port discipline
 }
 
 #[test]

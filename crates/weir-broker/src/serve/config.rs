@@ -50,6 +50,9 @@ pub struct Config {
     /// Where it listens with TLS.
     #[serde(default)]
     pub tls: Option<Tls>,
+    /// Where it listens for COPS: an address of the loopback, or any with `[tls]`, which is spoken there then.
+    #[serde(default)]
+    pub cops: Option<SocketAddr>,
     /// Lines of audit that are kept. Older ones are forgotten.
     #[serde(default = "usual_lines")]
     pub audit_lines: u64,
@@ -183,6 +186,12 @@ impl Config {
                 http.port()
             ));
         }
+        if let Some(cops) = self.cops.filter(|cops| !cops.ip().is_loopback() && self.tls.is_none()) {
+            return Err(format!(
+                "cops = \"{cops}\": without TLS only the loopback is safe: write 127.0.0.1:{}, or add [tls]",
+                cops.port()
+            ));
+        }
         if self.audit_lines == 0 {
             return Err("audit-lines = 0: expected at least 1".into());
         }
@@ -251,6 +260,7 @@ mod tests {
         let resource = |name: &str| format!("[[resource]]\nname = \"{name}\"\ncapacity = \"1M\"\n");
         for (more, said) in [
             ("http = \"0.0.0.0:80\"\n".to_owned(), "write 127.0.0.1:80, or use [tls]"),
+            ("cops = \"0.0.0.0:3288\"\n".to_owned(), "write 127.0.0.1:3288, or add [tls]"),
             ("htpp = \"127.0.0.1:80\"\n".to_owned(), "unknown field `htpp`, expected one of"),
             ("audit-lines = 0\n".to_owned(), "expected at least 1"),
             (resource("wan0"), "expected LINK:CLASS"),

@@ -30,11 +30,17 @@ pub(super) struct Doors {
     router: Router,
     desk: Arc<Desk>,
     room: Arc<Semaphore>,
+    cops: bool,
 }
 
 impl Doors {
     pub fn new(desk: Arc<Desk>) -> Self {
-        Doors { router: router(desk.clone()), desk, room: Arc::new(Semaphore::new(CONNECTIONS)) }
+        Doors { router: router(desk.clone()), desk, room: Arc::new(Semaphore::new(CONNECTIONS)), cops: false }
+    }
+
+    /// The same for COPS. All doors share their room.
+    pub fn cops(&self) -> Self {
+        Doors { cops: true, ..self.clone() }
     }
 
     /// Waits until there is room for one more.
@@ -111,6 +117,14 @@ impl Doors {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         peer: Peer,
     ) {
+        if self.cops {
+            let desk = self.desk.clone();
+            tokio::spawn(async move {
+                let _room = room;
+                super::pdp::serve(desk, stream, peer, HEAD, super::pdp::SILENCE).await;
+            });
+            return;
+        }
         let service = TowerToHyperService::new(self.router.clone().layer(Extension(peer)));
         tokio::spawn(async move {
             let _room = room;

@@ -8,7 +8,6 @@ use crate::book::{Command, Event, Name, Verdict};
 use crate::journal::{Given, Journal, JournalError};
 use crate::store::Store;
 use crate::wire::Told;
-use axum::body::Bytes;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -37,7 +36,7 @@ pub(super) enum Job {
 pub(super) struct Listener {
     /// Only of its leases, if set.
     pub owner: Option<Name>,
-    pub to: mpsc::Sender<Bytes>,
+    pub to: mpsc::Sender<Told>,
 }
 
 /// Why a job was not taken.
@@ -219,10 +218,10 @@ impl Kept {
             }
         }
         let Some(told) = Told::of(event) else { return };
-        let (text, owner) = (told.text(), told.owner());
+        let owner = told.owner();
         self.listeners.retain(|listener| {
             let its_own = listener.owner.as_deref().is_none_or(|wanted| wanted == owner);
-            if its_own { listener.to.try_send(text.clone()).is_ok() } else { !listener.to.is_closed() }
+            if its_own { listener.to.try_send(told.clone()).is_ok() } else { !listener.to.is_closed() }
         });
     }
 }

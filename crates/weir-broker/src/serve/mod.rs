@@ -10,6 +10,7 @@ mod keeper;
 mod log;
 mod metrics;
 mod openapi;
+mod pdp;
 mod rest;
 mod stream;
 #[cfg(test)]
@@ -48,6 +49,7 @@ pub struct Broker {
     unix: PathBuf,
     http: Option<SocketAddr>,
     tls: Option<SocketAddr>,
+    cops: Option<SocketAddr>,
     apart: Vec<String>,
 }
 
@@ -99,8 +101,9 @@ impl Broker {
         let unix = doors::unix(&config.unix)?;
         let (http, tls) =
             (listen(config.http).await?, listen(config.tls.as_ref().map(|tls| tls.listen)).await?);
+        let cops = listen(config.cops).await?;
         let address = |listener: &Option<TcpListener>| listener.as_ref().and_then(|l| l.local_addr().ok());
-        let (http_at, tls_at) = (address(&http), address(&tls));
+        let (http_at, tls_at, cops_at) = (address(&http), address(&tls), address(&cops));
         let opened = Journal::open(store, &config.domain);
         let journal =
             opened.map_err(|e| format!("{}: {e}", config.store.display()))?.keeping(config.audit_lines);
@@ -114,10 +117,16 @@ impl Broker {
             log: log::Log::new(),
         });
         let all = Doors::new(desk.clone());
+        let cops_tls = cops_at.is_some_and(|at| !at.ip().is_loopback()).then(|| acceptor.clone()).flatten();
         let mut doors = vec![tokio::spawn(all.clone().unix(unix))];
         doors.extend(http.map(|http| tokio::spawn(all.clone().plain(http))));
         doors.extend(tls.zip(acceptor).map(|(tls, acceptor)| tokio::spawn(all.clone().tls(tls, acceptor))));
-        Ok(Broker { desk, keeper: thread, doors, unix: config.unix, http: http_at, tls: tls_at, apart })
+        doors.extend(cops.map(|cops| match cops_tls {
+            Some(acceptor) => tokio::spawn(all.cops().tls(cops, acceptor)),
+            None => tokio::spawn(all.cops().plain(cops)),
+        }));
+        let unix = config.unix;
+        Ok(Broker { desk, keeper: thread, doors, unix, http: http_at, tls: tls_at, cops: cops_at, apart })
     }
 
     /// The Unix socket.
@@ -133,6 +142,11 @@ impl Broker {
     /// Where it listens with TLS.
     pub fn tls(&self) -> Option<SocketAddr> {
         self.tls
+    }
+
+    /// Where it listens for COPS.
+    pub fn cops(&self) -> Option<SocketAddr> {
+        self.cops
     }
 
     /// A sentence for each capacity that was set while a broker ran, and that the file has otherwise.

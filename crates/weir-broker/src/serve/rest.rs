@@ -122,18 +122,7 @@ impl FromRequestParts<Shared> for Who {
         };
         let given = parts.headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap_or(""));
         let token = given.map(|value| value.strip_prefix("Bearer ").unwrap_or(""));
-        let who = match (&peer, token) {
-            (Peer::Edge(name), None) => Ok(Who::edge(name)),
-            (Peer::Edge(_), Some(_)) => {
-                Err("there is a certificate and a token: send one of them".to_owned())
-            }
-            (Peer::Local, None) => Ok(Who::local()),
-            (Peer::Local | Peer::Nobody(_), Some(token)) => {
-                of_token(&desk.tokens, token).map_err(str::to_owned)
-            }
-            (Peer::Nobody(_), None) => Err("there is no token and no certificate".to_owned()),
-        };
-        let who = who.map_err(|why| {
+        let who = desk.who(&peer, token).map_err(|why| {
             let from = match &peer {
                 Peer::Local => "the socket",
                 Peer::Edge(name) | Peer::Nobody(name) => name,
@@ -150,6 +139,19 @@ impl FromRequestParts<Shared> for Who {
 }
 
 impl Desk {
+    /// Who comes with this token, or with none.
+    pub fn who(&self, peer: &Peer, token: Option<&str>) -> Result<Who, String> {
+        match (peer, token) {
+            (Peer::Edge(name), None) => Ok(Who::edge(name)),
+            (Peer::Edge(_), Some(_)) => Err("there is a certificate and a token: send one of them".into()),
+            (Peer::Local, None) => Ok(Who::local()),
+            (Peer::Local | Peer::Nobody(_), Some(token)) => {
+                of_token(&self.tokens, token).map_err(str::to_owned)
+            }
+            (Peer::Nobody(_), None) => Err("there is no token and no certificate".into()),
+        }
+    }
+
     fn too_much(&self, who: &Who) -> Refused {
         let error = format!(
             "{} sends more than {REQUESTS_PER_SECOND} requests or {} leases a second",
@@ -172,7 +174,7 @@ impl Desk {
     }
 
     /// Whether `who` may ask for leases of `owner`.
-    fn owns(&self, who: &Who, lease: &str) -> Outcome<()> {
+    pub fn owns(&self, who: &Who, lease: &str) -> Outcome<()> {
         self.allows(who, Role::Operate)?;
         let owner = lease.split('/').next().unwrap_or("");
         if who.speaks_for(owner) {

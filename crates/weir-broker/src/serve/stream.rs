@@ -1,6 +1,7 @@
 //! The body of `GET /v1/events`: what the keeper tells, and a comment where it tells nothing, so that either end
 //! notices when the other has gone.
 
+use crate::wire::Told;
 use axum::body::{Bytes, HttpBody};
 use http_body::Frame;
 use std::convert::Infallible;
@@ -14,12 +15,12 @@ use tokio::time::{Interval, interval};
 pub const SILENCE: Duration = Duration::from_secs(2);
 
 pub(super) struct Stream {
-    from: Receiver<Bytes>,
+    from: Receiver<Told>,
     beat: Interval,
 }
 
 impl Stream {
-    pub fn new(from: Receiver<Bytes>) -> Self {
+    pub fn new(from: Receiver<Told>) -> Self {
         Stream { from, beat: interval(SILENCE) }
     }
 }
@@ -33,7 +34,7 @@ impl HttpBody for Stream {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         if let Poll::Ready(told) = self.from.poll_recv(cx) {
-            return Poll::Ready(told.map(|text| Ok(Frame::data(text))));
+            return Poll::Ready(told.map(|told| Ok(Frame::data(told.text()))));
         }
         self.beat.poll_tick(cx).map(|_| Some(Ok(Frame::data(Bytes::from_static(b":\n\n")))))
     }

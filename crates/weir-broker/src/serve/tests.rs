@@ -13,37 +13,38 @@ use std::path::Path;
 use std::time::Duration;
 use weir_text::BitRate;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A folder that goes with its test.
-struct Folder(PathBuf);
+pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("weir-broker-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).expect("the folder for temporary files is writable");
         Folder(path)
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub fn at(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    fn config(&self) -> Config {
+    pub fn config(&self) -> Config {
         Config {
             domain: "core".into(),
             store: self.at("core.redb"),
             unix: self.at("broker.sock"),
             http: None,
             tls: None,
+            cops: None,
             audit_lines: 1_000,
             resources: vec![Resource { name: "wan:rt".into(), capacity: BitRate::from_bps(1_000) }],
             tokens: Vec::new(),
         }
     }
 
-    fn unix(&self) -> Target {
+    pub fn unix(&self) -> Target {
         Target::Unix(self.at("broker.sock"))
     }
 }
@@ -54,17 +55,17 @@ impl Drop for Folder {
     }
 }
 
-fn within<T>(work: impl Future<Output = T>) -> T {
+pub(super) fn within<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime can be made").block_on(work)
 }
 
-async fn connect(target: &Target, token: Option<&str>) -> Connection {
+pub(super) async fn connect(target: &Target, token: Option<&str>) -> Connection {
     Connection::open(target, token, PATIENCE).await.expect("the broker is there")
 }
 
 /// Sends `body`, and reads the status and the answer as JSON.
-async fn call(
+pub(super) async fn call(
     to: &mut Connection,
     method: Method,
     path: &str,
@@ -74,7 +75,7 @@ async fn call(
     (status.as_u16(), serde_json::from_slice(&bytes).unwrap_or_default())
 }
 
-fn wish(version: u64, rate_bps: u64) -> serde_json::Value {
+pub(super) fn wish(version: u64, rate_bps: u64) -> serde_json::Value {
     json!({"version": version, "path": ["wan:rt"], "rate_bps": rate_bps, "ttl_ms": 60_000})
 }
 
@@ -429,10 +430,10 @@ fn tokens_allow_what_their_role_and_owner_do_and_no_more_than_so_many_requests()
 }
 
 /// Who signs certificates.
-struct Authority<'a>(CertifiedIssuer<'a, KeyPair>);
+pub(super) struct Authority<'a>(CertifiedIssuer<'a, KeyPair>);
 
 impl Authority<'_> {
-    fn new(folder: &Folder, name: &str) -> Self {
+    pub fn new(folder: &Folder, name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().expect("keys can be made");
@@ -442,7 +443,7 @@ impl Authority<'_> {
     }
 
     /// Writes a certificate and its key. Says where they are.
-    fn sign(&self, folder: &Folder, file: &str, name: SanType, ended: bool) -> (PathBuf, PathBuf) {
+    pub fn sign(&self, folder: &Folder, file: &str, name: SanType, ended: bool) -> (PathBuf, PathBuf) {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.subject_alt_names = vec![name];
         if ended {
@@ -458,7 +459,7 @@ impl Authority<'_> {
     }
 }
 
-fn uri(name: &str) -> SanType {
+pub(super) fn uri(name: &str) -> SanType {
     SanType::URI(name.try_into().expect("it is ASCII"))
 }
 

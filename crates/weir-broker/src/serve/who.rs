@@ -14,6 +14,8 @@ use std::time::Instant;
 pub const REQUESTS_PER_SECOND: u32 = 100;
 /// Leases of a batch that count as one request more. An owner that says all its 1,000 anew is within the limit.
 pub const LEASES_PER_REQUEST: usize = 20;
+/// Thousandths of a request.
+const REQUEST: u64 = 1_000;
 /// Names that are remembered at once. Those that have sent nothing for a second are forgotten first.
 const NAMES: usize = 10_000;
 /// Bytes of a token: 256 bits.
@@ -116,16 +118,21 @@ pub(super) struct Limits(Mutex<HashMap<Name, (u64, Instant)>>);
 impl Limits {
     /// Whether `name` may send one request more at `now`.
     pub fn allow(&self, name: &Name, now: Instant) -> bool {
-        self.take(name, 1, now)
+        self.take(name, REQUEST, now)
     }
 
     /// Whether a request of `name` may be about so many leases, besides being one.
     pub fn allow_batch(&self, name: &Name, leases: usize, now: Instant) -> bool {
-        self.take(name, (leases / LEASES_PER_REQUEST) as u64, now)
+        self.take(name, (leases / LEASES_PER_REQUEST) as u64 * REQUEST, now)
     }
 
-    fn take(&self, name: &Name, requests: u64, now: Instant) -> bool {
-        let full = u64::from(REQUESTS_PER_SECOND) * 1_000;
+    /// Whether `name` may send one message more about one lease.
+    pub fn allow_lease(&self, name: &Name, now: Instant) -> bool {
+        self.take(name, REQUEST / LEASES_PER_REQUEST as u64, now)
+    }
+
+    fn take(&self, name: &Name, thousandths: u64, now: Instant) -> bool {
+        let full = u64::from(REQUESTS_PER_SECOND) * REQUEST;
         let mut names = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if names.len() >= NAMES && !names.contains_key(name) {
             names.retain(|_, (_, last)| now.saturating_duration_since(*last).as_millis() < 1_000);
@@ -140,7 +147,7 @@ impl Limits {
         if since > 0 {
             (*left, *last) = (left.saturating_add(more).min(full), now);
         }
-        let after = left.checked_sub(requests.saturating_mul(1_000));
+        let after = left.checked_sub(thousandths);
         *left = after.unwrap_or(*left);
         after.is_some()
     }

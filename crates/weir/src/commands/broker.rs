@@ -137,8 +137,11 @@ fn read(file: &Path) -> Result<Config, Failure> {
 
 fn serve(file: &Path) -> Done {
     serve::run(read(file)?, |broker| {
-        let doors =
-            [broker.http().map(|at| format!("http://{at}")), broker.tls().map(|at| format!("https://{at}"))];
+        let doors = [
+            broker.http().map(|at| format!("http://{at}")),
+            broker.tls().map(|at| format!("https://{at}")),
+            broker.cops().map(|at| format!("cops://{at}")),
+        ];
         let doors: String = doors.into_iter().flatten().map(|door| format!(", {door}")).collect();
         broker.set_apart().iter().for_each(|line| eprintln!("weir broker: {line}"));
         eprintln!("weir broker: serves at {}{doors}", broker.unix().display());

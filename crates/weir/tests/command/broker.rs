@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use weir_broker::Rate;
 use weir_broker::book::Refusal;
-use weir_broker::client::{Client, Edge, Shaper};
+use weir_broker::client::{Broker, Client, Edge, Shaper};
+use weir_broker::cops::pep;
 use weir_broker::holder::{State, Terms};
 use weir_broker::http::{HttpError, Target};
 
@@ -141,12 +142,12 @@ fn token(name: &str, more: &[&str]) -> (String, String) {
     (run.out.trim().to_owned(), lines)
 }
 
-/// A broker's file with a token for each edge. Says them, and where it listens.
-fn file(folder: &Folder) -> (Vec<String>, SocketAddr) {
+/// A broker's file with a token for each edge. Says them, and where the door listens.
+fn file(folder: &Folder, door: &str) -> (Vec<String>, SocketAddr) {
     // A port that was free just now, so that a broker that starts again is found.
-    let http = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut text =
-        format!("domain = \"core\"\nstore = \"core.redb\"\nunix = \"broker.sock\"\nhttp = \"{http}\"\n");
+        format!("domain = \"core\"\nstore = \"core.redb\"\nunix = \"broker.sock\"\n{door} = \"{at}\"\n");
     text += "[[resource]]\nname = \"wan:rt\"\ncapacity = \"1M\"\n";
     let mut tokens = Vec::new();
     for edge in 0..EDGES {
@@ -155,15 +156,26 @@ fn file(folder: &Folder) -> (Vec<String>, SocketAddr) {
         tokens.push(token);
     }
     folder.write("broker.toml", text);
-    (tokens, http)
+    (tokens, at)
 }
 
 #[test]
 fn edges_stay_within_capacity_when_their_broker_is_killed_or_cut_off_and_are_back_within_5_s() {
+    edges_stay_within_capacity("http", |_, at| Broker::Rest(Target::Plain(at)));
+}
+
+#[test]
+fn edges_that_speak_cops_stay_within_capacity_too() {
+    edges_stay_within_capacity("cops", |edge, at| {
+        Broker::Cops(pep::Target { at, edge: format!("e{edge}").into(), tls: None })
+    });
+}
+
+fn edges_stay_within_capacity(door: &str, target: impl Fn(usize, String) -> Broker) {
     let folder = Folder::new();
-    let (tokens, http) = file(&folder);
+    let (tokens, at) = file(&folder, door);
     let broker = Process::start(&folder);
-    let (link, ways) = (Arc::new(Mutex::new(Link::default())), [(); EDGES].map(|()| Way::to(http)));
+    let (link, ways) = (Arc::new(Mutex::new(Link::default())), [(); EDGES].map(|()| Way::to(at)));
     let clients: Vec<Client> = (0..EDGES)
         .map(|n| {
             let terms = Terms {
@@ -174,7 +186,7 @@ fn edges_stay_within_capacity_when_their_broker_is_killed_or_cut_off_and_are_bac
                 gap: 100_000_000,
                 retry: 500_000_000,
             };
-            let broker = Target::Plain(ways[n].at.to_string());
+            let broker = target(n, ways[n].at.to_string());
             let edge = Edge { broker, token: Some(tokens[n].clone()), leases: vec![terms], seed: n as u64 };
             Client::start(edge, OnLink(n, link.clone())).unwrap()
         })
@@ -221,6 +233,12 @@ fn edges_stay_within_capacity_when_their_broker_is_killed_or_cut_off_and_are_bac
     until("there is room for all", Duration::from_secs(10), &link, |l| {
         l.used.iter().all(|(rate, _)| *rate == 300_000)
     });
+
+    let standing = clients[1].leases();
+    let [lease] = standing.as_slice() else { panic!("{standing:?}") };
+    assert_eq!((&*lease.lease, lease.wanted, lease.held), ("e1/rt", 300_000, 300_000));
+    assert!(["LEASED", "REFUSED"].contains(&lease.state.word()), "{lease:?}");
+    assert!((1..=TTL.as_nanos() as u64).contains(&lease.left), "{lease:?}");
 
     // The operator takes capacity away: it is called back at once.
     weir(&["broker", "set", "wan:rt", "600k", "--socket", &folder.path("broker.sock")]).ok();
