@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what is missing and says so first. Usage: scripts/setup.sh build|demo|fuzz
-# build: a C linker and the Rust toolchain. demo: besides, iproute2 and iptables for the live part, and tshark, which reads what
-# is written for others.
+# build: a C linker and the Rust toolchain. demo: besides, iproute2 and iptables for the live part, tshark, which reads what
+# is written for others, and faketime, which steps the clock of a process.
 # fuzz: besides, a C++ compiler, because libFuzzer is built from source.
 set -eu
 cd "$(dirname "$0")/.."
@@ -40,6 +40,7 @@ if [ "${1:-build}" = demo ] && [ "$(id -u)" = 0 ]; then
     debian ip iproute2
     debian iptables iptables
     debian tshark tshark || echo "setup: going on without tshark" >&2
+    debian faketime faketime || echo "setup: going on without faketime" >&2
 fi
 if [ "${1:-build}" = fuzz ]; then
     debian c++ g++

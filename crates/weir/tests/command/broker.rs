@@ -25,7 +25,13 @@ struct Process(Child);
 
 impl Process {
     fn start(folder: &Folder) -> Process {
+        Self::start_with(folder, &[])
+    }
+
+    /// The same with this in its environment.
+    fn start_with(folder: &Folder, environment: &[(&str, String)]) -> Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
         let file = folder.path("broker.toml");
         let mut child = command.args(["broker", "run", &file]).stderr(Stdio::piped()).spawn().unwrap();
         let mut said = Vec::new();
@@ -265,6 +271,124 @@ fn edges_stay_within_capacity(door: &str, target: impl Fn(usize, String) -> Brok
     let store = folder.path("core.redb");
     weir(&["broker", "audit", "--verify", "--store", &store]).ok();
     weir(&["broker", "leases", "--socket", &socket]).fails(1, &["broker.sock", "weir broker run FILE"]);
+}
+
+/// Set in the process that is an edge: where its broker is, and its token.
+const EDGE: &str = "WEIR_TEST_EDGE";
+
+/// Says each change of its lease on standard output.
+struct Aloud;
+
+impl Shaper for Aloud {
+    fn shape(&mut self, lease: &str, rate: Rate, state: State, _: Option<&Refusal>) {
+        println!("{lease} {rate} {}", state.word());
+    }
+
+    fn broker(&mut self, _: Result<(), &HttpError>) {}
+}
+
+/// An edge as a process: it wants 300 kbit/s, and says where its wall clock stands as often as it is asked.
+fn edge(at: &str) {
+    let (at, token) = at.split_once(' ').unwrap();
+    let broker = Broker::Rest(Target::Plain(at.to_owned()));
+    let (lease, path, ttl_ms) = ("e0/rt".into(), vec!["wan:rt".into()], TTL.as_millis() as u32);
+    let terms = Terms { lease, path, ttl_ms, epoch: 0, gap: 100_000_000, retry: 500_000_000 };
+    let edge = Edge { broker, token: Some(token.to_owned()), leases: vec![terms], seed: 1 };
+    let client = Client::start(edge, Aloud).unwrap();
+    client.want("e0/rt", 300_000, 0);
+    for line in std::io::stdin().lines() {
+        line.unwrap();
+        let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        println!("clock {}", wall.as_secs());
+    }
+}
+
+/// The next line that an edge says about its lease or its clock, without the name in front.
+fn said(lines: &mut impl Iterator<Item = std::io::Result<String>>, about: &str) -> String {
+    loop {
+        let line = lines.next().unwrap().unwrap();
+        if let Some(rest) = line.strip_prefix(about) {
+            return rest.trim().to_owned();
+        }
+    }
+}
+
+/// The wall clocks of a broker and of an edge, both processes of their own, go on by an hour and back by two. Their leases
+/// do not notice, and end when they should.
+#[test]
+fn leases_survive_a_step_of_the_wall_clock() {
+    if let Ok(at) = std::env::var(EDGE) {
+        return edge(&at);
+    }
+    let libraries = std::fs::read_dir("/usr/lib").unwrap().flatten();
+    let mut libraries = libraries.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"));
+    let Some(library) = libraries.find(|library| library.exists()) else {
+        return println!(
+            "SKIPPED: there is no faketime, which steps the clock of a process: write: apt-get install faketime"
+        );
+    };
+    let folder = Folder::new();
+    let clock = folder.write("clock", "+0s\n");
+    let stepped = [
+        ("LD_PRELOAD", library.display().to_string()),
+        ("FAKETIME_TIMESTAMP_FILE", clock),
+        ("FAKETIME_NO_CACHE", "1".to_owned()),
+        // Nobody sets the other clocks.
+        ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
+        ("DONT_FAKE_MONOTONIC", "1".to_owned()),
+    ];
+    let (tokens, at) = file(&folder, "http");
+    let broker = Process::start_with(&folder, &stepped);
+    let mut edge = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "broker::leases_survive_a_step_of_the_wall_clock", "--nocapture"])
+        .envs(stepped.iter().map(|(name, value)| (name, value)))
+        .env(EDGE, format!("{at} {}", tokens[0]))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(edge.stdout.take().unwrap()));
+    let mut orders = edge.stdin.take().unwrap();
+    let mut edge = Process(edge);
+    let mut wall = |lines: &mut _| {
+        orders.write_all(b"\n").unwrap();
+        said(lines, "clock ").parse::<i64>().unwrap()
+    };
+    // Before the first answer it may say that it has nothing.
+    while said(&mut lines, "e0/rt ") != "300000 LEASED" {}
+    let socket = folder.path("broker.sock");
+    let held = || {
+        let leases = weir(&["broker", "leases", "-j", "--socket", &socket]).ok().json();
+        leases["leases"].as_array().unwrap().iter().map(|l| l["granted_bps"].as_u64().unwrap()).sum::<u64>()
+    };
+    for step in [3_600, -3_600] {
+        let (before, start) = (wall(&mut lines), Instant::now());
+        folder.write("clock", format!("{step:+}s\n"));
+        std::thread::sleep(2 * TTL);
+        let went = wall(&mut lines) - before - start.elapsed().as_secs() as i64;
+        let expected = if step > 0 { step } else { 2 * step };
+        assert!((went - expected).abs() <= 2, "the clock of the edge went {went} s");
+        assert_eq!(held(), 300_000);
+    }
+    let lines_of_audit = weir(&["broker", "audit", "--socket", &socket]).ok().out;
+    let times = lines_of_audit
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["time_ms"].as_i64().unwrap());
+    let times: Vec<i64> = times.collect();
+    assert!(times.windows(2).any(|t| t[1] - t[0] > 3_000_000), "the broker's clock went on");
+    assert!(times.windows(2).any(|t| t[0] - t[1] > 6_000_000), "the broker's clock went back");
+    // Its time is the same as ever when its edge goes, and an edge's when its broker goes.
+    broker.kill();
+    assert_eq!(said(&mut lines, "e0/rt "), "0 ORPHANED", "in all this nothing else has changed");
+    let broker = Process::start_with(&folder, &stepped);
+    while said(&mut lines, "e0/rt ") != "300000 LEASED" {}
+    edge.0.kill().unwrap();
+    let start = Instant::now();
+    while held() > 0 {
+        assert!(start.elapsed() < Duration::from_secs(30), "the lease does not end");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    broker.kill();
 }
 
 #[test]
