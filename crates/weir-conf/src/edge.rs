@@ -337,7 +337,7 @@ impl View<'_> {
         leaves: &[LeafInfo],
         seed: u64,
     ) -> Result<Option<EdgePlan>, Diagnostic> {
-        let entrance = self.entrance.unwrap_or(self.interface);
+        let entrance = self.entrance();
         if self.interface.allocations.is_empty() && entrance.recognise.is_none() {
             return Ok(None);
         }

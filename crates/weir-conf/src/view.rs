@@ -28,6 +28,11 @@ impl Deref for View<'_> {
 }
 
 impl<'a> View<'a> {
+    /// The interface by which the packets come that leave by this one; itself, where the file has no other.
+    pub fn entrance(&self) -> &'a Interface {
+        self.entrance.unwrap_or(self.interface)
+    }
+
     /// The other interfaces that have conditioners.
     pub(crate) fn other_entrances(&self) -> impl Iterator<Item = &'a Interface> {
         let name = &self.interface.name;
@@ -98,6 +103,18 @@ impl Plan {
             let lines = pair.map(|name| by_name.get(name).copied());
             self.wrong_workers(&lines.into_iter().flatten().collect::<Vec<_>>())
         }));
+        let halves = pairs.iter().flat_map(|&[a, b]| [[a, b], [b, a]]);
+        refused.extend(halves.filter_map(|[name, peer]| {
+            let line = by_name.get(name).filter(|_| !by_name.contains_key(peer))?;
+            (line.recognise.is_some() || !line.slas.is_empty()).then(|| {
+                let message = format!("what enters by `{name}` leaves by `{peer}`, which no line describes");
+                self.error(
+                    line,
+                    message,
+                    &format!("add `interface {peer} bandwidth 10M fifoq`, or another discipline"),
+                )
+            })
+        }));
         let queues = self.interfaces.iter().filter(|i| i.attach == Attach::Nfqueue && i.workers == Some(2));
         refused.extend(queues.map(|interface| {
             let message = format!("what leaves by `{}` is one direction, and has one worker", interface.name);
@@ -134,9 +151,13 @@ impl Plan {
             let message = format!("`{}` says `workers 1`, and the other port `workers 2`", one.name);
             return Some(self.error(one, message, "say the same of both, or say it of one"));
         }
-        lines.iter().any(|line| line.xdp.is_some()).then(|| {
+        if lines.iter().any(|line| line.xdp.is_some()) {
             let message = format!("the frames of `{}` come by AF_XDP, which has one worker", two.name);
-            self.error(two, message, "take `workers 2` away, or `xdp`")
+            return Some(self.error(two, message, "take `workers 2` away, or `xdp`"));
+        }
+        lines.iter().any(|line| crate::edge::has_edge(line)).then(|| {
+            let message = "an edge looks at both directions, and each of two workers sees one".to_string();
+            self.error(two, message, "take `workers 2` away")
         })
     }
 

@@ -35,6 +35,7 @@ use crate::flow::{Body, Cause, Flow, Flows, Outside, State};
 use crate::recognise::statistical::History;
 use crate::sla::{Contract, Shared, Table};
 use alloc::vec::Vec;
+use core::ops::Range;
 use weir_core::Random;
 use weir_core::packet::Key;
 use weir_core::units::{Duration, Fraction, Instant};
@@ -373,6 +374,15 @@ impl Edge {
     pub fn flows(&self, now: Instant) -> impl Iterator<Item = &Flow> {
         let idle = self.idle();
         self.flows.iter().filter(move |flow| now.since(flow.last) <= idle)
+    }
+    /// Places in the table of flows.
+    pub fn places(&self) -> usize {
+        self.flows.capacity()
+    }
+    /// The same as [`Edge::flows`] of these places of the table alone: for a host that has no time for all at once.
+    pub fn flows_at(&self, now: Instant, places: Range<usize>) -> impl Iterator<Item = &Flow> {
+        let idle = self.idle();
+        self.flows.within(places).filter(move |flow| now.since(flow.last) <= idle)
     }
     /// What became of flows.
     pub fn flow_stats(&self) -> FlowStats {

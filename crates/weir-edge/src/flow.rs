@@ -16,6 +16,7 @@
 use crate::recognise::{Found, Kind, Trial};
 use crate::sla::Own;
 use alloc::vec::Vec;
+use core::ops::Range;
 use weir_core::packet::key::protocol;
 use weir_core::packet::{Family, Key};
 use weir_core::units::{Duration, Fraction, Instant};
@@ -460,6 +461,10 @@ impl Flows {
     /// All that are in use.
     pub fn iter(&self) -> impl Iterator<Item = &Flow> {
         self.rows.iter().filter(|flow| !flow.is_free())
+    }
+    /// Those that are in use in these places.
+    pub fn within(&self, places: Range<usize>) -> impl Iterator<Item = &Flow> {
+        self.rows.iter().take(places.end).skip(places.start).filter(|flow| !flow.is_free())
     }
     /// The places of all that are in use.
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> {

@@ -3,7 +3,7 @@
 //! A worker runs both directions, or each of two workers one of them. A direction receives from one interface and
 //! sends by the other, has its own frames and its own port, and shares nothing with the other direction.
 
-use crate::direction::{Direction, DirectionEstate};
+use crate::direction::{Direction, DirectionEstate, LiveEdge};
 use crate::fail_open::FailCounts;
 use crate::fail_open::{FailOpen, FailState, Failing, state};
 use crate::watch::LinkState;
@@ -71,8 +71,16 @@ pub struct Step {
     pub more: bool,
 }
 
-fn receive_and_leave(direction: &mut Direction, now: Instant, from: &mut impl Io, to: &mut impl Io) -> bool {
-    let more = direction.receive(now, from);
+/// One direction, and the edge of the other one.
+type Way<'a> = (&'a mut Direction, Option<&'a mut LiveEdge>);
+
+fn receive_and_leave(
+    (direction, other): Way<'_>,
+    now: Instant,
+    from: &mut impl Io,
+    to: &mut impl Io,
+) -> bool {
+    let more = direction.receive(now, from, other);
     direction.leave(now, to);
     more
 }
@@ -161,11 +169,18 @@ impl<L: Io, R: Io> Bridge<L, R> {
             open.beat(now);
         }
         let mut more = false;
-        for direction in directions {
-            more |= match direction.index() {
-                0 => receive_and_leave(direction, now, left, right),
-                _ => receive_and_leave(direction, now, right, left),
+        let mut run = |way: Way<'_>| {
+            more |= match way.0.index() {
+                0 => receive_and_leave(way, now, left, right),
+                _ => receive_and_leave(way, now, right, left),
             };
+        };
+        match &mut directions[..] {
+            [forth, back] => {
+                run((forth, back.edge_mut()));
+                run((back, forth.edge_mut()));
+            }
+            others => others.iter_mut().for_each(|one| run((one, None))),
         }
         Step { next: self.next_wake_up(now), more }
     }

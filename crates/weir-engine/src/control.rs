@@ -5,19 +5,23 @@
 //! in slices. What is about one direction goes to the worker that runs it, all else to each.
 
 use crate::bridge::{Bridge, Passed, WorkerEstate};
+use crate::broker::BrokerState;
 use crate::direction::{Change, Changed};
+use crate::edge_state::EdgeState;
 use crate::fail_open::{FailCounts, FailState, Failing, for_workers};
 use crate::gather::{Assembly, Part, of_workers};
+use crate::line::Line;
 use crate::watch::LinkState;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io::{self, Write};
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use weir_core::port::{Account, Port, PortPlan};
 use weir_core::queue::DropReason;
 use weir_core::units::{Duration, Instant};
+use weir_edge::allocate::Answer;
+use weir_edge::edge::Edge;
 use weir_io::{Io, Socket};
 
 pub use crate::gather::egresses;
@@ -27,6 +31,9 @@ pub use crate::gather::egresses;
 pub struct Snapshot {
     /// The bridges, in the order in which they were brought up.
     pub bridges: Vec<BridgeState>,
+    /// The brokers that their edges ask.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub brokers: Vec<BrokerState>,
 }
 
 /// What happened so far on one bridge.
@@ -127,6 +134,9 @@ pub struct Egress {
     /// The managed port; none where traffic is forwarded plainly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<PortState>,
+    /// The edge before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edge: Option<EdgeState>,
 }
 
 /// A managed port.
@@ -281,8 +291,9 @@ fn port_head(port: &Port) -> PortState {
 /// The directions of a bridge between interfaces of those names (left, right), without what their
 /// ports say of their classes.
 pub(crate) fn heads<L: Io, R: Io>(bridge: &mut Bridge<L, R>, names: &[String; 2]) -> Vec<Egress> {
+    let now = weir_sys::now();
     let stats = bridge.io_stats();
-    let directions = bridge.directions().iter();
+    let directions = bridge.directions_mut().iter_mut();
     directions
         .map(|direction| {
             let index = direction.index();
@@ -305,10 +316,14 @@ pub(crate) fn heads<L: Io, R: Io>(bridge: &mut Bridge<L, R>, names: &[String; 2]
                 rewritten_packets: direction.rewritten(),
                 leaving_packets: direction.leaving() as u64,
                 port: direction.port().map(port_head),
+                edge: direction.edge_state(now),
             }
         })
         .collect()
 }
+
+/// What is done with an edge, or told that there is none.
+pub(crate) type EdgeAct = Box<dyn FnOnce(Option<&mut Edge>, Instant) + Send>;
 
 /// What a worker can be asked.
 pub(crate) enum Request {
@@ -321,6 +336,19 @@ pub(crate) enum Request {
         direction: usize,
         change: Change,
         done: Sender<Changed>,
+    },
+    /// Something is to be done with the edge of a direction, if it has one.
+    Edge {
+        direction: usize,
+        act: EdgeAct,
+    },
+    /// A broker answered a request of the edge of that number.
+    Answer {
+        direction: usize,
+        edge: u64,
+        class: u32,
+        version: u64,
+        answer: Answer,
     },
     Exchange {
         side: usize,
@@ -362,39 +390,6 @@ pub struct Control {
     last: Arc<Mutex<Option<(Instant, BridgeState)>>>,
     /// How the interfaces are: left, right. The workers do not know.
     links: Arc<Mutex<[LinkState; 2]>>,
-}
-
-/// The way to one worker.
-pub(crate) struct Line {
-    requests: Sender<Request>,
-    bell: UnixStream,
-    /// What it runs.
-    directions: Vec<usize>,
-}
-
-/// The worker's end.
-pub(crate) struct Inbox {
-    pub(crate) requests: Receiver<Request>,
-    pub(crate) bell: UnixStream,
-}
-
-impl Line {
-    /// To a worker that runs these directions.
-    pub(crate) fn new(directions: Vec<usize>) -> io::Result<(Line, Inbox)> {
-        let (ours, theirs) = UnixStream::pair()?;
-        ours.set_nonblocking(true)?;
-        theirs.set_nonblocking(true)?;
-        let (sender, receiver) = channel();
-        Ok((Line { requests: sender, bell: ours, directions }, Inbox { requests: receiver, bell: theirs }))
-    }
-
-    fn ask(&self, request: Request) -> io::Result<()> {
-        let gone = |_| io::Error::new(io::ErrorKind::BrokenPipe, "the worker has ended");
-        self.requests.send(request).map_err(gone)?;
-        // A bell that is full of rings rings already.
-        let _ = (&self.bell).write(&[1]);
-        Ok(())
-    }
 }
 
 fn await_answer<T>(answer: &Receiver<T>) -> io::Result<T> {
@@ -482,6 +477,28 @@ impl Control {
     pub fn swap(&self, direction: usize, plan: PortPlan) -> io::Result<bool> {
         let changed = self.change(direction, Change::Plan(Box::new(plan)))?;
         Ok(matches!(changed, Changed::Exchanged(_)))
+    }
+
+    /// Does something with the edge of a direction (0: the egress on the right); none if it has no edge. It is to be
+    /// quick: the worker does nothing else meanwhile.
+    ///
+    /// # Errors
+    /// The worker has ended, or does not answer.
+    pub fn with_edge<T: Send + 'static>(
+        &self,
+        direction: usize,
+        act: impl FnOnce(&mut Edge, Instant) -> T + Send + 'static,
+    ) -> io::Result<Option<T>> {
+        let Some(worker) = self.runs(direction) else { return Ok(None) };
+        let (done, answer) = channel();
+        let act = Box::new(move |edge: Option<&mut Edge>, now: Instant| {
+            // Who asked may have gone: that is not our concern.
+            let _ = done.send(edge.map(|edge| act(edge, now)));
+        });
+        worker.ask(Request::Edge { direction, act })?;
+        let done = await_answer(&answer);
+        self.forget();
+        done
     }
 
     /// Changes what manages a direction (0: the egress on the right).

@@ -1,16 +1,24 @@
 //! One direction of the bridge: frames from one interface, through a port, to the other.
 
-use std::collections::{BTreeMap, VecDeque};
-use weir_core::packet::{FragmentCache, FrameRef, Key, dissect, is_control, look_inside, set_tos};
-use weir_core::port::{Event, EventKind, Port, PortPlan, Retired};
+use weir_core::packet::dissect::Dissected;
+use weir_core::packet::{FragmentCache, FrameRef, Key, dissect, is_control, look_inside};
+use weir_core::port::{Event, Port, PortPlan, Retired};
 use weir_core::queue::{DropReason, Link, Params};
 use weir_core::units::{Duration, Instant};
 use weir_io::segment::{Aggregate, fragmented_bytes, split};
 use weir_io::{BATCH, Io, Pool, PoolSize, Refusal};
 
+mod delay;
+mod edge;
 mod estate;
+mod frames;
 
+pub use delay::Delay;
+pub use edge::{EdgeClass, EdgePlan, LastRequest, LiveEdge};
 pub(crate) use estate::DirectionEstate;
+
+use delay::DelayLine;
+use frames::{FrameRecord, Frames, NO_LEAF, Whereabouts};
 
 /// Hears what happens to packets, for reports finer than the port's own counters.
 ///
@@ -22,172 +30,41 @@ pub trait Observe: Send {
     fn told(&mut self, index: usize, event: &Event<'_>);
 }
 
-/// What became of a frame.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Whereabouts {
-    /// Free, or waiting in an interface to be filled.
-    Elsewhere,
-    /// Received, or in the port.
-    Port,
-    /// On its way out: in the delay line or waiting to be sent.
-    DelayLine,
-}
-
-/// This side's own book about a frame.
-#[derive(Clone, Copy)]
-struct FrameRecord {
-    /// Which frame it was of those that came, and which piece of it.
-    order: (u64, u32),
-    l3_offset: u16,
-    place: Whereabouts,
-    delay: Duration,
-    /// As what the port counted it when it left: leaf, and bytes.
-    sent_as: (u32, u32),
-}
-
-/// The leaf of a frame whose class is no longer there.
-const NO_LEAF: u32 = u32::MAX;
-
-/// Propagation delay behind the wire: one for all packets, or by the hosts that they are between.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Delay {
-    /// For packets of which no host is known.
-    pub otherwise: Duration,
-    /// Host address (as in `Key`), and its part of the delay. A packet waits for the parts of its
-    /// source and of its destination.
-    pub parts: BTreeMap<u128, Duration>,
-}
-
-impl Delay {
-    /// The same for every packet.
-    pub fn constant(delay: Duration) -> Self {
-        Delay { otherwise: delay, parts: BTreeMap::new() }
-    }
-    fn of(&self, key: &Key) -> Duration {
-        match (self.parts.get(&key.src), self.parts.get(&key.dst)) {
-            (None, None) => self.otherwise,
-            (from, to) => from.copied().unwrap_or_default() + to.copied().unwrap_or_default(),
-        }
-    }
-}
-
-/// Frames that have left the wire and are on their way to the far end: a queue for each delay that
-/// occurs, so that each is in order of time.
-#[derive(Default)]
-struct DelayLine {
-    queues: Vec<(Duration, VecDeque<(Instant, FrameRef)>)>,
-}
-
-impl DelayLine {
-    fn push(&mut self, left: Instant, delay: Duration, frame: FrameRef) {
-        let known = self.queues.iter().position(|q| q.0 == delay);
-        let index = known.unwrap_or_else(|| {
-            self.queues.push((delay, VecDeque::new()));
-            self.queues.len() - 1
-        });
-        self.queues[index].1.push_back((left + delay, frame));
-    }
-    /// The queue whose front arrives first, and when.
-    fn first(&self) -> Option<(Instant, usize)> {
-        let fronts = self.queues.iter().enumerate();
-        fronts.filter_map(|(index, q)| q.1.front().map(|f| (f.0, index))).min()
-    }
-    fn pop(&mut self, now: Instant) -> Option<FrameRef> {
-        let (_, index) = self.first().filter(|(at, _)| *at <= now)?;
-        self.queues[index].1.pop_front().map(|(_, frame)| frame)
-    }
-    fn len(&self) -> usize {
-        self.queues.iter().map(|q| q.1.len()).sum()
-    }
-    /// All of them, each delay's in order of time.
-    fn frames(&self) -> impl Iterator<Item = FrameRef> + '_ {
-        self.queues.iter().flat_map(|(_, queue)| queue.iter().map(|(_, frame)| *frame))
-    }
-}
-
-/// The frames of a direction, wherever they are: what hears the port's events.
-struct Frames {
-    index: usize,
-    pool: Pool,
-    records: Vec<FrameRecord>,
-    /// Frames that have come so far.
-    order: u64,
-    line: DelayLine,
-    observer: Option<Box<dyn Observe>>,
-    /// Frames whose ECN or DSCP was written on the way out.
-    rewritten: u64,
-    /// Frames that the port dropped, of which the way out is yet to be told.
-    dropped: Vec<FrameRef>,
-}
-
-impl Frames {
-    /// Writes a frame that came just now into the books.
-    fn enter(&mut self, frame: FrameRef, delay: Duration) {
-        self.records[frame.0 as usize] = FrameRecord {
-            order: (self.order, 0),
-            l3_offset: 0,
-            place: Whereabouts::Port,
-            delay,
-            sent_as: (NO_LEAF, 0),
-        };
-        self.order += 1;
-    }
-    /// Writes the pieces of a frame into the books, of which the first is the frame itself. What came
-    /// behind the frame comes behind them.
-    fn enter_pieces(&mut self, pieces: &[FrameRef]) {
-        let Some((first, others)) = pieces.split_first() else { return };
-        let whole = self.records[first.0 as usize];
-        for (index, piece) in (1..).zip(others) {
-            self.records[piece.0 as usize] = FrameRecord { order: (whole.order.0, index), ..whole };
-        }
-    }
-    fn hear(&mut self, event: Event<'_>) {
-        if let Some(observer) = &mut self.observer {
-            observer.told(self.index, &event);
-        }
-        let Event { at, meta, kind } = event;
-        let frame = meta.frame;
-        match kind {
-            EventKind::Taken => {}
-            EventKind::Sent => {
-                let record = &mut self.records[frame.0 as usize];
-                record.sent_as = (if meta.is_control() { Port::CONTROL } else { meta.leaf }, meta.len);
-                let (tos, l3_offset) = (meta.tos_out(), record.l3_offset);
-                if tos != meta.tos_in && set_tos(self.pool.head_mut(frame), usize::from(l3_offset), tos) {
-                    self.rewritten += 1;
-                }
-                self.put_on_the_line(at, frame);
-            }
-            EventKind::Dropped(_) => {
-                self.records[frame.0 as usize].place = Whereabouts::Elsewhere;
-                self.dropped.push(frame);
-            }
-        }
-    }
-    /// A frame whose last bit left at `left` is on its way to the far end.
-    fn put_on_the_line(&mut self, left: Instant, frame: FrameRef) {
-        let record = &mut self.records[frame.0 as usize];
-        record.place = Whereabouts::DelayLine;
-        self.line.push(left, record.delay, frame);
-    }
-}
-
-/// Conditions and offers a frame, of which the port is told that it has that many bytes, and
-/// whether it is a control packet.
-fn offer(
-    port: &mut Port,
-    frames: &mut Frames,
-    now: Instant,
-    (frame, len): (FrameRef, u32),
-    key: &Key,
+/// A packet on its way into the port.
+struct Arrival<'a> {
+    frame: FrameRef,
+    /// What the port is told that it has.
+    len: u32,
+    /// What filters are asked about.
+    key: &'a Key,
+    /// Its own headers, where an edge looks at it.
+    outer: Option<&'a Dissected>,
     control: bool,
-) {
+}
+
+/// Hands a packet to the edge, to the conditioners and to the tree.
+fn offer(port: &mut Port, frames: &mut Frames, now: Instant, arrival: Arrival<'_>) {
+    let Arrival { frame, len, mut key, outer, control } = arrival;
+    let marked;
+    if let Some(outer) = outer {
+        let Some(tos) = frames.examine(now, frame, len, outer) else {
+            return edge::carry_out(port, frames, now);
+        };
+        marked = key.with_tos(tos);
+        key = &marked;
+    }
     let packet = port.condition(now, len, frame, key);
     let packet = if control { packet.protected() } else { packet };
     if let Some(observer) = &mut frames.observer {
         observer.arrived(frames.index, now, key, packet.leaf(), len);
     }
+    if let Some(edge) = frames.edge.as_mut().filter(|_| !packet.is_policed()) {
+        edge.entered(now, packet.leaf(), len);
+    }
     let _ = port.offer(now, packet, &mut |event| frames.hear(event));
+    if frames.edge.is_some() {
+        edge::carry_out(port, frames, now);
+    }
 }
 
 /// One direction.
@@ -231,8 +108,21 @@ pub enum Change {
         /// The same as a plan.
         otherwise: Box<PortPlan>,
     },
-    /// Another port, or none: what waits leaves first.
+    /// Another port, or none: what waits leaves first. An edge before the old one ends with it.
     Port(Option<Box<Port>>),
+    /// Another edge before the port, or none, and what else changes, which comes first.
+    Edge(Option<Box<LiveEdge>>, Option<Box<Change>>),
+}
+
+impl Change {
+    /// A port comes that is whole again.
+    pub(crate) fn brings_port(&self) -> bool {
+        match self {
+            Change::Port(port) => port.is_some(),
+            Change::Edge(_, Some(change)) => change.brings_port(),
+            Change::Edge(_, None) | Change::Plan(_) | Change::Params { .. } => false,
+        }
+    }
 }
 
 /// What became of a change. What it holds is to be dropped where time does not matter.
@@ -243,6 +133,8 @@ pub enum Changed {
     Exchanged(Option<Retired>),
     /// There is no port whose configuration could change.
     NoPort,
+    /// Another edge took the place of what was there; and what became of the rest.
+    Edge(Option<Box<LiveEdge>>, Option<Box<Changed>>),
 }
 
 /// Changes parameters of classes; false if one was refused. A class that may have no more until
@@ -274,6 +166,7 @@ impl Direction {
         let record = FrameRecord {
             order: (0, 0),
             l3_offset: 0,
+            tos: 0,
             place: Whereabouts::Elsewhere,
             delay: Duration::ZERO,
             sent_as: (NO_LEAF, 0),
@@ -286,6 +179,8 @@ impl Direction {
                 records: vec![record; size.frames as usize],
                 line: DelayLine::default(),
                 observer: None,
+                edge: None,
+                policed: 0,
                 order: 0,
                 rewritten: 0,
                 dropped: Vec::with_capacity(2 * BATCH),
@@ -369,8 +264,10 @@ impl Direction {
         }
     }
 
-    /// Receives one batch and offers it to the port. True if more may be waiting.
-    pub fn receive(&mut self, now: Instant, from: &mut impl Io) -> bool {
+    /// Receives one batch and offers it to the port. True if more may be waiting. `other` is the edge of the
+    /// way back, which looks at what comes here.
+    pub fn receive(&mut self, now: Instant, from: &mut impl Io, other: Option<&mut LiveEdge>) -> bool {
+        let mut other = other.filter(|edge| edge.looks());
         let mut fresh = std::mem::take(&mut self.fresh);
         fresh.clear();
         from.receive(&mut self.frames.pool, &mut fresh);
@@ -381,6 +278,11 @@ impl Direction {
         }
         let whole_bytes = self.port.as_ref().map(|port| port.segment().longest_whole_bytes(port.link()));
         for &frame in &fresh {
+            if let Some(edge) = &mut other {
+                let mut read = dissect(self.frames.pool.head(frame));
+                self.fragments.fill(&mut read);
+                edge.observe(now, self.frames.pool.head(frame), &read);
+            }
             match whole_bytes {
                 Some(whole_bytes) => self.take_in(now, frame, whole_bytes),
                 None => self.frames.put_on_the_line(now, frame),
@@ -401,13 +303,14 @@ impl Direction {
         let mut read = dissect(frames.pool.head(frame));
         fragments.fill(&mut read);
         let control = port.protects() && is_control(frames.pool.head(frame), &read);
+        let record = &mut frames.records[frame.0 as usize];
+        (record.l3_offset, record.tos) = (read.l3_offset as u16, read.key.tos);
+        let outer = frames.edge.as_ref().filter(|edge| edge.looks() && !control).map(|_| read);
         if port.looks_inside() {
             look_inside(frames.pool.head(frame), &mut read);
         }
-        let record = &mut frames.records[frame.0 as usize];
-        record.l3_offset = read.l3_offset as u16;
         if !delay.parts.is_empty() {
-            record.delay = delay.of(&read.key);
+            frames.records[frame.0 as usize].delay = delay.of(&read.key);
         }
         let mut len = frames.pool.len_bytes(frame);
         if *fragmented_below {
@@ -426,12 +329,13 @@ impl Direction {
                 frames.enter_pieces(pieces);
             }
         }
+        let whole = Arrival { frame, len, key: &read.key, outer: outer.as_ref(), control };
         if pieces.is_empty() {
-            offer(port, frames, now, (frame, len), &read.key, control);
+            return offer(port, frames, now, whole);
         }
         for &piece in &*pieces {
             let len = frames.pool.len_bytes(piece);
-            offer(port, frames, now, (piece, len), &read.key, control);
+            offer(port, frames, now, Arrival { frame: piece, len, ..whole });
         }
     }
 
@@ -439,6 +343,9 @@ impl Direction {
     pub fn advance(&mut self, now: Instant) {
         if let Direction { port: Some(port), frames, .. } = self {
             port.advance(now, &mut |event| frames.hear(event));
+            if frames.edge.is_some() {
+                edge::tick(port, frames, now);
+            }
         }
     }
 
@@ -515,7 +422,8 @@ impl Direction {
             return now + FULL_DEVICE;
         }
         let line = self.frames.line.first().map_or(Instant::NEVER, |(at, _)| at);
-        self.port().map_or(Instant::NEVER, Port::next_wake_up).min(line)
+        let edge = self.edge().map_or(Instant::NEVER, |edge| edge.edge().poll_at());
+        self.port().map_or(Instant::NEVER, Port::next_wake_up).min(line).min(edge)
     }
 
     /// Changes what manages this direction, losing nothing.
@@ -526,12 +434,19 @@ impl Direction {
                 self.port = port.map(|port| *port);
                 Changed::Exchanged(old.map(|old| Box::new(old) as Retired))
             }
+            (Change::Edge(edge, change), _) => {
+                let changed = change.map(|change| Box::new(self.change(now, *change)));
+                Changed::Edge(self.set_edge(now, edge), changed)
+            }
             (_, None) => Changed::NoPort,
             (Change::Plan(plan), Some(_)) => Changed::Exchanged(self.swap(now, *plan)),
             (Change::Params { params, otherwise }, Some(port)) => {
                 let frames = &mut self.frames;
                 match reconfigure(port, now, params, &mut |event| frames.hear(event)) {
-                    true => Changed::InPlace(Some(otherwise)),
+                    true => {
+                        self.fit_edge(now);
+                        Changed::InPlace(Some(otherwise))
+                    }
                     false => Changed::Exchanged(self.swap(now, *otherwise)),
                 }
             }
@@ -552,7 +467,9 @@ impl Direction {
             let same = port.leaves().get(*leaf as usize).and_then(|old| plan.tree.leaf(&old.name));
             *leaf = same.unwrap_or(NO_LEAF);
         }
-        Some(port.swap(now, plan, &mut |event| frames.hear(event)))
+        let retired = port.swap(now, plan, &mut |event| frames.hear(event));
+        self.fit_edge(now);
+        Some(retired)
     }
 
     /// After a panic: gives up the port, whose state cannot be trusted, and forwards plainly from
@@ -565,6 +482,7 @@ impl Direction {
     /// Takes the port away. Every frame that this side's books know to be inside leaves in the
     /// order in which it came.
     fn release(&mut self, now: Instant) -> Option<Port> {
+        drop(self.set_edge(now, None));
         let port = self.port.take();
         // Nobody's books have them any more.
         self.frames.records.iter_mut().for_each(|record| record.sent_as = (NO_LEAF, 0));

@@ -6,6 +6,8 @@
 
 use crate::bridge::Bridge;
 use crate::control::{BridgeState, ClassState, Egress, PacketCounts, PortState, WorkerState, heads};
+use crate::direction::Direction;
+use crate::edge_state::{ContractState, contracts};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use weir_core::port::{Account, Port};
@@ -25,6 +27,8 @@ pub(crate) enum Part {
     Leaves(usize, Named<Account>),
     /// Conditioners of an egress.
     Conditioners(usize, Shown),
+    /// Contracts of the edge of an egress.
+    Contracts(usize, Vec<ContractState>),
     /// That was all.
     End,
     /// Gathering failed; why.
@@ -37,6 +41,7 @@ enum Stage {
     Classes,
     Leaves,
     Conditioners,
+    Contracts,
 }
 
 /// How far the statistics of a worker are gathered.
@@ -64,7 +69,7 @@ impl Gather {
             if room == 0 {
                 return true;
             }
-            let (part, places, used) = self.part(port, self.done..self.done + room);
+            let (part, places, used) = self.part(direction, port, self.done..self.done + room);
             tell(part);
             self.done += room;
             room -= used.min(room);
@@ -77,7 +82,7 @@ impl Gather {
     }
 
     /// What stands in these places, how many there are in all, and how many were looked at.
-    fn part(&self, port: &Port, wanted: Range<usize>) -> (Part, usize, usize) {
+    fn part(&self, direction: &Direction, port: &Port, wanted: Range<usize>) -> (Part, usize, usize) {
         let from = wanted.start;
         let used = |places: usize| places.saturating_sub(from);
         match self.stage {
@@ -91,6 +96,11 @@ impl Gather {
                 });
                 let places = port.leaves().len();
                 (Part::Leaves(self.egress, accounts), places, used(places))
+            }
+            Stage::Contracts => {
+                let places = direction.edge().map_or(0, |edge| edge.edge().config().contracts.len());
+                let some = direction.edge().map(|edge| contracts(edge, wanted)).unwrap_or_default();
+                (Part::Contracts(self.egress, some), places, used(places))
             }
             stage => {
                 let mut window = Window::new(wanted);
@@ -110,7 +120,8 @@ impl Gather {
         (self.stage, self.done) = match self.stage {
             Stage::Classes => (Stage::Leaves, 0),
             Stage::Leaves => (Stage::Conditioners, 0),
-            Stage::Conditioners => {
+            Stage::Conditioners => (Stage::Contracts, 0),
+            Stage::Contracts => {
                 self.egress += 1;
                 (Stage::Classes, 0)
             }
@@ -235,6 +246,10 @@ impl Assembly {
                 if let Some(port) = self.port(egress) {
                     port.conditioners.extend(shown.states());
                 }
+            }
+            Part::Contracts(egress, contracts) => {
+                let edge = self.state.egresses.get_mut(egress).and_then(|egress| egress.edge.as_mut());
+                edge.into_iter().for_each(|edge| edge.contracts.extend_from_slice(&contracts));
             }
             Part::Leaves(egress, accounts) => {
                 if let Some(leaves) = self.leaves.get_mut(egress) {

@@ -12,6 +12,8 @@
 //! - [`direction`]: one of these two rows, with its frames and its books.
 //! - [`bridge`]: both rows, or one, over two interfaces; `step` does all that is due at one instant. No
 //!   clock and no waiting in it: tests drive it with made-up time.
+//! - `direction/edge.rs`: the edge before a port (`recognise`, `sla`, `allocate`); [`broker`]: whom it asks;
+//!   [`edge_state`]: what it says of itself.
 //! - [`fail_open`]: the kernel carries the traffic while no worker does.
 //! - [`worker`]: the threads: each reads the clock once a step, sleeps precisely, survives a panic.
 //! - [`control`]: the workers of a bridge from outside: statistics, hot swap, stop. Nothing there blocks it.
@@ -34,11 +36,14 @@
 #![forbid(unsafe_code)]
 
 pub mod bridge;
+pub mod broker;
 pub mod control;
 pub mod direction;
+pub mod edge_state;
 pub mod fail_open;
 mod gather;
 pub mod guard;
+mod line;
 mod owner;
 pub mod rule;
 pub mod server;
@@ -49,6 +54,7 @@ pub mod watch;
 pub mod worker;
 
 pub use bridge::Bridge;
+pub use broker::Desk;
 pub use control::{BridgeState, Control, Snapshot};
-pub use direction::{Change, Changed, Delay, Direction, Observe};
+pub use direction::{Change, Changed, Delay, Direction, EdgeClass, EdgePlan, LiveEdge, Observe};
 pub use worker::{Pace, Task, Worker};

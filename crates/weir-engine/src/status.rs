@@ -315,8 +315,11 @@ mod tests {
             let port = PortState { classes: vec![class("voice"), class("rest")], ..PortState::default() };
             let egress = Egress { interface: "eth1".into(), port: Some(port), ..Egress::default() };
             let bridge = BridgeState { egresses: vec![egress], ..BridgeState::default() };
-            let mut made =
-                Box_ { status: Status::default(), second: 0, snapshot: Snapshot { bridges: vec![bridge] } };
+            let mut made = Box_ {
+                status: Status::default(),
+                second: 0,
+                snapshot: Snapshot { bridges: vec![bridge], ..Snapshot::default() },
+            };
             made.pass(|_| {});
             made
         }

@@ -2,7 +2,7 @@
 
 use crate::bridge::Bridge;
 use crate::control::{BridgeState, Control, Snapshot};
-use crate::direction::{Change, Delay, Direction, Observe};
+use crate::direction::{Change, Delay, Direction, LiveEdge, Observe};
 use crate::fail_open::{self, FailOpen, Failing, Kernel};
 use crate::owner::{Claim, objections, takers};
 use crate::rule;
@@ -58,6 +58,8 @@ pub struct Pair {
     pub fails_closed: bool,
     /// Hears every packet, one observer for each direction (testbeds).
     pub observers: [Option<Box<dyn Observe>>; 2],
+    /// What stands before the ports: on the right, on the left.
+    pub edges: [Option<Box<LiveEdge>>; 2],
     /// Whether it is brought up although somebody else takes the frames of its interfaces, too.
     pub force: bool,
 }
@@ -65,9 +67,9 @@ pub struct Pair {
 impl Pair {
     /// Two sides, with the usual buffers, one worker of the usual pace, and nobody who hears.
     pub fn new(left: Side, right: Side) -> Self {
-        let (way, pool, observers) = Default::default();
+        let (way, pool, observers, edges) = Default::default();
         let workers = vec![Pace::default()];
-        Pair { left, right, way, pool, workers, fails_closed: false, observers, force: false }
+        Pair { left, right, way, pool, workers, fails_closed: false, observers, edges, force: false }
     }
 }
 
@@ -201,18 +203,18 @@ fn pool_for(port: Option<&Port>, least: PoolSize) -> PoolSize {
 
 /// The two directions of a bridge, whose ports the pair has no more.
 pub(crate) fn directions(mut pair: Pair) -> (Pair, [Direction; 2]) {
-    let Pair { left, right, pool, observers, .. } = &mut pair;
-    let direction = |index, side: &mut Side, observer: &mut Option<Box<dyn Observe>>| {
+    let Pair { left, right, pool, observers, edges, .. } = &mut pair;
+    let mut direction = |index: usize, side: &mut Side| {
         let port = side.port.take();
         let pool = pool_for(port.as_ref(), *pool);
         let mut direction = Direction::new(index, port, pool, std::mem::take(&mut side.delay));
-        if let Some(observer) = observer.take() {
+        if let Some(observer) = observers[index].take() {
             direction.observe(observer);
         }
+        direction.set_edge(weir_sys::now(), edges[index].take());
         direction
     };
-    let [forth, back] = observers;
-    let both = [direction(0, right, forth), direction(1, left, back)];
+    let both = [direction(0, right), direction(1, left)];
     (pair, both)
 }
 
@@ -382,7 +384,7 @@ pub fn take_queue_away(interface: &str) -> io::Result<usize> {
 
 /// Starts the worker of an interface whose egress the packet filter hands over.
 fn start_queue(pair: Pair) -> io::Result<Running> {
-    let Pair { left, right, pool, workers, observers, .. } = pair;
+    let Pair { left, right, pool, workers, observers, edges, .. } = pair;
     let [pace] = workers[..] else {
         let what = "what leaves by the packet filter is one direction, and has one worker";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
@@ -404,6 +406,8 @@ fn start_queue(pair: Pair) -> io::Result<Running> {
     if let Some(observer) = observer {
         forth.observe(observer);
     }
+    let [edge, _] = edges;
+    forth.set_edge(weir_sys::now(), edge);
     let mut bridge = Bridge::new(intake, outlet, [forth]);
     bridge.is_passed_by("the packet filter lets packets pass without it");
     let worker = Worker::start(bridge, interfaces.clone(), pace)?;
@@ -537,7 +541,8 @@ impl Up {
             Ok(state) => state,
             Err(e) => silent(&bridge.interfaces, &e),
         };
-        Snapshot { bridges: self.bridges.iter().map(state).collect() }
+        let bridges = self.bridges.iter().map(state).collect();
+        Snapshot { bridges, ..Snapshot::default() }
     }
     /// Has the kernel carry the traffic of all bridges that fail open, or their workers again. What
     /// came of it, [`Up::snapshot`] tells.
@@ -551,7 +556,8 @@ impl Up {
     pub fn stop(self) -> Snapshot {
         // All at once: what waits in each takes its time to leave.
         self.bridges.iter().for_each(|bridge| bridge.worker.control().stop());
-        Snapshot { bridges: self.bridges.into_iter().map(Running::stop).collect() }
+        let bridges = self.bridges.into_iter().map(Running::stop).collect();
+        Snapshot { bridges, ..Snapshot::default() }
     }
 }
 

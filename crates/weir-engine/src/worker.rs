@@ -1,9 +1,10 @@
 //! The threads that run a bridge: each tells its part the time, sleeps between what is due, survives a panic.
 
 use crate::bridge::{Bridge, Step, WorkerEstate};
-use crate::control::{BridgeState, Control, Frozen, Inbox, Line, Request, heads};
-use crate::direction::{Change, Changed, Direction};
+use crate::control::{BridgeState, Control, Frozen, Request, heads};
+use crate::direction::{Changed, Direction};
 use crate::gather::{Gather, Part, egresses};
+use crate::line::{Back, Inbox, Line};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -94,12 +95,15 @@ impl Worker {
     {
         let lines = tasks.into_iter().map(|task| {
             let runs = task.bridge.directions().iter().map(Direction::index).collect();
-            Line::new(runs).map(|(line, inbox)| (line, (task, inbox)))
+            Line::new(runs).map(|(line, inbox)| {
+                let back = line.back();
+                (line, (task, inbox, back))
+            })
         });
         let (lines, tasks): (Vec<Line>, Vec<_>) = lines.collect::<io::Result<Vec<_>>>()?.into_iter().unzip();
         let mut worker = Worker { threads: Vec::new(), control: Control::of(lines) };
-        for (task, inbox) in tasks {
-            match spawn(task, inbox, names.clone()) {
+        for (task, inbox, back) in tasks {
+            match spawn(task, inbox, back, names.clone()) {
                 Ok(thread) => worker.threads.push(thread),
                 Err(e) => {
                     // Those that have started end by themselves.
@@ -133,7 +137,12 @@ impl Worker {
     }
 }
 
-fn spawn<L, R>(task: Task<L, R>, inbox: Inbox, names: [String; 2]) -> io::Result<JoinHandle<BridgeState>>
+fn spawn<L, R>(
+    task: Task<L, R>,
+    inbox: Inbox,
+    back: Back,
+    names: [String; 2],
+) -> io::Result<JoinHandle<BridgeState>>
 where
     L: Io + Send + 'static,
     R: Io + Send + 'static,
@@ -166,6 +175,7 @@ where
             pace,
             priority,
             inbox,
+            back,
             later: VecDeque::new(),
             started: Instant::from_nanos(before.started_ns),
             cpu_before: Duration::from_nanos(before.cpu_ns),
@@ -185,6 +195,8 @@ struct Run<L, R> {
     pace: Pace,
     priority: Granted,
     inbox: Inbox,
+    /// By which brokers answer.
+    back: Back,
     /// What was asked while it stood still.
     later: VecDeque<Request>,
     started: Instant,
@@ -225,6 +237,7 @@ impl<L: Io, R: Io> Run<L, R> {
             }
             let step = self.step(now);
             self.steps += 1;
+            self.bridge.directions_mut().iter_mut().for_each(|direction| direction.ask(&self.back));
             match self.answer() {
                 Then::GoOn => {}
                 Then::End => return self.end(),
@@ -314,7 +327,7 @@ impl<L: Io, R: Io> Run<L, R> {
                 }
                 Request::Change { direction, change, done } => {
                     let now = weir_sys::now();
-                    if matches!(change, Change::Port(Some(_))) {
+                    if change.brings_port() {
                         // A port that is whole again.
                         self.failed = None;
                     }
@@ -334,6 +347,25 @@ impl<L: Io, R: Io> Run<L, R> {
                         open.set_prompt(self.priority.priority == Priority::Fifo);
                     }
                     let _ = done.send(self.bridge.change_fail(weir_sys::now(), failing));
+                }
+                Request::Edge { direction, act } => {
+                    let now = weir_sys::now();
+                    self.guarded(now, |bridge| {
+                        let mut all = bridge.directions_mut().iter_mut();
+                        match all.find(|one| one.index() == direction) {
+                            Some(one) => one.with_edge(now, act),
+                            None => act(None, now),
+                        }
+                    });
+                }
+                Request::Answer { direction, edge, class, version, answer } => {
+                    let now = weir_sys::now();
+                    self.guarded(now, |bridge| {
+                        let mut all = bridge.directions_mut().iter_mut();
+                        if let Some(one) = all.find(|one| one.index() == direction) {
+                            one.answered(now, edge, class, version, answer);
+                        }
+                    });
                 }
                 Request::Exchange { side, socket, done } => {
                     self.bridge.exchange(side, socket);

@@ -145,6 +145,7 @@ pub(crate) fn start(with: Value, registry: &Registry) -> Result<Running, String>
         pool: PoolSize { frames: CAPACITY * 2, tails: 256 },
         workers: vec![Pace { cpu: start.cpu, ..Pace::default() }],
         observers: [observer(&to_right), observer(&to_left)],
+        edges: [None, None],
         force: false,
         left,
         right,

@@ -228,6 +228,32 @@ enum Command {
         #[command(flatten)]
         asked: Asked,
     },
+    /// The flows that the edge of a running `weir up` knows
+    Flows {
+        /// Those of one contract
+        #[arg(long, value_name = "ID")]
+        sla: Option<u32>,
+        #[command(flatten)]
+        asked: Asked,
+    },
+    /// Explain, evict, pin or unpin a flow of a running `weir up`
+    Flow {
+        /// What is to be done
+        order: operate::request::FlowOrder,
+        /// The flow: 'udp 10.0.8.9:42014 > 203.0.113.7:42038'
+        flow: String,
+        #[command(flatten)]
+        asked: Asked,
+    },
+    /// Look at what enters a running `weir up` by an interface, or no longer
+    Recognise {
+        /// Whether it is looked at
+        recognise: commands::edge::Switch,
+        /// The interface by which packets enter
+        interface: String,
+        #[command(flatten)]
+        asked: Asked,
+    },
     /// Counters of a running `weir up`
     Stats {
         #[command(flatten)]
@@ -330,6 +356,11 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Confirm { socket } => commands::live::confirm(&socket),
         Command::Rollback { asked } => commands::live::rollback(&asked.socket, asked.json),
         Command::Status { asked } => commands::live::status(&asked.socket, asked.json),
+        Command::Flows { sla, asked } => commands::edge::flows(sla, &asked.socket, asked.json),
+        Command::Flow { order, flow, asked } => commands::edge::flow(order, &flow, &asked.socket, asked.json),
+        Command::Recognise { recognise, interface, asked } => {
+            commands::edge::recognise(recognise, &interface, &asked.socket, asked.json)
+        }
         Command::Stats { asked } => commands::live::stats(&asked.socket, asked.json),
         Command::LabNode { arguments } => {
             weir_lab::node(registry, &arguments).map_err(commands::Failure::failed)

@@ -5,7 +5,7 @@ use crate::control::{PacketCounts, by_reason};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
-use weir_core::packet::{Colour, FrameRef, Meta};
+use weir_core::packet::{Colour, FrameRef, Meta, dissect};
 use weir_core::port::Estate;
 use weir_core::queue::DropReason;
 use weir_core::units::Instant;
@@ -181,7 +181,9 @@ impl Direction {
         for packet in waiting {
             let (len, l3_offset) = packet.frame;
             let frame = self.take_frame(bytes, len, packets)?;
-            self.frames.records[frame.0 as usize].l3_offset = l3_offset;
+            let tos = dissect(self.frames.pool.head(frame)).key.tos;
+            let record = &mut self.frames.records[frame.0 as usize];
+            (record.l3_offset, record.tos) = (l3_offset, tos);
             metas.push(packet.meta(frame));
         }
         let Direction { port: Some(port), frames, .. } = self else {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::control::Line;
+use crate::line::Line;
 
 fn device(index: u32, name: &str) -> Link {
     Link { index, name: name.into(), mtu: 1500, up: true, carrier: true, ..Link::default() }

@@ -1,5 +1,6 @@
 //! `weir up`, and what it is asked: `stats`, `apply`, `diff`, `set`, `confirm`, `rollback`.
 
+use super::edge::{print_brokers, print_edge};
 use super::fail_open::fails;
 use super::tables::{print_wrapped, table};
 use super::{Done, Failure, cage};
@@ -265,6 +266,7 @@ pub fn status(socket: &Path, json: bool) -> Done {
         rows.add(vec![name, class.clone().unwrap_or_default(), state.to_string(), age, why.clone()]);
     }
     rows.print();
+    print_brokers(&report.brokers);
     if let Some(left) = report.confirm_within_ns {
         let seconds = left / 1_000_000_000;
         out!("goes back to what ran before in {seconds} s, unless `weir confirm` comes");
@@ -310,6 +312,10 @@ fn print_snapshot(snapshot: &Snapshot) {
         }
         print_bridge(bridge);
     }
+    if !snapshot.brokers.is_empty() {
+        out!("");
+    }
+    print_brokers(&snapshot.brokers);
 }
 
 fn print_bridge(bridge: &BridgeState) {
@@ -395,6 +401,9 @@ fn print_egress(egress: &Egress) {
         ]);
     }
     rows.print();
+    if let Some(edge) = &egress.edge {
+        print_edge(edge);
+    }
     let element = |state: &ClassState| {
         let values = state.values.iter().map(|(name, value)| (name.as_str(), *value));
         ConditionerReport::of(&state.name, values)

@@ -7,6 +7,7 @@ mod cage;
 pub mod check;
 pub mod conf;
 pub mod disciplines;
+pub mod edge;
 pub mod experiment;
 pub mod fail_open;
 pub mod live;

@@ -1,6 +1,9 @@
 //! The box as something that an operator runs: one owner of the bridges, who answers requests,
 //! changes what runs without loss, and goes back if nobody confirms.
 //!
+//! - `change`: from what runs to another plan.
+//! - [`edges`]: what stands before ports, and the brokers.
+//! - [`flows`]: those that an edge knows.
 //! - [`ports`]: from a plan to ports, and from two plans to what changes.
 //! - [`state`]: the last good configuration on disk.
 //! - [`rules`]: those of the packet filter.
@@ -9,6 +12,9 @@
 //!
 //! Everything here runs in the main thread. The workers only ever get what is built already.
 
+mod change;
+pub mod edges;
+pub mod flows;
 pub mod ports;
 pub mod request;
 pub mod rules;
@@ -24,11 +30,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 use weir_conf::plan::Xdp;
 use weir_conf::{Difference, Plan, diff};
+use weir_core::port::Port;
 use weir_core::sched::Registry;
+use weir_engine::control::Egress;
 use weir_engine::status::Status;
-use weir_engine::up::{NFQUEUE, Pair, Side as EngineSide, Up, Way, is_up, up};
+use weir_engine::up::{NFQUEUE, Pair, Side as EngineSide, Up, Way, up};
 use weir_engine::worker::Pace;
-use weir_engine::{Change, Changed, Control, Delay, Snapshot};
+use weir_engine::{Change, Control, Delay, Desk, LiveEdge, Snapshot};
 use weir_sys::Priority;
 
 /// A configuration with its text.
@@ -85,10 +93,15 @@ pub struct Operator<'r> {
     /// The MTUs that ports were built for.
     mtus: BTreeMap<String, u32>,
     rules: Rules,
+    /// The brokers.
+    desk: Desk,
     status: Status,
     /// When the counters were last held against intent.
     looked: Option<Instant>,
 }
+
+/// A port, and what stands before it.
+type Built = (Option<Box<Port>>, Option<Box<LiveEdge>>);
 
 /// Why a bridge cannot be brought up.
 fn refused(e: std::io::Error) -> Failure {
@@ -116,7 +129,7 @@ impl<'r> Operator<'r> {
         state: LastGood,
         rules: Rules,
     ) -> Result<Self, Failure> {
-        let mut operator = Operator::of_nothing(registry, configuration, workers, state, rules);
+        let mut operator = Operator::of_nothing(registry, configuration, workers, state, rules)?;
         let plan = operator.running.plan.clone();
         if let Err(failure) = operator.bring_up(&plan) {
             operator.rules.undo();
@@ -135,8 +148,10 @@ impl<'r> Operator<'r> {
         workers: Workers,
         state: LastGood,
         rules: Rules,
-    ) -> Self {
-        Operator {
+    ) -> Result<Self, Failure> {
+        let desk = Desk::open().map_err(Failure::failed)?;
+        desk.declare(edges::brokers([&configuration.plan]));
+        Ok(Operator {
             registry,
             up: Up::default(),
             workers,
@@ -147,14 +162,15 @@ impl<'r> Operator<'r> {
             state,
             mtus: BTreeMap::new(),
             rules,
+            desk,
             status: Status::default(),
             looked: None,
-        }
+        })
     }
 
     fn bring_up(&mut self, plan: &Plan) -> Result<(), Failure> {
         let pairs = bridges(plan)?;
-        let bridges = pairs.iter().map(|pair| self.pair(plan, *pair, [None, None]));
+        let bridges = pairs.iter().map(|pair| self.pair(plan, *pair, &[]));
         self.up = up(bridges.collect::<Result<_, _>>()?).map_err(refused)?;
         Ok(())
     }
@@ -164,6 +180,12 @@ impl<'r> Operator<'r> {
         &self.up
     }
 
+    /// What happened so far.
+    fn snapshot(&self) -> Snapshot {
+        let brokers = if self.running.plan.brokers.is_empty() { Vec::new() } else { self.desk.state() };
+        Snapshot { brokers, ..self.up.snapshot() }
+    }
+
     /// Ends the box: its last statistics.
     pub fn stop(self) -> Snapshot {
         self.up.stop()
@@ -171,16 +193,21 @@ impl<'r> Operator<'r> {
 
     /// Starts a bridge.
     fn add(&mut self, plan: &Plan, pair: [&str; 2]) -> Result<(), Failure> {
-        let pair = self.pair(plan, pair, [None, None])?;
+        let pair = self.pair(plan, pair, &[])?;
         self.up.add(pair).map_err(refused)
     }
 
-    /// A bridge with its ports, and the seeds of those that they go on with: of the egress on the right, then
-    /// on the left.
-    fn pair(&mut self, plan: &Plan, pair: [&str; 2], seeds: [Option<u64>; 2]) -> Result<Pair, Failure> {
+    /// A bridge with its ports and edges, which go on from `before`: the egress on the right, then on the left.
+    fn pair(&mut self, plan: &Plan, pair: [&str; 2], before: &[Egress]) -> Result<Pair, Failure> {
+        let mut edges = [None, None];
         let [right, left] = sides(plan, pair).map(|(direction, side)| {
-            let port = self.ready(side)?.map(|ready| port(ready, seeds[direction])).transpose()?;
-            Ok::<_, Failure>(EngineSide { interface: side.name.to_owned(), port, delay: Delay::default() })
+            let (port, edge) = match self.ready(side)? {
+                Some(ready) => self.built(side, ready, before.get(direction))?,
+                None => (None, None),
+            };
+            edges[direction] = edge;
+            let (interface, port) = (side.name.to_owned(), port.map(|port| *port));
+            Ok::<_, Failure>(EngineSide { interface, port, delay: Delay::default() })
         });
         let Workers { cpus, priority, force } = &self.workers;
         let (priority, force) = (*priority, *force);
@@ -193,7 +220,16 @@ impl<'r> Operator<'r> {
             None => Way::Packet,
             Some(how) => Way::Xdp { busy_poll: how == Xdp::BusyPoll },
         };
-        Ok(Pair { way, workers, force, fails_closed: plan.fails_closed(&pair), ..Pair::new(left?, right?) })
+        let fails_closed = plan.fails_closed(&pair);
+        Ok(Pair { way, workers, force, fails_closed, edges, ..Pair::new(left?, right?) })
+    }
+
+    /// The port of a side and the edge before it. They go on from what stood there `before`.
+    fn built(&self, side: Side<'_>, ready: Ready, before: Option<&Egress>) -> Result<Built, Failure> {
+        let seed = before.and_then(edges::seed_of).map_or_else(ports::seed, Ok)?;
+        let Ready { link, plan, edge } = ready;
+        let edge = edge.map(|edge| edges::edge(edge, side.name, &link, seed, &self.desk, before));
+        Ok((Some(Box::new(port(link, plan, seed))), edge))
     }
 
     /// What is to stand at an egress, for the interfaces' MTUs of now.
@@ -348,11 +384,24 @@ impl<'r> Operator<'r> {
 
     /// How the interfaces and classes are.
     fn report(&self) -> Report {
-        let findings = self.status.findings(weir_sys::now());
+        let mut findings = self.status.findings(weir_sys::now());
+        let Snapshot { bridges, brokers } = self.snapshot();
+        for egress in bridges.iter().flat_map(|bridge| &bridge.egresses) {
+            for class in egress.edge.iter().flat_map(|edge| &edge.classes) {
+                let of_class = findings.iter_mut().filter(|finding| {
+                    finding.interface == egress.interface && finding.class.as_ref() == Some(&class.name)
+                });
+                of_class.for_each(|finding| {
+                    let before = if finding.why.is_empty() { "" } else { "; " };
+                    finding.why += &format!("{before}{}", edges::said(class));
+                });
+            }
+        }
         let left = |by: Instant| by.saturating_duration_since(Instant::now()).as_nanos() as u64;
         Report {
             as_configured: findings.iter().all(|finding| finding.state.is_well()),
             findings,
+            brokers,
             confirm_within_ns: self.confirm_by.map(left),
         }
     }
@@ -384,133 +433,6 @@ impl<'r> Operator<'r> {
         self.apply(Configuration { text, plan }, None)
     }
 
-    /// Changes what runs from the present plan to `new`: how many ports in place, and how many
-    /// anew. Everything is built, and every interface looked at, before anything changes.
-    fn change_to(&mut self, new: &Plan) -> Result<(usize, usize), Failure> {
-        let old = self.running.plan.clone();
-        let wanted = bridges(new)?;
-        let closed = |pair: &[&str; 2]| [old.fails_closed(pair), new.fails_closed(pair)];
-        let is = |a: &[String; 2], b: &[&str; 2]| {
-            let names = (a[0] == b[0] && a[1] == b[1]) || (a[0] == b[1] && a[1] == b[0]);
-            // A bridge whose packets are to come in another way is another bridge. So is one by AF_XDP
-            // that is to fail in another way: its program is another one.
-            let same_way = old.xdp(b) == new.xdp(b) && (new.xdp(b).is_none() || closed(b)[0] == closed(b)[1]);
-            // Nor can a direction move to another thread.
-            names && same_way && old.workers(b) == new.workers(b)
-        };
-        let running: Vec<([String; 2], Control)> =
-            self.up.bridges().map(|(interfaces, control)| (interfaces.clone(), control)).collect();
-        let (kept, gone): (Vec<_>, Vec<_>) =
-            running.iter().partition(|(names, _)| wanted.iter().any(|pair| is(names, pair)));
-        let added: Vec<[&str; 2]> =
-            wanted.iter().filter(|pair| !running.iter().any(|(names, _)| is(names, pair))).copied().collect();
-        let sick = self.sick();
-        let mut changes = Vec::new();
-        for (names, control) in &kept {
-            let pair = [&*names[0], &*names[1]];
-            for ((direction, now), (_, before)) in sides(new, pair).into_iter().zip(sides(&old, pair)) {
-                let is_sick = sick.contains(&names[1 - direction]);
-                if is_sick || !now.is_as(&before) {
-                    let params = now.params_since(&before, self.registry).filter(|_| !is_sick);
-                    changes.push((control.clone(), direction, now, params, self.ready(now)?));
-                }
-            }
-        }
-        for pair in &added {
-            if pair[0] == NFQUEUE {
-                self.rules.lay(pair[1])?;
-            }
-            for (_, side) in sides(new, *pair) {
-                if side.name == NFQUEUE {
-                    continue;
-                }
-                is_up(side.name).map_err(Failure::usage)?;
-                self.ready(side)?;
-            }
-            if !self.workers.force && pair[0] != NFQUEUE {
-                let going: Vec<&[String; 2]> = gone.iter().map(|(names, _)| names).collect();
-                self.up.possible(&pair.map(str::to_string), &going).map_err(refused)?;
-            }
-        }
-        // From here on things change. Interfaces may move from a bridge that goes to one that comes.
-        gone.iter().for_each(|(names, _)| _ = self.up.remove(names));
-        for (index, pair) in added.iter().enumerate() {
-            if let Err(failure) = self.add(new, *pair) {
-                for [left, right] in &added[..index] {
-                    self.up.remove(&[(*left).to_string(), (*right).to_string()]);
-                }
-                for (names, _) in &gone {
-                    if let Err(worse) = self.add(&old, [&*names[0], &*names[1]]) {
-                        weir_sys::say(&format!(
-                            "{} and {} are bridged no more: {}",
-                            names[0], names[1], worse.message
-                        ));
-                    }
-                }
-                return Err(failure);
-            }
-        }
-        for (names, _) in gone.iter().filter(|(names, _)| names[0] == NFQUEUE) {
-            self.rules.take(&names[1]);
-        }
-        for (names, _) in kept {
-            let pair = [&*names[0], &*names[1]];
-            let closed = new.fails_closed(&pair);
-            if closed != old.fails_closed(&pair)
-                && let Err(e) = self.up.fail(names, closed)
-            {
-                weir_sys::say(&format!("bridge {} {}: `fail` stays as it was: {e}", names[0], names[1]));
-            }
-        }
-        let (mut in_place, mut exchanged) = (0, 0);
-        for (control, direction, side, params, ready) in changes {
-            match self.change(&control, direction, side, params, ready) {
-                Ok(Changed::InPlace(_)) => in_place += 1,
-                Ok(_) => exchanged += 1,
-                // What was asked of it stands in its channel: it does so when it goes on.
-                Err(failure) => weir_sys::say(&format!("{}: {}", side.name, failure.message)),
-            }
-        }
-        Ok((in_place, exchanged))
-    }
-
-    /// Changes one side of a bridge that stays.
-    fn change(
-        &mut self,
-        control: &Control,
-        direction: usize,
-        side: Side<'_>,
-        params: Option<Vec<(String, weir_core::queue::Params)>>,
-        ready: Option<Ready>,
-    ) -> Result<Changed, Failure> {
-        let change = match (ready, params) {
-            (None, _) => Change::Port(None),
-            (Some(ready), Some(params)) => Change::Params { params, otherwise: Box::new(ready.plan) },
-            (Some(ready), None) => Change::Plan(Box::new(ready.plan)),
-        };
-        let changed = control.change(direction, change).map_err(Failure::failed)?;
-        // A direction that was forwarded plainly has no port yet, or none any more.
-        if !matches!(changed, Changed::NoPort) {
-            return Ok(changed);
-        }
-        let Some(ready) = self.ready(side)? else { return Ok(changed) };
-        let port = Some(Box::new(port(ready, None)?));
-        control.change(direction, Change::Port(port)).map_err(Failure::failed)
-    }
-
-    /// The interfaces whose egress does not run what its plan says: a discipline broke, or the
-    /// worker gave up its ports.
-    fn sick(&self) -> Vec<String> {
-        let bridges = self.up.snapshot().bridges;
-        let egresses = bridges.into_iter().flat_map(|bridge| {
-            let failed = bridge.failed.is_some();
-            bridge.egresses.into_iter().map(move |egress| (failed, egress))
-        });
-        let sick = egresses
-            .filter(|(failed, egress)| *failed || egress.port.as_ref().is_some_and(|p| p.broken.is_some()));
-        sick.map(|(_, egress)| egress.interface).collect()
-    }
-
     /// Answers a request of the socket: one line of JSON.
     pub fn answer(&mut self, line: &str) -> String {
         let answered = match line {
@@ -527,11 +449,11 @@ impl<'r> Operator<'r> {
     fn answer_to(&mut self, request: Request) -> Result<serde_json::Value, Failure> {
         let of = |name: &str, text: &str| Configuration::read(name, text, self.registry);
         match request {
-            Request::Stats => serde_json::to_value(self.up.snapshot()),
+            Request::Stats => serde_json::to_value(self.snapshot()),
             Request::Status => serde_json::to_value(self.report()),
             Request::Bypass { on } => {
                 self.up.bypass(on);
-                serde_json::to_value(self.up.snapshot())
+                serde_json::to_value(self.snapshot())
             }
             Request::Apply { name, text, confirm_within_ns } => {
                 let new = of(&name, &text)?;
@@ -541,6 +463,9 @@ impl<'r> Operator<'r> {
                 let found = self.differences(&of(&name, &text)?.plan);
                 serde_json::to_value(Applied::would(&found))
             }
+            Request::Flows { sla } => serde_json::to_value(self.flows(sla)?),
+            Request::Flow { order, key } => serde_json::to_value(self.flow(order, &key)?),
+            Request::Recognise { interface, on } => serde_json::to_value(self.recognise(&interface, on)?),
             Request::Set { interface, words } => serde_json::to_value(self.set(&interface, &words)?),
             Request::Confirm => serde_json::to_value(self.confirm().map(|()| Applied::default())?),
             Request::Rollback => serde_json::to_value(self.roll_back()?),

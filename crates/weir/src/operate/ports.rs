@@ -1,8 +1,8 @@
 //! From a plan to what stands at the egresses of a bridge, and from two plans to what changes there.
 
 use crate::commands::{Failure, conf};
-use weir_conf::Plan;
 use weir_conf::plan::{Class, Interface, Options};
+use weir_conf::{EdgePlan, Plan};
 use weir_core::classify::Classifier;
 use weir_core::port::{Port, PortConfig, PortPlan, WireConfig};
 use weir_core::queue::{Link, Params, Scope, Value};
@@ -41,10 +41,11 @@ pub struct Side<'p> {
     pub peer: &'p str,
 }
 
-/// What a port runs, and its link.
+/// What a port runs, its link, and what stands before it.
 pub struct Ready {
-    link: Link,
+    pub link: Link,
     pub plan: PortPlan,
+    pub edge: Option<EdgePlan>,
 }
 
 impl<'p> Side<'p> {
@@ -73,26 +74,53 @@ impl<'p> Side<'p> {
         let link = view.link(mtu + LAYER_2);
         if name == self.name {
             let (built, link) = conf::build(self.plan, name, registry, Some(link))?;
-            return Ok(Some(Ready { link, plan: built.port_plan(link) }));
+            // Its port knows the seed.
+            let edge = view.edge(registry, &built.tree.leaves, 0).map_err(Failure::usage)?;
+            return Ok(Some(Ready { link, plan: built.port_plan(link), edge }));
         }
         let plain = Node { discipline: "fifoq".into(), ..Node::default() };
         let tree = registry.build(&plain, link).map_err(Failure::usage)?;
         let conditioners = view.conditioners().map_err(Failure::usage)?;
         let regulated = Some((link, WireConfig::Open));
         let plan = PortPlan { conditioners, regulated, ..PortPlan::new(tree, Classifier::empty()) };
-        Ok(Some(Ready { link, plan }))
+        Ok(Some(Ready { link, plan, edge: None }))
     }
 
     /// All that a plan says about this side. What becomes of the traffic without Weir, and who runs it, is no matter
     /// of a port.
     fn said(&self) -> impl PartialEq + use<'p> {
-        let own = self.declared(self.name).map(|i| Interface { fail: None, workers: None, ..i.clone() });
+        let own = self.declared(self.name).map(bare);
         let entrance = self.declared(self.peer).map(|i| (&i.conditioners, &i.filters));
         let plan = self.plan;
         (own, entrance, &plan.red, &plan.rio)
     }
 
-    /// True if the other plan says the same about it.
+    /// All that a plan says about the edge before its port.
+    fn said_of_edge(&self) -> impl PartialEq + use<'p> {
+        let own = self.declared(self.name).map(|i| {
+            // How the rate of each class is set.
+            let set = i.allocations.iter().map(|line| {
+                let class = i.class(&line.class);
+                class.map(|c| (&c.discipline, ["ul", "rt"].map(|option| c.options.has(option))))
+            });
+            // Without an allocation the link is the limit.
+            let bandwidth = i.allocations.is_empty().then_some(i.bandwidth);
+            (bandwidth, i.overhead, &i.allocations, set.collect::<Vec<_>>())
+        });
+        let entrance = self.plan.interface(self.name).ok().map(|view| {
+            let entrance = view.entrance();
+            (entrance.recognise.clone(), entrance.slas.clone())
+        });
+        (own, entrance)
+    }
+
+    /// True if the other plan says the same about the edge before its port.
+    pub fn has_edge_as(&self, other: &Side<'_>) -> bool {
+        let theirs = Side { plan: other.plan, name: other.name, peer: other.peer };
+        self.said_of_edge() == theirs.said_of_edge()
+    }
+
+    /// True if the other plan says the same about it, but for the edge.
     pub fn is_as(&self, other: &Side<'_>) -> bool {
         // Both borrow from plans that live as long as this call.
         let theirs = Side { plan: other.plan, name: other.name, peer: other.peer };
@@ -116,9 +144,15 @@ impl<'p> Side<'p> {
     }
 }
 
+/// An interface without what is no matter of its port.
+fn bare(interface: &Interface) -> Interface {
+    let (recognise, slas, allocations) = Default::default();
+    Interface { fail: None, workers: None, recognise, slas, allocations, ..interface.clone() }
+}
+
 /// An interface without the options of its disciplines and classes.
 fn skeleton(interface: &Interface) -> Interface {
-    let mut bare = Interface { fail: None, workers: None, ..interface.clone() };
+    let mut bare = bare(interface);
     let clear = |options: &mut Options| *options = Options::new();
     bare.discipline.iter_mut().for_each(|queue| clear(&mut queue.options));
     for Class { options, queue, .. } in &mut bare.classes {
@@ -192,16 +226,15 @@ fn values(old: &Params, new: &Params) -> Option<Params> {
     Some(changed)
 }
 
-/// A port that runs what is ready, with the seed of the port that it goes on with, if it does.
-pub fn port(ready: Ready, seed: Option<u64>) -> Result<Port, Failure> {
-    // A seed of its own for each port: with one that is known, anybody could compute source ports
-    // whose flows share a queue with a victim's.
-    let seed = match seed {
-        Some(seed) => seed,
-        None => weir_sys::random_seed().map_err(|e| Failure::failed(format!("a random seed: {e}")))?,
-    };
-    let config = PortConfig { seed, ..PortConfig::new(ready.link, WireConfig::Open) };
-    Ok(Port::new(config, ready.plan))
+/// A seed of its own for each port: with one that is known, anybody could compute source ports whose flows
+/// share a queue with a victim's.
+pub fn seed() -> Result<u64, Failure> {
+    weir_sys::random_seed().map_err(|e| Failure::failed(format!("a random seed: {e}")))
+}
+
+/// A port that runs what is ready.
+pub fn port(link: Link, plan: PortPlan, seed: u64) -> Port {
+    Port::new(PortConfig { seed, ..PortConfig::new(link, WireConfig::Open) }, plan)
 }
 
 #[cfg(test)]

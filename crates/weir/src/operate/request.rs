@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
 use weir_conf::Difference;
+use weir_engine::broker::BrokerState;
 use weir_engine::status::Finding;
 
 /// How long an answer may take: a file of 100,000 classes is read and built in seconds.
@@ -49,6 +50,26 @@ pub enum Request {
         /// The kernel carries it.
         on: bool,
     },
+    /// The flows that edges know.
+    Flows {
+        /// Those of this contract alone.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sla: Option<u32>,
+    },
+    /// Something is to be done with a flow; answered with what it is then.
+    Flow {
+        /// What.
+        order: FlowOrder,
+        /// Its header fields.
+        key: String,
+    },
+    /// Whether what enters by an interface is looked at.
+    Recognise {
+        /// The interface.
+        interface: String,
+        /// It is.
+        on: bool,
+    },
     /// The last change is to stay.
     Confirm,
     /// Back to what ran before the last change.
@@ -60,6 +81,29 @@ pub enum Request {
         /// What it bridges: left, right, and whether that fails closed.
         bridges: Vec<(String, String, bool)>,
     },
+}
+
+/// What can be done with a flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum FlowOrder {
+    /// Say what it is, and why
+    Explain,
+    /// Take it out of its class: it is refused until it falls silent
+    Evict,
+    /// Make it an emergency: it is neither refused nor evicted
+    Pin,
+    /// Take that back
+    Unpin,
+}
+
+/// What `weir recognise` came to.
+#[derive(Serialize, Deserialize)]
+pub struct Recognising {
+    /// The interface by which flows enter.
+    pub interface: String,
+    /// Whether they are looked at.
+    pub on: bool,
 }
 
 /// What passes to the process that takes over besides the bridges.
@@ -82,6 +126,9 @@ pub struct Report {
     pub as_configured: bool,
     /// Interface by interface, each before its classes.
     pub findings: Vec<Finding>,
+    /// The brokers that edges ask.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub brokers: Vec<BrokerState>,
     /// The box goes back to what ran before unless a confirmation comes in this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm_within_ns: Option<u64>,

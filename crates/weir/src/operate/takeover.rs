@@ -16,7 +16,7 @@ use std::path::Path;
 use weir_conf::Plan;
 use weir_core::sched::Registry;
 use weir_engine::Snapshot;
-use weir_engine::control::{BridgeState, Egress};
+use weir_engine::control::BridgeState;
 use weir_engine::server::{Answer, Server};
 use weir_engine::takeover::{NotTaken, PROTOCOL, Taken, take};
 use weir_engine::up::{NFQUEUE, Way};
@@ -56,11 +56,6 @@ fn no_queues() -> Failure {
     )
 }
 
-/// The seed of an egress's port.
-fn seed_of(egress: &Egress) -> Option<u64> {
-    u64::from_str_radix(egress.port.as_ref()?.seed.strip_prefix("0x")?, 16).ok()
-}
-
 impl<'r> Operator<'r> {
     /// Takes over the box that serves at `socket`, and runs `configuration` on it.
     pub fn take_over(
@@ -71,8 +66,8 @@ impl<'r> Operator<'r> {
         rules: Rules,
         socket: &Path,
     ) -> Result<(Self, Server), Failure> {
-        let Snapshot { bridges: running } = ask(socket, &Request::Stats)?;
-        let mut operator = Operator::of_nothing(registry, configuration, workers, state, rules);
+        let Snapshot { bridges: running, .. } = ask(socket, &Request::Stats)?;
+        let mut operator = Operator::of_nothing(registry, configuration, workers, state, rules)?;
         let plan = operator.running.plan.clone();
         let there: BTreeSet<[String; 2]> =
             running.iter().map(|bridge| bridge.interfaces.clone()).map(sorted).collect();
@@ -92,8 +87,7 @@ impl<'r> Operator<'r> {
             if let Some(why) = silent {
                 return Err(Failure::failed(format!("the running weir between {left} and {right}: {why}")));
             }
-            let seed = |index: usize| egresses.get(index).and_then(seed_of);
-            let pair = operator.pair(&plan, [left, right], [seed(0), seed(1)])?;
+            let pair = operator.pair(&plan, [left, right], egresses)?;
             if pair.way != Way::Packet {
                 return Err(Failure::impossible(format!(
                     "the frames of {left} and {right} come by AF_XDP, which cannot be taken over: end the running weir and start this one; what fails open passes meanwhile, unshaped"
@@ -131,7 +125,7 @@ impl<'r> Operator<'r> {
         if let Err(failure) = self.may_give(protocol, &bridges, stream) {
             return Some(Answer::Line(refusal(&failure)));
         }
-        let findings = self.report().findings;
+        let findings = self.status.findings(weir_sys::now());
         let previous = self.previous.as_ref().map(|before| before.text.clone());
         let legacy = Legacy { running: self.running.text.clone(), previous, findings };
         let extra = serde_json::to_value(legacy).unwrap_or_default();

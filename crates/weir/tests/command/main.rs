@@ -7,6 +7,7 @@ mod bed;
 mod book;
 mod bounds;
 mod broker;
+mod edge;
 mod fail_open;
 mod json;
 mod live;

@@ -152,7 +152,7 @@ impl Day {
 
     fn apply(&mut self, change: Change) {
         match self.bridge.directions_mut()[0].change(self.now, change) {
-            Changed::NoPort | Changed::InPlace(_) => panic!("nothing was exchanged"),
+            Changed::NoPort | Changed::InPlace(_) | Changed::Edge(..) => panic!("nothing was exchanged"),
             Changed::Exchanged(_) => self.applies += 1,
         }
         self.drain();

@@ -1,0 +1,386 @@
+//! The edge before the port of a direction: [`weir_edge::edge::Edge`] with a live host.
+//!
+//! It decides what the simulator's edge decides of the same packets at the same times. Its classes are known by
+//! their names, so that a port may be exchanged under it.
+
+use super::frames::Frames;
+use crate::broker::{Desk, Hold, Reply};
+use crate::edge_state::{self, EdgeState};
+use crate::line::Back;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use weir_core::packet::dissect::Dissected;
+use weir_core::port::{Event, EventKind, Port};
+use weir_core::queue::{DropReason, Params};
+use weir_core::sched::LeafInfo;
+use weir_core::units::Instant;
+use weir_edge::allocate::{Action, Allocator, Answer, Backlog, Request};
+use weir_edge::edge::{Config, Edge, Verdict};
+use weir_edge::recognise::Payload;
+
+/// The leaf of packets that no class of the edge has.
+const NONE: u32 = u32::MAX;
+
+/// A class whose rate an edge sets.
+pub struct EdgeClass {
+    /// Its name in the tree.
+    pub name: String,
+    /// The broker that it asks; none: what it asks for within its own `to` is granted.
+    pub broker: Option<String>,
+    /// The parameters that give it so many bit/s.
+    pub shape: Box<dyn Fn(u64) -> Params + Send>,
+}
+
+/// What an edge is made from.
+pub struct EdgePlan {
+    /// The interface by which its packets leave.
+    pub interface: String,
+    /// Its laws. A class's `leaf` is its place in `classes`, if that has as many.
+    pub config: Config,
+    /// Its classes, in the order of the configuration's; none if the only one keeps its rate.
+    pub classes: Vec<EdgeClass>,
+}
+
+/// The last request of a class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LastRequest {
+    /// When it was made.
+    pub at: Instant,
+    /// What the class had, bit/s.
+    pub had_bps: u64,
+    /// What it asked for, bit/s.
+    pub rate_bps: u64,
+    /// The answer, and when it came.
+    pub answer: Option<(Instant, Answer)>,
+}
+
+/// A class, and what is to be done for it.
+struct Kept {
+    name: Arc<str>,
+    broker: Option<Arc<str>>,
+    shape: Box<dyn Fn(u64) -> Params + Send>,
+    /// What its broker is yet to be asked.
+    ask: Option<Request>,
+    last: Option<LastRequest>,
+    /// What it had before its last change of rate, and what it has, bit/s.
+    had_bps: [u64; 2],
+}
+
+/// An edge before a port.
+pub struct LiveEdge {
+    interface: Arc<str>,
+    edge: Edge,
+    classes: Vec<Kept>,
+    /// For each leaf of the port, the class.
+    of_leaf: Vec<u32>,
+    /// No other edge of this process has it.
+    number: u64,
+    desk: Desk,
+    now: Instant,
+    /// Rates that the discipline refused to set.
+    unshaped: u64,
+}
+
+impl LiveEdge {
+    /// An edge that begins at `now`, and whose classes ask at `desk`.
+    pub fn new(plan: EdgePlan, desk: Desk, now: Instant) -> Self {
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        let EdgePlan { interface, mut config, classes } = plan;
+        for (place, class) in config.classes.iter_mut().enumerate().take(classes.len()) {
+            class.leaf = place as u32;
+        }
+        let kept = |EdgeClass { name, broker, shape }| Kept {
+            name: Arc::from(name),
+            broker: broker.map(Arc::from),
+            shape,
+            ask: None,
+            last: None,
+            had_bps: [0; 2],
+        };
+        LiveEdge {
+            interface: Arc::from(interface),
+            edge: Edge::new(config, now),
+            classes: classes.into_iter().map(kept).collect(),
+            of_leaf: Vec::new(),
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            desk,
+            now,
+            unshaped: 0,
+        }
+    }
+
+    /// The laws.
+    pub fn edge(&self) -> &Edge {
+        &self.edge
+    }
+    pub(crate) fn allocator_mut(&mut self, place: u32) -> Option<&mut Allocator> {
+        self.edge.allocator_mut(place)
+    }
+    /// Rates that the discipline refused to set. Each is set again with the next change.
+    pub fn unshaped(&self) -> u64 {
+        self.unshaped
+    }
+    /// The name of a class and of its broker, and its last request; none for a class without a leaf.
+    pub fn class(&self, place: usize) -> Option<(&str, Option<&str>, Option<LastRequest>)> {
+        let class = self.classes.get(place)?;
+        Some((&class.name, class.broker.as_deref(), class.last))
+    }
+
+    /// It stands before a port with these leaves from now on.
+    fn fit(&mut self, leaves: &[LeafInfo]) {
+        let class = |leaf: &LeafInfo| {
+            let place = self.classes.iter().position(|class| *class.name == *leaf.name);
+            place.map_or(NONE, |place| place as u32)
+        };
+        self.of_leaf = leaves.iter().map(class).collect();
+    }
+
+    /// What waits in its classes: the port may have put packets into others.
+    fn recount(&mut self, now: Instant, port: &Port) {
+        let overhead = u64::from(self.edge.config().overhead);
+        for (leaf, &class) in (0..).zip(&self.of_leaf).filter(|(_, class)| **class != NONE) {
+            let Some(account) = port.account(leaf) else { continue };
+            let packets = account.inside();
+            let left = account.sent_bytes + account.dropped_bytes;
+            let bytes = account.offered_bytes.saturating_sub(left) + packets * overhead;
+            self.edge.set_backlog(now, class, Backlog { bytes, packets });
+        }
+    }
+
+    /// Goes on by the configuration of `new`. Flows, meters and allocations go on as far as that has their contracts
+    /// and classes.
+    fn follow(&mut self, now: Instant, new: &mut LiveEdge) {
+        let of_name = |class: &Kept| self.classes.iter().position(|old| old.name == class.name);
+        let kept = (0..new.edge.config().classes.len()).map(|place| match new.classes.get(place) {
+            Some(class) => of_name(class),
+            // The only class of an edge without an allocation.
+            None => self.classes.is_empty().then_some(0),
+        });
+        let kept: Vec<Option<usize>> = kept.collect();
+        self.edge.follow(now, new.edge.config().clone(), &kept);
+        let mut classes = std::mem::take(&mut new.classes);
+        for (class, old) in classes.iter_mut().zip(kept) {
+            if let Some(old) = old.and_then(|place| self.classes.get_mut(place)) {
+                (class.last, class.had_bps, class.ask) = (old.last, old.had_bps, old.ask.take());
+            }
+        }
+        self.classes = classes;
+        // An answer that is under way may be for another class by now. The law repeats its request.
+        self.number = new.number;
+    }
+
+    /// Says at the desk what its classes have.
+    fn begin(&self) {
+        let has = |(leaf, allocator): (u32, &Allocator)| {
+            let class = self.classes.get(leaf as usize)?;
+            let broker = class.broker.clone()?;
+            Some(Hold { class: class.name.clone(), broker, rate_bps: allocator.allocated_bps() })
+        };
+        self.desk.hold(self.interface.clone(), self.edge.allocators().filter_map(has).collect());
+    }
+
+    /// Its classes give back what they have.
+    fn end(&self) {
+        self.desk.hold(self.interface.clone(), Vec::new());
+    }
+
+    /// Whether it looks for flows, and so at what comes the other way.
+    pub(super) fn looks(&self) -> bool {
+        self.edge.config().recognition.is_some()
+    }
+
+    /// What becomes of a packet that counts as `len` bytes.
+    pub(super) fn packet(&mut self, now: Instant, frame: &[u8], read: &Dissected, len: u32) -> Verdict {
+        self.now = self.now.max(now);
+        self.edge.packet(now, &read.key, Payload::of(frame, read), len)
+    }
+
+    /// A packet came the other way.
+    pub(super) fn observe(&mut self, now: Instant, frame: &[u8], read: &Dissected) {
+        self.now = self.now.max(now);
+        self.edge.observe(now, &read.key, Payload::of(frame, read));
+    }
+
+    /// The class that a leaf is.
+    fn class_of(&self, leaf: u32) -> Option<u32> {
+        self.of_leaf.get(leaf as usize).copied().filter(|&class| class != NONE)
+    }
+
+    /// A packet is offered to a leaf.
+    pub(super) fn entered(&mut self, now: Instant, leaf: u32, len: u32) {
+        if let Some(class) = self.class_of(leaf) {
+            self.edge.entered(now, class, len);
+        }
+    }
+
+    /// What the port did with a packet.
+    pub(super) fn hear(&mut self, event: &Event<'_>) {
+        let taken = match event.kind {
+            EventKind::Taken => true,
+            EventKind::Dropped(reason) if reason != DropReason::Policed => false,
+            EventKind::Dropped(_) | EventKind::Sent => return,
+        };
+        if let Some(class) = self.class_of(event.meta.leaf) {
+            self.now = self.now.max(event.at);
+            self.edge.left(self.now, class, event.meta.len, taken);
+        }
+    }
+
+    /// A broker answered.
+    fn answer(&mut self, now: Instant, class: u32, version: u64, answer: Answer) {
+        let open = |last: &&mut LastRequest| last.answer.is_none();
+        if let Some(last) =
+            self.classes.get_mut(class as usize).and_then(|class| class.last.as_mut()).filter(open)
+        {
+            last.answer = Some((now, answer));
+        }
+        self.edge.answer(now, class, version, answer);
+    }
+
+    /// Sends what is to be asked. The answers come to the worker at `back`.
+    fn ask(&mut self, back: &Back, direction: usize) {
+        let (interface, desk, edge) = (&self.interface, &self.desk, self.number);
+        for (place, class) in self.classes.iter_mut().enumerate().filter(|(_, class)| class.ask.is_some()) {
+            if let (Some(request), Some(broker)) = (class.ask.take(), &class.broker) {
+                let (back, version) = (back.clone(), request.version);
+                let reply = Reply { back, direction, edge, class: place as u32, version };
+                desk.ask((interface.clone(), class.name.clone()), broker.clone(), request, reply);
+            }
+        }
+    }
+
+    /// What a class is to have done for it next: its name and the parameters of its rate.
+    fn next_rate(&mut self) -> Option<(Arc<str>, Params)> {
+        while let Some((leaf, action)) = self.edge.poll() {
+            let Some(class) = self.classes.get_mut(leaf as usize) else { continue };
+            match action {
+                Action::Shape(rate) => {
+                    class.had_bps = [class.had_bps[1], rate];
+                    return Some((class.name.clone(), (class.shape)(rate)));
+                }
+                Action::Ask(request) => {
+                    let Request { version, rate_bps } = request;
+                    let last = class.last.filter(|last| last.answer.is_none() && last.rate_bps == rate_bps);
+                    let [before, has] = class.had_bps;
+                    // Less is given up before it is asked for.
+                    let had_bps = if rate_bps == has { before } else { has };
+                    class.last = last.or(Some(LastRequest { at: self.now, had_bps, rate_bps, answer: None }));
+                    if class.broker.is_some() {
+                        class.ask = Some(request);
+                    } else {
+                        // Its own `to` is the only limit.
+                        self.answer(self.now, leaf, version, Answer::Granted(rate_bps));
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// The rates that its classes have, for a tree that does not know them.
+    fn rates(&self) -> Vec<(Arc<str>, Params)> {
+        let rate = |(leaf, allocator): (u32, &Allocator)| {
+            let class = self.classes.get(leaf as usize)?;
+            Some((class.name.clone(), (class.shape)(allocator.allocated_bps())))
+        };
+        self.edge.allocators().filter_map(rate).collect()
+    }
+}
+
+impl super::Direction {
+    /// Puts an edge before the port, or takes it away; none is there where there is no port. An edge that is there
+    /// already goes on by the other one's configuration. What it answers is not needed any more.
+    pub fn set_edge(&mut self, now: Instant, edge: Option<Box<LiveEdge>>) -> Option<Box<LiveEdge>> {
+        let mut edge = edge.filter(|_| self.port.is_some());
+        let useless = match (&mut self.frames.edge, &mut edge) {
+            (Some(old), Some(new)) => {
+                old.follow(now, new);
+                edge
+            }
+            (old, new) => std::mem::replace(old, new.take()),
+        };
+        match (&self.frames.edge, &useless) {
+            (Some(there), _) => there.begin(),
+            (None, Some(gone)) => gone.end(),
+            (None, None) => {}
+        }
+        self.fit_edge(now);
+        useless
+    }
+    /// The edge before the port.
+    pub fn edge(&self) -> Option<&LiveEdge> {
+        self.frames.edge.as_deref()
+    }
+    /// What it says of itself, but for its contracts.
+    pub(crate) fn edge_state(&mut self, now: Instant) -> Option<EdgeState> {
+        let dropped = self.frames.policed;
+        self.edge_mut().map(|edge| edge_state::head(edge, dropped, now))
+    }
+    pub(crate) fn edge_mut(&mut self) -> Option<&mut LiveEdge> {
+        self.frames.edge.as_deref_mut()
+    }
+
+    /// Another tree is there: its classes get the rates that they have.
+    pub(super) fn fit_edge(&mut self, now: Instant) {
+        let super::Direction { port: Some(port), frames, .. } = self else { return };
+        let Some(edge) = &mut frames.edge else { return };
+        edge.fit(port.leaves());
+        if port.in_ring() == 0 {
+            edge.recount(now, port);
+        }
+        for (name, params) in edge.rates() {
+            shape(port, frames, now, &name, &params);
+        }
+        carry_out(port, frames, now);
+    }
+
+    /// A broker answered the edge of that number.
+    pub(crate) fn answered(&mut self, now: Instant, edge: u64, class: u32, version: u64, answer: Answer) {
+        let super::Direction { port: Some(port), frames, .. } = self else { return };
+        if let Some(live) = frames.edge.as_mut().filter(|live| live.number == edge) {
+            live.answer(now, class, version, answer);
+            carry_out(port, frames, now);
+        }
+    }
+
+    /// Does something with the edge, and what the edge then wants to have done.
+    pub(crate) fn with_edge(&mut self, now: Instant, act: impl FnOnce(Option<&mut Edge>, Instant)) {
+        let super::Direction { port: Some(port), frames, .. } = self else { return act(None, now) };
+        if let Some(live) = &mut frames.edge {
+            live.now = live.now.max(now);
+        }
+        act(frames.edge.as_mut().map(|live| &mut live.edge), now);
+        carry_out(port, frames, now);
+    }
+
+    /// Sends what the edge is to ask.
+    pub(crate) fn ask(&mut self, back: &Back) {
+        let index = self.index();
+        if let Some(edge) = &mut self.frames.edge {
+            edge.ask(back, index);
+        }
+    }
+}
+
+fn shape(port: &mut Port, frames: &mut Frames, now: Instant, class: &str, params: &Params) {
+    let refused = port.reconfigure(now, class, params, &mut |event| frames.hear(event)).is_err();
+    if let Some(edge) = frames.edge.as_mut().filter(|_| refused) {
+        edge.unshaped += 1;
+    }
+}
+
+/// Does what the edge wants to have done: rates.
+pub(super) fn carry_out(port: &mut Port, frames: &mut Frames, now: Instant) {
+    while let Some((class, params)) = frames.edge.as_mut().and_then(|edge| edge.next_rate()) {
+        shape(port, frames, now, &class, &params);
+    }
+}
+
+/// The clock reached `now`.
+pub(super) fn tick(port: &mut Port, frames: &mut Frames, now: Instant) {
+    if let Some(edge) = frames.edge.as_mut().filter(|edge| edge.edge.poll_at() <= now) {
+        edge.now = edge.now.max(now);
+        edge.edge.timer(now);
+    }
+    carry_out(port, frames, now);
+}

@@ -1,0 +1,183 @@
+//! The edge of a running `weir up`: `flows`, `flow`, `recognise`, and its part of `stats` and `status`.
+
+use super::tables::{print_wrapped, table};
+use super::{Done, print_json};
+use crate::operate::flows::FlowState;
+use crate::operate::request::{FlowOrder, Recognising, Request, ask};
+use std::path::Path;
+use weir_engine::broker::BrokerState;
+use weir_engine::edge_state::{AllocatorState, EdgeState, RecognitionState};
+use weir_text::{Unit, show};
+
+/// On or off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Switch {
+    /// Packets are looked at
+    On,
+    /// They are not
+    Off,
+}
+
+fn rate(bps: u64) -> String {
+    show(bps as f64, Unit::Rate)
+}
+
+/// `weir flows`.
+pub fn flows(sla: Option<u32>, socket: &Path, json: bool) -> Done {
+    let flows: Vec<FlowState> = ask(socket, &Request::Flows { sla })?;
+    if json {
+        return print_json(&serde_json::json!({ "flows": flows }));
+    }
+    print(&flows);
+    Ok(())
+}
+
+fn print(flows: &[FlowState]) {
+    let mut rows = table(&["FLOW", ">SLA", "KIND", ">SINCE", ">RATE", "STATE", "WHY"]);
+    for flow in flows {
+        let since =
+            flow.for_ns.map(|ns| format!("{:02}:{:02}", ns / 60_000_000_000, ns / 1_000_000_000 % 60));
+        rows.add(vec![
+            flow.flow.clone(),
+            flow.sla.map(|id| id.to_string()).unwrap_or_default(),
+            flow.kind.clone().unwrap_or_default(),
+            since.unwrap_or_default(),
+            flow.rate_bps.map(rate).unwrap_or_default(),
+            if flow.pinned { format!("{}, pinned", flow.state) } else { flow.state.clone() },
+            flow.why.clone(),
+        ]);
+    }
+    rows.print();
+}
+
+/// `weir flow`.
+pub fn flow(order: FlowOrder, key: &str, socket: &Path, json: bool) -> Done {
+    let flow: FlowState = ask(socket, &Request::Flow { order, key: key.to_owned() })?;
+    if json {
+        return print_json(&flow);
+    }
+    print(&[flow]);
+    Ok(())
+}
+
+/// `weir recognise`.
+pub fn recognise(switch: Switch, interface: &str, socket: &Path, json: bool) -> Done {
+    let on = switch == Switch::On;
+    let done: Recognising = ask(socket, &Request::Recognise { interface: interface.to_owned(), on })?;
+    if json {
+        return print_json(&done);
+    }
+    let what = if done.on { "is looked at" } else { "is not looked at any more" };
+    eprintln!("weir: what enters by {} {what}", done.interface);
+    Ok(())
+}
+
+/// The brokers, a line each.
+pub fn print_brokers(brokers: &[BrokerState]) {
+    for BrokerState { name, capacity_bps, held_bps, requests, refused, holders, .. } in brokers {
+        let holders: Vec<String> =
+            holders.iter().map(|h| format!("{} {} {}", h.interface, h.class, rate(h.rate_bps))).collect();
+        print_wrapped(&format!(
+            "broker {name}: {} of {} held, {requests} requests, {refused} refused{}{}",
+            rate(*held_bps),
+            rate(*capacity_bps),
+            if holders.is_empty() { "" } else { ": " },
+            holders.join(", ")
+        ));
+    }
+}
+
+/// What an edge has done.
+pub fn print_edge(edge: &EdgeState) {
+    if let Some(RecognitionState {
+        on,
+        inspected_packets,
+        found,
+        quic,
+        flows,
+        capacity,
+        replaced,
+        turned_away,
+        ..
+    }) = &edge.recognition
+    {
+        let found: Vec<String> = found.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+        let found = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
+        print_wrapped(&format!(
+            "flows {flows} of {capacity}; found {found}; quic {quic}; {inspected_packets} packets inspected, \
+             {replaced} flows replaced, {turned_away} turned away{}",
+            if *on { "" } else { "; RECOGNITION IS OFF" }
+        ));
+    }
+    if edge.dropped_packets + edge.unshaped > 0 {
+        out!("{} packets dropped by the edge, {} rates refused", edge.dropped_packets, edge.unshaped);
+    }
+    let mut rows = table(&[
+        "CLASS",
+        ">NOW",
+        ">ADMITTED",
+        ">REFUSED",
+        ">EVICTED",
+        ">ENDED",
+        ">USED",
+        ">GRANTED",
+        ">UP",
+        ">DOWN",
+        ">DENIED",
+    ]);
+    for class in &edge.classes {
+        let flows = class.flows;
+        let mut row = vec![
+            if class.name.is_empty() { "(link)".to_owned() } else { class.name.clone() },
+            flows.now.to_string(),
+            flows.admitted.to_string(),
+            flows.refused.to_string(),
+            flows.evicted.to_string(),
+            (flows.timed_out + flows.ended).to_string(),
+        ];
+        row.extend(match &class.allocator {
+            Some(AllocatorState { estimate_bps, allocated_bps, up, down, refused, .. }) => [
+                rate(*estimate_bps),
+                rate(*allocated_bps),
+                up.to_string(),
+                down.to_string(),
+                refused.to_string(),
+            ],
+            None => Default::default(),
+        });
+        rows.add(row);
+    }
+    rows.print();
+    if edge.contracts.is_empty() {
+        return;
+    }
+    let mut rows = table(&[
+        ">SLA",
+        ">NOW",
+        ">ADMITTED",
+        ">REFUSED",
+        ">EVICTED",
+        ">OFFERED",
+        ">IN PROFILE",
+        ">PASSED",
+        ">DROPPED",
+        ">BEST EFFORT",
+    ]);
+    for contract in &edge.contracts {
+        let flows = contract.flows;
+        let counts = [
+            u64::from(contract.id),
+            flows.now,
+            flows.admitted,
+            flows.refused,
+            flows.evicted,
+            contract.offered_bytes,
+            contract.in_profile_bytes,
+            contract.passed_bytes,
+            contract.dropped_bytes,
+            contract.best_effort_bytes,
+        ];
+        rows.add(counts.iter().map(u64::to_string).collect());
+    }
+    rows.print();
+}

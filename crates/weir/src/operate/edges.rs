@@ -1,0 +1,237 @@
+//! From the edge of a plan to the one that stands before a port, and the brokers that its classes ask.
+
+use super::flows::{FlowState, flows};
+use super::request::{FlowOrder, Recognising};
+use super::{Failure, Operator};
+use weir_conf::{EdgeClass, EdgePlan, Plan};
+use weir_core::packet::Key;
+use weir_core::queue::Link;
+use weir_core::units::Instant;
+use weir_edge::edge::{Edge, NotEvicted};
+use weir_edge::flow::State;
+use weir_engine::broker::Kind;
+use weir_engine::control::Egress;
+use weir_engine::edge_state::{AllocatorState, EdgeClassState, RequestState};
+use weir_engine::up::NFQUEUE;
+use weir_engine::{Control, Desk, LiveEdge};
+use weir_text::{Unit, show};
+
+/// The brokers of these plans; those of the last count.
+pub fn brokers<'p>(plans: impl IntoIterator<Item = &'p Plan>) -> Vec<(String, Kind)> {
+    let all = plans.into_iter().flat_map(|plan| &plan.brokers);
+    all.map(|broker| (broker.name.clone(), Kind::Local { capacity_bps: broker.capacity.as_bps() })).collect()
+}
+
+/// The edge before the port of an interface, by its plan. Its classes begin with what they have at `before`, the
+/// same egress as it was, as far as their limits let them.
+pub fn edge(
+    plan: EdgePlan,
+    interface: &str,
+    link: &Link,
+    seed: u64,
+    desk: &Desk,
+    before: Option<&Egress>,
+) -> Box<LiveEdge> {
+    let EdgePlan { mut config, classes } = plan;
+    (config.seed, config.overhead) = (seed, link.overhead);
+    let known = before.and_then(|egress| egress.edge.as_ref());
+    for (class, EdgeClass { name, .. }) in config.classes.iter_mut().zip(&classes) {
+        let has = known.and_then(|edge| edge.classes.iter().find(|known| known.name == *name));
+        let has = has.and_then(|class| class.allocator.as_ref());
+        if let (Some(allocation), Some(has)) = (&mut class.allocation, has) {
+            allocation.initial = has.allocated_bps;
+        }
+    }
+    let class = |class: EdgeClass| weir_engine::EdgeClass {
+        name: class.name.clone(),
+        broker: class.broker.as_ref().map(|(name, _)| name.clone()),
+        shape: Box::new(move |rate_bps| class.shape(rate_bps)),
+    };
+    let classes = classes.into_iter().map(class).collect();
+    let plan = weir_engine::EdgePlan { interface: interface.to_owned(), config, classes };
+    Box::new(LiveEdge::new(plan, desk.clone(), weir_sys::now()))
+}
+
+/// The seed of an egress's port.
+pub fn seed_of(egress: &Egress) -> Option<u64> {
+    u64::from_str_radix(egress.port.as_ref()?.seed.strip_prefix("0x")?, 16).ok()
+}
+
+/// A place where an edge may stand: the interface by which its packets come, the one by which they leave, and the
+/// way to the worker.
+struct Way {
+    entrance: String,
+    egress: String,
+    control: Control,
+    direction: usize,
+}
+
+impl Way {
+    fn ask<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&mut Edge, Instant) -> T + Send + 'static,
+    ) -> Result<Option<T>, Failure> {
+        self.control.with_edge(self.direction, act).map_err(Failure::failed)
+    }
+}
+
+/// What an order for a flow came to, at one edge.
+enum Ordered {
+    Done,
+    /// The edge does not know the flow.
+    Unheard,
+    Refused(String),
+}
+
+fn order(edge: &mut Edge, now: Instant, order: FlowOrder, key: &Key) -> Ordered {
+    let known = |known: bool| if known { Ordered::Done } else { Ordered::Unheard };
+    match order {
+        FlowOrder::Explain => known(edge.contract(key).is_some() || edge.config().contracts.is_empty()),
+        FlowOrder::Pin => known(edge.pin(now, key)),
+        FlowOrder::Unpin => known(edge.unpin(key)),
+        FlowOrder::Evict => match edge.evict_flow(now, key) {
+            Ok(()) => Ordered::Done,
+            Err(NotEvicted::Unheard) => Ordered::Unheard,
+            Err(NotEvicted::Pinned) => Ordered::Refused("it is pinned: `weir flow unpin` it first".into()),
+            Err(NotEvicted::NotAdmitted(state)) => {
+                let state = match state {
+                    State::Refused => "refused already",
+                    State::Silent => "silent: it is in no class",
+                    State::Candidate | State::Admitted => "ordinary: it is in no class",
+                };
+                Ordered::Refused(format!("it is {state}"))
+            }
+        },
+    }
+}
+
+impl Operator<'_> {
+    fn ways(&self) -> Vec<Way> {
+        let both = |(names, control): (&[String; 2], Control)| {
+            let way = |direction: usize| {
+                let (entrance, egress) = (names[direction].clone(), names[1 - direction].clone());
+                Way { entrance, egress, control: control.clone(), direction }
+            };
+            [way(0), way(1)]
+        };
+        self.up().bridges().flat_map(both).filter(|way| way.egress != NFQUEUE).collect()
+    }
+
+    /// The flows that are known, of one contract or of all.
+    pub(super) fn flows(&self, sla: Option<u32>) -> Result<Vec<FlowState>, Failure> {
+        let (mut all, mut edges) = (Vec::new(), 0);
+        for Way { egress, control, direction, .. } in self.ways() {
+            if let Some(some) = flows(&control, direction, &egress, sla).map_err(Failure::failed)? {
+                edges += 1;
+                all.extend(some);
+            }
+        }
+        if edges == 0 {
+            return Err(nobody_looks());
+        }
+        Ok(all)
+    }
+
+    /// Does something with a flow, and says what it is then. A flow that goes both ways under edges on both sides is
+    /// looked for at each.
+    pub(super) fn flow(&self, what: FlowOrder, text: &str) -> Result<FlowState, Failure> {
+        let key = weir_conf::packet_spec::parse(text).map_err(Failure::usage)?;
+        let mut edges = 0;
+        for way in self.ways() {
+            let egress = way.egress.clone();
+            let asked = way.ask(move |edge, now| {
+                (order(edge, now, what, &key), FlowState::explain(&egress, edge, &key, now))
+            })?;
+            match asked {
+                None => continue,
+                Some((Ordered::Done, flow)) => return Ok(flow),
+                Some((Ordered::Refused(why), _)) => return Err(Failure::failed(format!("{key}: {why}"))),
+                Some((Ordered::Unheard, _)) => edges += 1,
+            }
+        }
+        match edges {
+            0 => Err(nobody_looks()),
+            _ => Err(Failure::failed(format!("{key} is not known: `weir flows` lists those that are"))),
+        }
+    }
+
+    /// Switches recognition of what enters by an interface on or off.
+    pub(super) fn recognise(&self, interface: &str, on: bool) -> Result<Recognising, Failure> {
+        let ways = self.ways();
+        let here =
+            |way: &&Way| way.entrance == interface || (way.entrance == NFQUEUE && way.egress == interface);
+        let mut able = Vec::new();
+        for way in &ways {
+            let wanted = here(&way);
+            let done = way.ask(move |edge, now| {
+                let able = edge.config().recognition.is_some();
+                if able && wanted {
+                    edge.recognise(now, on);
+                }
+                able
+            })?;
+            match done {
+                Some(true) if wanted => return Ok(Recognising { interface: interface.to_owned(), on }),
+                Some(true) => able.push(if way.entrance == NFQUEUE { &*way.egress } else { &*way.entrance }),
+                _ => {}
+            }
+        }
+        let help = match weir_text::suggest(interface, able.iter().copied()) {
+            Some(help) => help,
+            None if able.is_empty() => "no line of the file says `recognise`".into(),
+            None => format!("it is for what enters by {}", able.join(", ")),
+        };
+        Err(Failure::usage(format!("nothing is recognised that enters by `{interface}`: {help}")))
+    }
+}
+
+fn nobody_looks() -> Failure {
+    Failure::usage(
+        "no flows are looked for: write `recognise IF` into the file, IF being the one by which they enter",
+    )
+}
+
+fn rate(bps: u64) -> String {
+    show(bps as f64, Unit::Rate)
+}
+
+fn minutes(ns: u64) -> String {
+    let seconds = ns / 1_000_000_000;
+    format!("{:02}:{:02}", seconds / 60, seconds % 60)
+}
+
+/// The last request of a class, in words.
+fn last_request(last: &RequestState, broker: Option<&str>) -> String {
+    let (sign, by) = match last.asked_bps.checked_sub(last.had_bps) {
+        Some(more) => ('+', more),
+        None => ('-', last.had_bps - last.asked_bps),
+    };
+    let by_whom = broker.map(|name| format!(" by {name}")).unwrap_or_default();
+    let answer = match (last.answer.as_deref(), last.answered_in_ns) {
+        (Some("refused"), _) => format!("REFUSED{by_whom}"),
+        (Some(answer), _) => format!("{answer}{by_whom}"),
+        (None, _) => "not answered yet".to_owned(),
+    };
+    let time = last.answered_in_ns.map(|ns| format!(" in {}", show(ns as f64, Unit::Time)));
+    format!(
+        "last request {} ago {sign}{} {answer}{}",
+        minutes(last.ago_ns),
+        rate(by),
+        time.unwrap_or_default()
+    )
+}
+
+/// How a class of an edge is, in words.
+pub fn said(class: &EdgeClassState) -> String {
+    let calls = format!("{} flow{}", class.flows.now, if class.flows.now == 1 { "" } else { "s" });
+    let Some(AllocatorState { estimate_bps, allocated_bps, target_percent, last, congested, .. }) =
+        &class.allocator
+    else {
+        return calls;
+    };
+    let mut parts = vec![format!("used {} of {} granted", rate(*estimate_bps), rate(*allocated_bps)), calls];
+    parts.extend(target_percent.map(|target| format!("target {target} %")));
+    parts.extend(congested.then(|| "congested".to_owned()));
+    parts.extend(last.as_ref().map(|last| last_request(last, class.broker.as_deref())));
+    parts.join(", ")
+}

@@ -1,0 +1,182 @@
+//! The flows that an edge knows, as people ask for them.
+//!
+//! A worker hands them over some places of its table at a time, as they are. Words are made here, by who asked.
+
+use serde::{Deserialize, Serialize};
+use std::io;
+use weir_core::packet::Key;
+use weir_core::units::{Duration, Fraction, Instant};
+use weir_edge::edge::{Edge, Explained, Why};
+use weir_edge::flow::{Cause, Flow, State};
+use weir_edge::recognise::{Found, Kind};
+use weir_engine::Control;
+use weir_text::{Unit, show};
+
+/// Places of the table that are looked at between two steps.
+const PAGE: usize = 256;
+
+/// A flow, in one direction.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct FlowState {
+    /// Its header fields, as `weir explain` takes them.
+    pub flow: String,
+    /// The interface by which it leaves.
+    pub interface: String,
+    /// The number of its contract.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sla: Option<u32>,
+    /// By which rule it was found: `rtp`, `rtp turn`, `rtp+27`, `statistical` or `dscp`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// `admitted`, `refused`, `silent` (real-time, and its next packet asks anew) or `ordinary`.
+    pub state: String,
+    /// It is neither refused nor evicted.
+    pub pinned: bool,
+    /// How long it has been admitted or refused, nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_ns: Option<u64>,
+    /// Since its last packet, nanoseconds; none for a flow that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_ns: Option<u64>,
+    /// What it sent in the last window of its class, bit/s, while it is admitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_bps: Option<u64>,
+    /// Why it is what it is.
+    pub why: String,
+}
+
+fn rate(bps: u64) -> String {
+    show(bps as f64, Unit::Rate)
+}
+
+fn time(time: Duration) -> String {
+    show(time.as_nanos() as f64, Unit::Time)
+}
+
+fn percent(share: Fraction) -> u64 {
+    ((u128::from(share.raw()) * 100 + (1 << 31)) >> 32) as u64
+}
+
+/// By what a flow was found.
+fn evidence(found: &Found) -> String {
+    let Found { kind, ssrc, packets, span } = *found;
+    match kind {
+        Kind::Marked => "its code point".into(),
+        Kind::Statistical => format!("short packets, even over {}", time(span)),
+        _ => format!("ssrc {ssrc:08x}, {packets} in {}", time(span)),
+    }
+}
+
+/// Why a flow was refused or evicted.
+fn cause(cause: &Cause) -> String {
+    let share = |part: u64, whole: u64| 100 * u128::from(part) / u128::from(whole.max(1));
+    match *cause {
+        Cause::Load { load_bps, limit_bps, accept } => format!(
+            "class at {} % of {}, accept {}",
+            share(load_bps, limit_bps),
+            rate(limit_bps),
+            percent(accept)
+        ),
+        Cause::Full { flows } => format!("its contract has {flows} flows, the most that it may have"),
+        Cause::Above { offered_bps, limit_bps, drop } => format!(
+            "evicted: class at {} % of {}, drop {}",
+            share(offered_bps, limit_bps),
+            rate(limit_bps),
+            percent(drop)
+        ),
+        Cause::Congested => "evicted: its class was congested, and no more bandwidth came".into(),
+        Cause::Order => "evicted by order".into(),
+    }
+}
+
+/// Why a flow is what it is, by which rule it was found, and since when it is so.
+fn why(why: &Why, now: Instant) -> (String, Option<Kind>, Option<Instant>) {
+    match why {
+        Why::Off => ("recognition is off".into(), None, None),
+        Why::NotUdp => ("not UDP: only that is looked at".into(), None, None),
+        Why::NoContract => ("no contract has its source".into(), None, None),
+        Why::Unheard => ("not known: no packet of it came lately, or it found no place".into(), None, None),
+        Why::Quic => ("quic".into(), None, None),
+        Why::NoChain { tried: 0 } => ("no header of RTP so far".into(), None, None),
+        Why::NoChain { tried } => (format!("no header of RTP, {tried} packets tried further in"), None, None),
+        Why::Chain(chain) => {
+            let since = time(now.since(chain.since));
+            let said = format!(
+                "ssrc {:08x} as {}, {} of {} packets, the first {since} ago",
+                chain.ssrc, chain.kind, chain.packets, chain.needed
+            );
+            (said, None, None)
+        }
+        Why::Admitted { found, since } => (evidence(found), Some(found.kind), Some(*since)),
+        Why::Refused { found, since, cause: because } => (cause(because), Some(found.kind), Some(*since)),
+        Why::Silent { found } => (evidence(found), Some(found.kind), None),
+    }
+}
+
+impl FlowState {
+    /// What an edge has explained of a flow. `window` is that of the flow's class.
+    pub fn of(interface: &str, key: &Key, explained: &Explained, window: Duration, now: Instant) -> Self {
+        let (why, kind, since) = why(&explained.why, now);
+        let state = match explained.state {
+            State::Candidate => "ordinary",
+            State::Admitted => "admitted",
+            State::Refused => "refused",
+            State::Silent => "silent",
+        };
+        let window_ns = u128::from(window.as_nanos().max(1));
+        let bps = |bytes: u32| (u128::from(bytes) * 8_000_000_000 / window_ns) as u64;
+        let is_known = !matches!(explained.why, Why::Off | Why::NotUdp | Why::NoContract | Why::Unheard);
+        FlowState {
+            flow: key.to_string(),
+            interface: interface.to_owned(),
+            sla: explained.contract,
+            kind: kind.map(|kind| kind.to_string()),
+            state: state.to_owned(),
+            pinned: explained.pinned,
+            for_ns: since.map(|since| now.since(since).as_nanos()),
+            silent_ns: is_known.then(|| now.since(explained.last).as_nanos()),
+            rate_bps: explained.last_bytes.map(bps),
+            why,
+        }
+    }
+
+    /// What an edge knows of the flow of that key.
+    pub fn explain(interface: &str, edge: &Edge, key: &Key, now: Instant) -> Self {
+        let explained = edge.explain(key);
+        Self::of(interface, key, &explained, window(edge), now)
+    }
+}
+
+/// The window by which flows are measured. Classes of one edge seldom differ in it; the first one's counts.
+fn window(edge: &Edge) -> Duration {
+    let first = edge.config().classes.first().and_then(|class| class.allocation);
+    first.map_or(weir_edge::allocate::Windows::DEFAULT, |allocation| allocation.windows).span
+}
+
+/// The flows of the edge of a direction, of one contract or of all; none if it has no edge.
+///
+/// # Errors
+/// The worker does not answer.
+pub fn flows(
+    control: &Control,
+    direction: usize,
+    interface: &str,
+    sla: Option<u32>,
+) -> io::Result<Option<Vec<FlowState>>> {
+    let (mut all, mut from) = (Vec::new(), 0);
+    loop {
+        let page = control.with_edge(direction, move |edge, now| {
+            let places = edge.places();
+            let explained = |flow| (edge.explain_flow(flow), Flow::key(flow));
+            let some: Vec<(Explained, Key)> = edge.flows_at(now, from..from + PAGE).map(explained).collect();
+            (some, places, window(edge), now)
+        })?;
+        let Some((some, places, window, now)) = page else { return Ok(None) };
+        let of_sla = some.iter().filter(|(explained, _)| sla.is_none_or(|id| explained.contract == Some(id)));
+        all.extend(of_sla.map(|(explained, key)| FlowState::of(interface, key, explained, window, now)));
+        from += PAGE;
+        if from >= places {
+            return Ok(Some(all));
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! `weir up` with an edge: calls are found, marked, held to contracts and admitted, on real sockets.
+//!
+//! The calls are RTP that the test sends itself: headers as RFC 3550 says, 50 packets/s of G.711.
+
+use crate::bed::{Bed, Held, arrived, ended, inside, possible, send, terminate, wait};
+use crate::fail_open::{pause, within};
+use crate::shape::{fits, of};
+use crate::support::source;
+use serde_json::Value;
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use weir_core::units::Duration as Span;
+use weir_seed::{in_time, timed};
+
+/// Five calls of 95 kbit/s with what a frame costs on the wire fit into 512 kbit/s, and a sixth does not.
+const CONF: &str = "\
+broker core local 8M
+interface left0 bandwidth 100M fifoq
+interface right0 bandwidth 10M attach bridge left0 hfsc
+class hfsc right0 rt root [ls 0 0 8M] [ul 0 0 1M]
+class hfsc right0 be root [ls 0 0 2M] default
+filter right0 rt 0 0 0 0 0 dscp EF
+recognise left0 rtp 4/2s
+sla left0 17 10.0.0.0/25 bw 512K shared 100 policy be
+sla left0 18 10.0.0.128/25 bw 256K shared 100 policy be
+allocate right0 rt law log gain 300K target 90 step 20K window 800ms 10 congestion 40ms guard 1600ms from 256K to 512K evict largest broker core
+";
+
+/// The same without anything that looks at flows.
+fn blind() -> String {
+    let is_edge =
+        |line: &&str| ["recognise", "sla", "allocate", "broker"].iter().any(|word| line.starts_with(word));
+    CONF.lines().filter(|line| !is_edge(line)).map(|line| format!("{line}\n")).collect()
+}
+
+/// A packet of a call, 172 octets.
+fn rtp(ssrc: u32, number: u16, octets: usize) -> Vec<u8> {
+    let mut bytes = vec![0x80, 0];
+    bytes.extend(number.to_be_bytes());
+    bytes.extend((u32::from(number) * 160).to_be_bytes());
+    bytes.extend(ssrc.to_be_bytes());
+    bytes.resize(octets, 0x55);
+    bytes
+}
+
+/// Sends a datagram every so often until it is told to stop: how many.
+fn sender(
+    host: &Held,
+    from: (&'static str, u16),
+    to: u16,
+    every: Span,
+    stop: &Arc<AtomicBool>,
+    payload: impl Fn(u32) -> Vec<u8> + Send + 'static,
+) -> JoinHandle<u32> {
+    let stop = stop.clone();
+    within(host, move || {
+        let socket = UdpSocket::bind(from).unwrap();
+        let (start, mut sent) = (weir_sys::now(), 0);
+        while !stop.load(Ordering::Relaxed) {
+            let _ = socket.send_to(&payload(sent), ("10.0.0.2", to));
+            sent += 1;
+            weir_sys::sleep_until(start + every.saturating_mul(sent.into()));
+        }
+        sent
+    })
+}
+
+/// What came of a flow: the number and the TOS byte of each packet.
+type Came = Vec<(u16, u8)>;
+
+/// Receives at a port until it is told to stop. The number stands where RTP has its sequence.
+fn receiver(host: &Held, port: u16, stop: &Arc<AtomicBool>) -> JoinHandle<Came> {
+    let (stop, (told, ready)) = (stop.clone(), std::sync::mpsc::channel());
+    let thread = within(host, move || {
+        let socket = UdpSocket::bind(("10.0.0.2", port)).unwrap();
+        weir_sys::socket::tell_tos(socket.as_fd()).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        told.send(()).unwrap();
+        let (mut came, mut room) = (Vec::new(), [0; 2_000]);
+        loop {
+            match weir_sys::socket::receive_with_tos(&socket, &mut room) {
+                Ok((_, _, tos)) => came.push((u16::from_be_bytes([room[2], room[3]]), tos)),
+                Err(_) if stop.load(Ordering::Relaxed) => return came,
+                Err(_) => {}
+            }
+        }
+    });
+    ready.recv().unwrap();
+    thread
+}
+
+/// A call between the hosts, and what counts it.
+struct Call {
+    sent: JoinHandle<u32>,
+    came: JoinHandle<Came>,
+    stop: Arc<AtomicBool>,
+    done: Arc<AtomicBool>,
+}
+
+/// What became of a call.
+#[derive(Debug)]
+struct Ended {
+    sent: u32,
+    came: Came,
+}
+
+impl Ended {
+    fn lost(&self) -> u32 {
+        self.sent - self.came.len() as u32
+    }
+    /// Packets from that number on that came, and of these those that were marked.
+    fn marked_from(&self, number: u16) -> (u32, u32) {
+        let from = self.came.iter().filter(|(n, _)| *n >= number);
+        let marked = from.clone().filter(|(_, tos)| tos >> 2 == 46);
+        (from.count() as u32, marked.count() as u32)
+    }
+}
+
+impl Call {
+    /// Of that number, 50 packets/s from a source address.
+    fn start(bed: &Bed, number: u16, from: &'static str) -> Call {
+        Call::of(bed, number, from, Span::from_millis(20), 172)
+    }
+    fn of(bed: &Bed, number: u16, from: &'static str, every: Span, octets: usize) -> Call {
+        let (stop, done) = (Arc::default(), Arc::default());
+        let came = receiver(&bed.hosts[0].right, 6_000 + number, &done);
+        let packet = move |n: u32| rtp(0x4ee7_0000 + u32::from(number), n as u16, octets);
+        let sent = sender(&bed.hosts[0].left, (from, 4_000 + number), 6_000 + number, every, &stop, packet);
+        Call { sent, came, stop, done }
+    }
+    fn end(self) -> Ended {
+        self.stop.store(true, Ordering::Relaxed);
+        let sent = self.sent.join().unwrap();
+        pause(300);
+        self.done.store(true, Ordering::Relaxed);
+        Ended { sent, came: self.came.join().unwrap() }
+    }
+}
+
+/// 16 Mbit/s of best effort on the wire.
+fn flood(bed: &Bed, stop: &Arc<AtomicBool>) -> JoinHandle<u32> {
+    sender(&bed.hosts[0].left, ("10.0.0.1", 3_000), 3_001, Span::from_micros(512), stop, |_| vec![0; 958])
+}
+
+fn egress(bed: &Bed) -> Value {
+    let stats = bed.ask(&["stats", "-j"]).ok().json();
+    let all = stats["bridges"][0]["egresses"].as_array().unwrap().clone();
+    all.into_iter().find(|egress| egress["interface"] == "right0").unwrap()
+}
+
+fn class(bed: &Bed) -> Value {
+    egress(bed)["edge"]["classes"][0].clone()
+}
+
+fn documented(heading: &str, value: &Value) {
+    let page = std::fs::read_to_string(source("book/src/json.md")).unwrap();
+    fits(&of(&page, heading), value, "").unwrap();
+}
+
+/// A second address for another contract, and neighbours that know each other.
+fn ready(bed: &Bed) {
+    inside(&bed.hosts[0].left, "ip addr add 10.0.0.200/24 dev eth0");
+    wait("the way", || {
+        send(bed, 0, 5_001, 1);
+        arrived(&bed.hosts[0].right) > 0
+    });
+}
+
+/// A call beside 16 Mbit/s on a link of 10: it loses a third and more, until flows are recognised. From then on
+/// it loses nothing, and is marked from its fourth packet on.
+// Claim L75.
+#[test]
+fn a_call_is_found_and_kept_clean_beside_a_flood() {
+    if !possible("the test of recognition on a live link") {
+        return;
+    }
+    timed(|| {
+        let bed = Bed::new(1);
+        let (without, with) = (bed.folder.write("a.altq", blind()), bed.folder.write("b.altq", CONF));
+        let up = bed.up(&[&without]);
+        ready(&bed);
+        let stop = Arc::new(AtomicBool::new(false));
+        let flood = flood(&bed, &stop);
+        pause(1_000);
+        let call = Call::start(&bed, 1, "10.0.0.1");
+        pause(3_000);
+        let before = call.end();
+        in_time!(10 * before.lost() >= 3 * before.sent, "{} of {} lost", before.lost(), before.sent);
+        assert_eq!(before.marked_from(0).1, 0, "nobody marks");
+
+        bed.ask(&["apply", &with]).ok();
+        pause(500);
+        let call = Call::start(&bed, 2, "10.0.0.1");
+        pause(4_000);
+        let after = call.end();
+        let (came, marked) = after.marked_from(3);
+        println!(
+            "{} of {} lost before, {} of {} after",
+            before.lost(),
+            before.sent,
+            after.lost(),
+            after.sent
+        );
+        in_time!(came == after.sent - 3, "{came} of {} from the fourth on", after.sent - 3);
+        assert_eq!(came, marked, "each is marked from the fourth on");
+        assert!(
+            after.came.iter().filter(|(number, _)| *number < 3).all(|(_, tos)| tos >> 2 == 0),
+            "{after:?}"
+        );
+        let edge = egress(&bed)["edge"].clone();
+        assert_eq!(edge["recognition"]["found"]["rtp"], 1, "{edge}");
+        stop.store(true, Ordering::Relaxed);
+        flood.join().unwrap();
+        documented("weir stats -j", &bed.ask(&["stats", "-j"]).ok().json());
+        let text = bed.ask(&["stats"]).ok().out;
+        assert!(text.contains("found rtp 1") && text.contains("broker core: "), "{text}");
+        terminate(up).ok();
+    });
+}
+
+/// A bulk flow with headers of RTP is bounded by its contract, and harms nobody but itself. An apply while calls run
+/// loses nothing of them. `recognise off` and `on` neither.
+// Claim L76.
+#[test]
+fn a_liar_harms_itself_and_changes_lose_nothing() {
+    if !possible("the test of a liar on a live link") {
+        return;
+    }
+    timed(|| {
+        let bed = Bed::new(1);
+        let up = bed.up(&[&bed.folder.write("a.altq", CONF)]);
+        ready(&bed);
+        let stop = Arc::new(AtomicBool::new(false));
+        let flood = flood(&bed, &stop);
+        let calls: Vec<Call> = (1..=2).map(|number| Call::start(&bed, number, "10.0.0.1")).collect();
+        pause(1_000);
+        // 4 Mbit/s, where its contract has 256 kbit/s.
+        let liar = Call::of(&bed, 9, "10.0.0.200", Span::from_millis(2), 1_000);
+        pause(3_000);
+        let other = CONF.replace("bw 256K", "bw 200K").replace("[ls 0 0 2M]", "[ls 0 0 1M]");
+        let applied = bed.ask(&["apply", &bed.folder.write("b.altq", other)]).ok();
+        assert!(
+            applied.err.contains("3 differences, 1 of the ports changed in place, 0 exchanged"),
+            "{applied:?}"
+        );
+        pause(1_500);
+        let liar = liar.end();
+        let all: Vec<Ended> = calls.into_iter().map(Call::end).collect();
+        for call in &all {
+            let (came, marked) = call.marked_from(3);
+            in_time!(came == call.sent - 3, "{came} of {}", call.sent - 3);
+            assert_eq!(came, marked);
+        }
+        let (_, marked) = liar.marked_from(0);
+        // 256 kbit/s for its time, and what the buckets hold.
+        let bound = 256_000 * u64::from(liar.sent) * 2 / 1_000 / 8 + 2 * 32_000;
+        assert!(u64::from(marked) * 1_042 <= bound, "{marked} marked, {bound} bytes");
+        in_time!(
+            10 * liar.lost() >= liar.sent,
+            "it loses as best effort does: {} of {}",
+            liar.lost(),
+            liar.sent
+        );
+        let contracts = egress(&bed)["edge"]["contracts"].clone();
+        assert!(contracts[1]["best_effort_bytes"].as_u64().unwrap() > 0, "{contracts}");
+
+        // Off: nothing is marked, and nothing is lost by the change but what best effort loses.
+        stop.store(true, Ordering::Relaxed);
+        flood.join().unwrap();
+        let call = Call::start(&bed, 3, "10.0.0.1");
+        pause(500);
+        documented("weir recognise -j", &bed.ask(&["recognise", "off", "left0", "-j"]).ok().json());
+        pause(500);
+        bed.ask(&["recognise", "on", "left0"]).ok();
+        pause(500);
+        let call = call.end();
+        in_time!(call.lost() == 0, "{} of {}", call.lost(), call.sent);
+        let unmarked = call.came.iter().filter(|(number, tos)| *number >= 3 && tos >> 2 != 46).count();
+        in_time!((15..=40).contains(&unmarked), "{unmarked} while it was off");
+        bed.ask(&["recognise", "on", "lfet0"]).fails(2, &["did you mean `left0`?"]);
+        terminate(up).ok();
+    });
+}
+
+/// Five calls are admitted, and the sixth is refused. `weir flows` names it, and says why.
+// Claim L77.
+#[test]
+fn the_sixth_call_is_refused_by_name() {
+    if !possible("the test of admission on a live link") {
+        return;
+    }
+    timed(|| {
+        let bed = Bed::new(1);
+        let up = bed.up(&[&bed.folder.write("a.altq", CONF)]);
+        ready(&bed);
+        let mut calls = Vec::new();
+        for number in 1..=6 {
+            calls.push(Call::start(&bed, number, "10.0.0.1"));
+            pause(1_700);
+        }
+        let flows = bed.ask(&["flows", "-j"]).ok().json();
+        documented("weir flows -j", &flows);
+        let all = flows["flows"].as_array().unwrap();
+        let in_state = |state: &str| all.iter().filter(|flow| flow["state"] == state).count();
+        in_time!(in_state("admitted") == 5 && in_state("refused") == 1, "{flows}");
+        let text = bed.ask(&["flows", "--sla", "17"]).ok().out;
+        let sixth = "udp 10.0.0.1:4006 > 10.0.0.2:6006";
+        let refused = all.iter().find(|flow| flow["state"] == "refused").unwrap();
+        in_time!(refused["flow"] == sixth, "{refused}");
+        let why = refused["why"].as_str().unwrap();
+        assert!(why.starts_with("class at ") && why.ends_with("% of 512 kbit/s, accept 90"), "{why}");
+        assert!(text.contains("4006") && text.contains("refused"), "{text}");
+        assert_eq!(
+            bed.ask(&["flows", "--sla", "18", "-j"]).ok().json()["flows"].as_array().unwrap().len(),
+            0
+        );
+        // The first call goes by order, and the sixth comes in as an emergency.
+        let first = "udp 10.0.0.1:4001 > 10.0.0.2:6001";
+        bed.ask(&["flow", "pin", first]).ok();
+        bed.ask(&["flow", "evict", first]).fails(1, &["it is pinned: `weir flow unpin` it first"]);
+        bed.ask(&["flow", "unpin", first]).ok();
+        let evicted = bed.ask(&["flow", "evict", first, "-j"]).ok().json();
+        documented("weir flow -j", &evicted);
+        assert_eq!((&evicted["state"], &evicted["why"]), (&"refused".into(), &"evicted by order".into()));
+        let pinned = bed.ask(&["flow", "pin", sixth, "-j"]).ok().json();
+        assert_eq!((&pinned["state"], &pinned["pinned"]), (&"admitted".into(), &true.into()), "{pinned}");
+        bed.ask(&["flow", "explain", "udp 10.0.0.1:1 > 10.0.0.2:2"]).ok();
+        bed.ask(&["flow", "evict", "udp 10.0.0.1:1 > 10.0.0.2:2"])
+            .fails(1, &["is not known", "`weir flows`"]);
+        // The class asks its broker, and says so.
+        wait("the allocation", || {
+            let allocator = class(&bed)["allocator"].clone();
+            allocator["allocated_bps"].as_u64().unwrap() >= 450_000
+                && allocator["granted"].as_u64().unwrap() > 0
+        });
+        let report = bed.ask(&["status", "-j"]).json();
+        documented("weir status -j", &report);
+        assert_eq!(report["brokers"][0]["held_bps"], class(&bed)["allocator"]["allocated_bps"]);
+        let findings = report["findings"].as_array().unwrap();
+        let why = findings.iter().find(|f| f["class"] == "rt").unwrap()["why"].as_str().unwrap().to_owned();
+        assert!(why.contains(" granted, 5 flows, target 90 %, last request "), "{why}");
+        let all: Vec<Ended> = calls.into_iter().map(Call::end).collect();
+        // Nothing else is on the link: nobody loses anything.
+        in_time!(
+            all.iter().all(|call| call.lost() == 0),
+            "{:?}",
+            all.iter().map(Ended::lost).collect::<Vec<_>>()
+        );
+        terminate(up).ok();
+    });
+}
+
+/// Another process takes over: the class keeps what it was granted, and calls lose nothing.
+// Claim L78.
+#[test]
+fn a_takeover_keeps_what_was_granted() {
+    if !possible("the test of a takeover with an edge") {
+        return;
+    }
+    timed(|| {
+        let bed = Bed::new(1);
+        let conf = bed.folder.write("a.altq", CONF);
+        let first = bed.up(&[&conf]);
+        ready(&bed);
+        let calls: Vec<Call> = (1..=4).map(|number| Call::start(&bed, number, "10.0.0.1")).collect();
+        let allocated = || class(&bed)["allocator"]["allocated_bps"].as_u64().unwrap();
+        wait("the allocation", || allocated() > 350_000);
+        let before = allocated();
+        let second = bed.begin(&[&conf, "--takeover"]);
+        ended(first).ok();
+        in_time!(allocated() >= before, "{} after {before}", allocated());
+        pause(1_500);
+        assert_eq!(class(&bed)["flows"]["now"], 4, "found anew");
+        for call in calls.into_iter().map(Call::end) {
+            in_time!(call.lost() == 0, "{} of {}", call.lost(), call.sent);
+        }
+        terminate(second).ok();
+    });
+}
