@@ -50,7 +50,7 @@ pub fn diff(old: &Plan, new: &Plan) -> Vec<Difference> {
     }
     for (before, after) in by_name(&old.brokers, &new.brokers, |b| &b.name) {
         let Some(one) = after.or(before) else { continue };
-        let (old, new) = (before.map(crate::edge::print_broker), after.map(crate::edge::print_broker));
+        let (old, new) = (before.map(crate::broker::print), after.map(crate::broker::print));
         if old != new {
             found.push(Difference { what: format!("broker {}", one.name), old, new });
         }

@@ -1,8 +1,8 @@
-//! The commands of the edge: `sla`, `allocate` and `broker`, and what they and `recognise` come to for the
+//! The commands of the edge: `sla` and `allocate`, and what they and `recognise` come to for the
 //! port of an interface.
 
-use crate::plan::{Allocate, Broker, Given, Interface, Options, Plan, Sla};
-use crate::read::{Done, Reader, at};
+use crate::plan::{Allocate, Given, Interface, Options, Plan, Sla};
+use crate::read::{Done, Reader};
 use crate::rules::Report;
 use crate::view::View;
 use crate::words::{Word, Words};
@@ -16,7 +16,6 @@ use weir_edge::edge::{Class, Config};
 use weir_edge::params;
 use weir_edge::sla::Prefix;
 use weir_edge::{check, edge};
-use weir_text::number;
 use weir_text::{Diagnostic, Place, Severity, Trouble};
 
 /// The leaf of a class whose packets need not be counted.
@@ -131,25 +130,6 @@ impl Reader<'_> {
         })?;
         line.options = options;
         self.plan.interfaces[interface].allocations.push(line);
-        Ok(())
-    }
-
-    /// `broker NAME local CAPACITY`
-    pub fn broker(&mut self, words: &mut Words<'_>) -> Done {
-        const FORM: &str = "a broker in the same process is `broker NAME local CAPACITY`";
-        let name = words.need("the name of the broker", FORM)?;
-        if self.plan.brokers.iter().any(|b| b.name == name.text) {
-            let message = format!("broker `{}` is there already", name.text);
-            return Err(Trouble::new(name.place, message, "choose another name").into());
-        }
-        let kind = words.need("where the broker is", FORM)?;
-        if kind.text != "local" {
-            let message = format!("a broker at `{}`: only `local` is supported now", kind.text);
-            return Err(Trouble::new(kind.place, message, FORM).into());
-        }
-        let word = words.need("the capacity of the broker", FORM)?;
-        let capacity = number::rate(word.text).map_err(|bad| at(word, bad))?;
-        self.plan.brokers.push(Broker { name: name.text.into(), capacity, place: name.place });
         Ok(())
     }
 
@@ -272,11 +252,6 @@ pub(crate) fn print(interface: &Interface) -> Vec<String> {
         lines.push(line);
     }
     lines
-}
-
-/// The line of a broker.
-pub(crate) fn print_broker(broker: &Broker) -> String {
-    format!("broker {} local {}", broker.name, broker.capacity)
 }
 
 /// What the port of an interface needs to have an edge before it.

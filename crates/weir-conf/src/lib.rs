@@ -22,6 +22,7 @@
 //! off, words passed over, values never set) is refused, with the words to write instead.
 #![forbid(unsafe_code)]
 
+mod broker;
 mod build;
 mod class;
 mod conditioner;

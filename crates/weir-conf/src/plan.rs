@@ -125,15 +125,45 @@ pub struct Allocate {
     pub place: Place,
 }
 
-/// `broker NAME local CAPACITY`: a broker in the same process.
+/// `broker NAME local CAPACITY`, a broker in the same process, or `broker NAME WHERE [words]`, one elsewhere.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Broker {
     /// Its name.
     pub name: String,
-    /// What it gives away.
+    /// What it gives away. Of a broker elsewhere nobody knows it here: 10^15 bit/s, the most that any may name.
     pub capacity: Rate,
+    /// Where it is, if it is not in the same process.
+    pub elsewhere: Option<Elsewhere>,
     /// Where its name stands.
     pub place: Place,
+}
+
+/// A broker that is another process, and who comes to it. Files are as the line names them.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Elsewhere {
+    /// Where it listens, and what it speaks.
+    pub door: Door,
+    /// Who signs its certificate: it is spoken to by TLS then.
+    pub ca: Option<String>,
+    /// The certificate of this edge, and its key.
+    pub own: Option<[String; 2]>,
+    /// The file with a token.
+    pub token: Option<String>,
+    /// The name of this edge, as its leases begin; that of its certificate if not said.
+    pub edge: Option<String>,
+    /// How long a lease is to hold.
+    pub ttl: weir_core::units::Duration,
+}
+
+/// The door of a broker.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Door {
+    /// REST by TLS, `HOST:PORT`.
+    Https(String),
+    /// REST by a Unix socket, its path.
+    Unix(String),
+    /// COPS, `HOST:PORT`.
+    Cops(String),
 }
 
 impl Interface {

@@ -22,7 +22,7 @@ pub fn print(plan: &Plan) -> String {
         line(&mut text, format!("rio {}", words.join("  ")));
     }
     for broker in &plan.brokers {
-        line(&mut text, crate::edge::print_broker(broker));
+        line(&mut text, crate::broker::print(broker));
     }
     for interface in &plan.interfaces {
         if !text.is_empty() {

@@ -120,7 +120,22 @@ impl Plan {
             let message = format!("what leaves by `{}` is one direction, and has one worker", interface.name);
             self.error(interface, message, "take `workers 2` away")
         }));
+        refused.extend(self.asked_elsewhere());
         if refused.is_empty() { Ok(pairs) } else { Err(refused) }
+    }
+
+    /// What is said of brokers elsewhere, which a live box does not ask.
+    fn asked_elsewhere(&self) -> impl Iterator<Item = Diagnostic> {
+        let live = self.interfaces.iter().filter(|i| i.attach != Attach::Unsaid);
+        let asked =
+            live.flat_map(|i| i.allocations.iter().filter_map(move |a| Some((i, a.broker.as_ref()?))));
+        asked.filter_map(|(interface, name)| {
+            let broker = self.brokers.iter().find(|b| b.name == *name && b.elsewhere.is_some())?;
+            let message =
+                format!("broker `{}` is elsewhere, and a live box asks one in its own process", broker.name);
+            let help = format!("write `broker {} local 8M`; simulations take one elsewhere", broker.name);
+            Some(self.error(interface, message, &help))
+        })
     }
 
     /// The bridges, and what is said of lines by which an interface would be a port of two.

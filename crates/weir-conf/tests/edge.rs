@@ -39,6 +39,34 @@ fn what_is_read_is_printed_and_read_again() {
 }
 
 #[test]
+fn a_broker_elsewhere_is_printed_as_it_is_read() {
+    let registry = Registry::builtin();
+    for line in [
+        "broker core https://bb.example.net:7443 ca /etc/weir/ca.pem cert e.pem key e.key edge e1 ttl 60000ms",
+        "broker core https://[2001:db8::1]:7443 ca ca.pem token secret",
+        "broker core unix:/run/weir-broker.sock edge e1",
+        "broker core cops 127.0.0.1:3288 token secret",
+        "broker core cops bb.example.net:3183 ca ca.pem cert e.pem key e.key",
+    ] {
+        let plan = read("altq.conf", &TEXT.replace("broker core local 8M", line), &registry).into_result();
+        let plan = plan.unwrap_or_else(|said| panic!("{line}: {said:?}"));
+        assert!(print(&plan).contains(&format!("{line}\n")), "{line}: {}", print(&plan));
+        let again = read("again", &print(&plan), &registry).into_result().unwrap();
+        assert_eq!(plan, again, "{line}");
+        // What it has, nobody knows here: in a simulation it grants all, if the scenario does not describe it.
+        let view = plan.interface("wan0").unwrap();
+        let built = view.build(&registry, Link::new(Rate::from_mbps(10), 0, 1_514)).unwrap();
+        let edge = view.edge(&registry, &built.tree.leaves, 1).unwrap().unwrap();
+        assert_eq!(edge.classes[0].broker, Some(("core".into(), Rate::from_bps(1_000_000_000_000_000))));
+    }
+    // The order is free, and the usual port and time need not be said.
+    let short = "broker core cops localhost edge e1\nbroker far cops bb.example.net ca ca.pem ttl 30s\n";
+    let plan = read("altq.conf", short, &registry).into_result().unwrap();
+    let expected = "broker core cops localhost:3288 edge e1\nbroker far cops bb.example.net:3183 ca ca.pem\n";
+    assert_eq!(print(&plan), expected);
+}
+
+#[test]
 fn the_lines_come_to_an_edge() {
     let registry = Registry::builtin();
     let plan = read("altq.conf", TEXT, &registry).into_result().unwrap();
