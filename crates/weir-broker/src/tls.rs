@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
@@ -41,12 +41,30 @@ fn roots(path: &Path) -> Result<Arc<RootCertStore>, String> {
     Ok(Arc::new(roots))
 }
 
-/// For a broker. Clients come with a certificate that `ca` signed, or with none: then they need a token.
+fn revoked(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
+    let told = |why: &dyn std::fmt::Display| {
+        format!("{}: {why}: expected lists of revoked certificates in PEM", path.display())
+    };
+    let all = CertificateRevocationListDer::pem_file_iter(path).map_err(|e| told(&e))?;
+    let all: Vec<_> = all.collect::<Result<_, _>>().map_err(|e| told(&e))?;
+    if all.is_empty() { Err(told(&"none is there")) } else { Ok(all) }
+}
+
+/// For a broker. Clients come with a certificate that `ca` signed and that no list in `crl` names, or with none: then
+/// they need a token.
 ///
 /// # Errors
 /// A file cannot be read, or does not fit the others.
-pub fn server(cert: &Path, private: &Path, ca: &Path) -> Result<Arc<ServerConfig>, String> {
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots(ca)?, provider());
+pub fn server(
+    cert: &Path,
+    private: &Path,
+    ca: &Path,
+    crl: Option<&Path>,
+) -> Result<Arc<ServerConfig>, String> {
+    let mut verifier = WebPkiClientVerifier::builder_with_provider(roots(ca)?, provider());
+    if let Some(crl) = crl {
+        verifier = verifier.with_crls(revoked(crl)?);
+    }
     let verifier = verifier.allow_unauthenticated().build().map_err(|e| format!("{}: {e}", ca.display()))?;
     let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(VERSIONS);
     let config = builder.map_err(|e| e.to_string())?.with_client_cert_verifier(verifier);

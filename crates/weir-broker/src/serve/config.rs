@@ -11,6 +11,7 @@
 //! cert = "broker.pem"
 //! key = "broker.key"
 //! ca = "ca.pem"
+//! crl = "revoked.pem"
 //!
 //! [[resource]]
 //! name = "wan0:rt"
@@ -30,7 +31,10 @@ use crate::journal::AUDIT_LINES;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio_rustls::rustls::ServerConfig;
 use weir_text::BitRate;
 
 /// A broker's file, read. Paths in it are relative to the folder of the file.
@@ -76,6 +80,35 @@ pub struct Tls {
     pub key: PathBuf,
     /// Who signs the certificates of edges, in PEM. An edge's certificate says `URI:weir:edge:NAME`.
     pub ca: PathBuf,
+    /// The lists of certificates that are no longer good, in PEM: one of each who signs.
+    #[serde(default)]
+    pub crl: Option<PathBuf>,
+}
+
+/// Which file it is, how long it is, and when it was changed; none if it is not there.
+pub(super) type Stamp = Option<(u64, u64, i64, i64)>;
+
+impl Tls {
+    /// What the files say now.
+    ///
+    /// # Errors
+    /// One cannot be read, or does not fit the others.
+    pub(super) fn server(&self) -> Result<Arc<ServerConfig>, String> {
+        crate::tls::server(&self.cert, &self.key, &self.ca, self.crl.as_deref())
+    }
+
+    fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.cert, &self.key, &self.ca].into_iter().chain(&self.crl)
+    }
+
+    /// Differs once a file has changed.
+    pub(super) fn stamp(&self) -> Vec<Stamp> {
+        let stamp = |path: &PathBuf| {
+            let file = std::fs::metadata(path).ok()?;
+            Some((file.ino(), file.len(), file.ctime(), file.ctime_nsec()))
+        };
+        self.files().map(stamp).collect()
+    }
 }
 
 /// A link and class with what the domain has of it.
@@ -153,8 +186,10 @@ impl Config {
     pub fn read(text: &str, folder: &Path) -> Result<Self, String> {
         let mut config: Config = toml::from_str(text).map_err(|e| e.to_string().trim_end().to_owned())?;
         config.check()?;
-        let tls = config.tls.as_mut().map(|tls| [&mut tls.cert, &mut tls.key, &mut tls.ca]);
-        for path in [&mut config.store, &mut config.unix].into_iter().chain(tls.into_iter().flatten()) {
+        let tls = config.tls.iter_mut();
+        let tls =
+            tls.flat_map(|tls| [&mut tls.cert, &mut tls.key, &mut tls.ca].into_iter().chain(&mut tls.crl));
+        for path in [&mut config.store, &mut config.unix].into_iter().chain(tls) {
             *path = folder.join(&path);
         }
         Ok(config)
@@ -165,7 +200,7 @@ impl Config {
     /// # Errors
     /// One cannot be read, or does not fit the others.
     pub fn check_certificates(&self) -> Result<(), String> {
-        self.tls.as_ref().map_or(Ok(()), |tls| crate::tls::server(&tls.cert, &tls.key, &tls.ca).map(drop))
+        self.tls.as_ref().map_or(Ok(()), |tls| tls.server().map(drop))
     }
 
     /// Whether a broker can serve by it.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
 /// Connections at once.
@@ -77,19 +77,25 @@ impl Doors {
         }
     }
 
-    pub async fn tls(self, listener: TcpListener, acceptor: TlsAcceptor) {
+    /// When the files of TLS change, all who came by the old ones go, and come again.
+    pub async fn tls(self, listener: TcpListener, acceptor: watch::Receiver<TlsAcceptor>) {
         loop {
             let room = self.enter().await;
             match listener.accept().await {
                 Ok((stream, from)) => {
                     at_once(&stream);
-                    let (doors, acceptor) = (self.clone(), acceptor.clone());
+                    let (doors, mut files) = (self.clone(), acceptor.clone());
                     tokio::spawn(async move {
+                        let acceptor = files.borrow_and_update().clone();
                         match doors.shake_hands(stream, &acceptor).await {
-                            Ok((stream, None)) => {
-                                doors.serve(room, stream, Peer::Nobody(from.to_string().into()))
+                            Ok((stream, peer)) => {
+                                let peer = peer.unwrap_or_else(|| Peer::Nobody(from.to_string().into()));
+                                tokio::select! {
+                                    () = doors.speak(room, stream, peer) => {}
+                                    // They are gone with the broker, too.
+                                    _ = files.changed() => {}
+                                }
                             }
-                            Ok((stream, Some(peer))) => doors.serve(room, stream, peer),
                             Err(why) => doors.desk.log.refused(&format!("{from}: {why}")),
                         }
                     });
@@ -117,22 +123,24 @@ impl Doors {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         peer: Peer,
     ) {
+        let doors = self.clone();
+        tokio::spawn(async move { doors.speak(room, stream, peer).await });
+    }
+
+    async fn speak(
+        &self,
+        _room: OwnedSemaphorePermit,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        peer: Peer,
+    ) {
         if self.cops {
-            let desk = self.desk.clone();
-            tokio::spawn(async move {
-                let _room = room;
-                super::pdp::serve(desk, stream, peer, HEAD, super::pdp::SILENCE).await;
-            });
-            return;
+            return super::pdp::serve(self.desk.clone(), stream, peer, HEAD, super::pdp::SILENCE).await;
         }
         let service = TowerToHyperService::new(self.router.clone().layer(Extension(peer)));
-        tokio::spawn(async move {
-            let _room = room;
-            let mut http = http1::Builder::new();
-            http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(MESSAGE_BYTES);
-            // Whatever ends a connection, nothing was changed by it that was not answered or will not be repeated.
-            let _ = http.serve_connection(TokioIo::new(stream), service).await;
-        });
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(MESSAGE_BYTES);
+        // Whatever ends a connection, nothing was changed by it that was not answered or will not be repeated.
+        let _ = http.serve_connection(TokioIo::new(stream), service).await;
     }
 }
 

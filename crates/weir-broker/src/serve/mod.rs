@@ -36,6 +36,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 /// The usual Unix socket of a broker.
@@ -94,9 +95,13 @@ impl Broker {
     /// As [`start`](Self::start).
     pub async fn start_on(store: Box<dyn Store>, config: Config) -> Result<Self, String> {
         config.check()?;
-        let acceptor = match &config.tls {
-            Some(tls) => Some(TlsAcceptor::from(crate::tls::server(&tls.cert, &tls.key, &tls.ca)?)),
-            None => None,
+        let (files, acceptor) = match &config.tls {
+            Some(tls) => {
+                let stamp = tls.stamp();
+                let (to, acceptor) = watch::channel(TlsAcceptor::from(tls.server()?));
+                (Some((tls.clone(), stamp, to)), Some(acceptor))
+            }
+            None => (None, None),
         };
         let unix = doors::unix(&config.unix)?;
         let (http, tls) =
@@ -119,6 +124,7 @@ impl Broker {
         let all = Doors::new(desk.clone());
         let cops_tls = cops_at.is_some_and(|at| !at.ip().is_loopback()).then(|| acceptor.clone()).flatten();
         let mut doors = vec![tokio::spawn(all.clone().unix(unix))];
+        doors.extend(files.map(|(tls, stamp, to)| tokio::spawn(follow(desk.clone(), tls, stamp, to))));
         doors.extend(http.map(|http| tokio::spawn(all.clone().plain(http))));
         doors.extend(tls.zip(acceptor).map(|(tls, acceptor)| tokio::spawn(all.clone().tls(tls, acceptor))));
         doors.extend(cops.map(|cops| match cops_tls {
@@ -177,6 +183,27 @@ impl Broker {
         match ended {
             Ok(Ok(done)) => done.map_err(|e| e.to_string()),
             _ => Err("the keeper of the book has panicked: this is a defect".into()),
+        }
+    }
+}
+
+/// Reads the files of TLS again whenever one has changed. As long as they do not fit each other the old ones count.
+async fn follow(
+    desk: Arc<Desk>,
+    tls: config::Tls,
+    mut stamp: Vec<config::Stamp>,
+    to: watch::Sender<TlsAcceptor>,
+) {
+    loop {
+        tokio::time::sleep(SILENCE).await;
+        let now = tls.stamp();
+        if now == stamp {
+            continue;
+        }
+        stamp = now;
+        match tls.server() {
+            Ok(config) => drop(to.send_replace(TlsAcceptor::from(config))),
+            Err(why) => desk.log.refused(&format!("other files of [tls]: {why}; those before stay")),
         }
     }
 }

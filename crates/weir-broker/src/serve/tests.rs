@@ -7,7 +7,10 @@ use crate::wire::{Answer, Answers, AuditLines, LeaseNow, LeasesNow, Problem, Res
 use axum::body::Bytes;
 use config::{Day, Resource, Tls, Token};
 use hyper::{Method, StatusCode};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, IsCa, KeyIdMethod,
+    KeyPair, RevokedCertParams, SanType, SerialNumber,
+};
 use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
@@ -446,6 +449,7 @@ impl Authority<'_> {
     pub fn sign(&self, folder: &Folder, file: &str, name: SanType, ended: bool) -> (PathBuf, PathBuf) {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.subject_alt_names = vec![name];
+        params.serial_number = Some(SerialNumber::from_slice(file.as_bytes()));
         if ended {
             (params.not_before, params.not_after) =
                 (rcgen::date_time_ymd(2020, 1, 1), rcgen::date_time_ymd(2020, 2, 1));
@@ -456,6 +460,26 @@ impl Authority<'_> {
         std::fs::write(&cert, certificate.pem()).expect("the folder is writable");
         std::fs::write(&private, key.serialize_pem()).expect("the folder is writable");
         (cert, private)
+    }
+
+    /// Writes the list of certificates that are no longer good, by the files that they were signed for.
+    fn revoke(&self, folder: &Folder, files: &[&str]) {
+        let revoked = files.iter().map(|file| RevokedCertParams {
+            serial_number: SerialNumber::from_slice(file.as_bytes()),
+            revocation_time: rcgen::date_time_ymd(2026, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let params = CertificateRevocationListParams {
+            this_update: rcgen::date_time_ymd(2026, 1, 1),
+            next_update: rcgen::date_time_ymd(2096, 1, 1),
+            crl_number: SerialNumber::from(1 + files.len() as u64),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = params.signed_by(&self.0).expect("it is signed").pem().expect("it has a form in PEM");
+        std::fs::write(folder.at("revoked.pem"), list).expect("the folder is writable");
     }
 }
 
@@ -471,7 +495,8 @@ fn an_edge_is_who_its_certificate_says_and_others_do_not_come_in() {
     let (cert, key) = good.sign(&folder, "broker", loopback, false);
     let ca = folder.at("ca.pem");
     let listen = "127.0.0.1:0".parse().expect("an address");
-    let config = Config { tls: Some(Tls { listen, cert, key, ca: ca.clone() }), ..folder.config() };
+    let config =
+        Config { tls: Some(Tls { listen, cert, key, ca: ca.clone(), crl: None }), ..folder.config() };
     within(async {
         let broker = Broker::start(config).await.expect("it starts");
         let at = broker.tls().expect("it listens").to_string();
@@ -506,6 +531,46 @@ fn an_edge_is_who_its_certificate_says_and_others_do_not_come_in() {
             3,
             "one lease, nothing else"
         );
+        broker.stop().await.expect("nothing failed");
+    });
+}
+
+#[test]
+fn an_edge_whose_certificate_is_revoked_goes_and_does_not_come_back() {
+    let folder = Folder::new("crl");
+    let authority = Authority::new(&folder, "ca");
+    let (cert, key) =
+        authority.sign(&folder, "broker", SanType::IpAddress(std::net::Ipv4Addr::LOCALHOST.into()), false);
+    let (ca, listen) = (folder.at("ca.pem"), "127.0.0.1:0".parse().expect("an address"));
+    authority.revoke(&folder, &[]);
+    let crl = Some(folder.at("revoked.pem"));
+    let config = Config { tls: Some(Tls { listen, cert, key, ca: ca.clone(), crl }), ..folder.config() };
+    let [one, other] = ["one", "other"].map(|name| {
+        let (cert, key) = authority.sign(&folder, name, uri(&format!("weir:edge:{name}")), false);
+        crate::tls::client(&ca, Some((&cert, &key))).expect("the files are good")
+    });
+    within(async {
+        let broker = Broker::start(config).await.expect("it starts");
+        let at = broker.tls().expect("it listens").to_string();
+        let see =
+            async |to: &mut Connection| to.call(Method::GET, "/v1/leases", Bytes::new()).await.map(|a| a.0);
+        let mut to = connect(&Target::Tls(at.clone(), one.clone()), None).await;
+        assert_eq!(see(&mut to).await, Ok(StatusCode::OK));
+        // What cannot be read changes nothing.
+        std::fs::write(folder.at("revoked.pem"), "nothing").expect("the folder is writable");
+        tokio::time::sleep(2 * SILENCE).await;
+        assert_eq!(see(&mut to).await, Ok(StatusCode::OK));
+        authority.revoke(&folder, &["one"]);
+        while see(&mut to).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let again = match Connection::open(&Target::Tls(at.clone(), one), None, PATIENCE).await {
+            Ok(mut to) => see(&mut to).await,
+            Err(e) => Err(e),
+        };
+        assert!(matches!(again, Err(HttpError::Unreachable(_))), "{again:?}");
+        let mut to = connect(&Target::Tls(at, other), None).await;
+        assert_eq!(see(&mut to).await, Ok(StatusCode::OK));
         broker.stop().await.expect("nothing failed");
     });
 }

@@ -198,7 +198,13 @@ fn an_edge_comes_by_its_certificate_and_by_its_name() {
     let ca = folder.at("ca.pem");
     let own = authority.sign(&folder, "edge", uri("weir:edge:e"), false);
     let mut config = folder.config();
-    config.tls = Some(Tls { listen: "127.0.0.1:0".parse().expect("an address"), cert, key, ca: ca.clone() });
+    config.tls = Some(Tls {
+        listen: "127.0.0.1:0".parse().expect("an address"),
+        cert,
+        key,
+        ca: ca.clone(),
+        crl: None,
+    });
     config.cops = Some("0.0.0.0:0".parse().expect("an address"));
     within(async {
         let broker = Broker::start(config).await.expect("it starts");
