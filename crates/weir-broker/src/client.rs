@@ -28,6 +28,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 const SHORTEST: Nanos = SECOND / 4;
 /// The longest pause: a broker that is back hears of every lease within 5 s.
 const LONGEST: Nanos = 2 * SECOND;
+/// How long a session may take to end when its client does.
+const PARTING: Duration = Duration::from_millis(100);
 /// Leases in one request, so that it stays below 64 KiB.
 const TOGETHER: usize = 64;
 
@@ -208,12 +210,6 @@ impl Link {
     }
 }
 
-impl Drop for Up {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 impl<S: Shaper> Keeping<S> {
     async fn run(&mut self, mut orders: UnboundedReceiver<Order>) {
         loop {
@@ -231,11 +227,21 @@ impl<S: Shaper> Keeping<S> {
                         // Who asked may have gone.
                         let _ = answer.send(self.leases.iter().map(|kept| kept.holder.standing(at)).collect());
                     }
-                    Some(Order::Stop) | None => return,
+                    Some(Order::Stop) | None => return self.part().await,
                 },
                 said = self.link.next() => self.hear(said),
                 () = tokio::time::sleep(wait) => {}
             }
+        }
+    }
+
+    /// Lets the session say that this side goes.
+    async fn part(&mut self) {
+        let down = Link::Down { again: 0, pause: SHORTEST };
+        if let Link::Up(Up { words, task, .. }) = std::mem::replace(&mut self.link, down) {
+            drop(words);
+            // The broker need not hear it.
+            let _ = tokio::time::timeout(PARTING, task).await;
         }
     }
 

@@ -290,3 +290,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,7 +18,7 @@ use weir_text::{Unit, show};
 
 /// The brokers of these plans; those of the last count.
 pub fn brokers<'p>(plans: impl IntoIterator<Item = &'p Plan>) -> Vec<(String, Kind)> {
-    let all = plans.into_iter().flat_map(|plan| &plan.brokers);
+    let all = plans.into_iter().flat_map(|plan| &plan.brokers).filter(|broker| broker.elsewhere.is_none());
     all.map(|broker| (broker.name.clone(), Kind::Local { capacity_bps: broker.capacity.as_bps() })).collect()
 }
 
