@@ -430,6 +430,28 @@ pub(crate) fn judge(report: &mut Report<'_>, plan: &Plan, interface: &Interface,
     }
 }
 
+/// Brokers that could not hold what the classes begin with, or what they may fall to.
+pub(crate) fn judge_brokers(report: &mut Report<'_>, plan: &Plan) {
+    for broker in &plan.brokers {
+        let lines = plan.interfaces.iter().flat_map(|interface| &interface.allocations);
+        let of_broker = lines.filter(|line| line.broker.as_ref() == Some(&broker.name));
+        let least = of_broker.map(|line| {
+            let allocation = params::allocation(&line.options.params());
+            allocation.initial.clamp(allocation.from.min(allocation.to), allocation.to)
+        });
+        let sum = Rate::from_bps(least.fold(0, u64::saturating_add));
+        if sum > broker.capacity {
+            let message = format!(
+                "classes begin with {sum} at broker `{}`, which has {}",
+                broker.name, broker.capacity
+            );
+            let write = format!("broker {} local {sum}", broker.name);
+            let help = format!("write `{write}`, or give them a lower `from`");
+            report.say(Severity::Warning, Trouble::new(broker.place, message, help));
+        }
+    }
+}
+
 /// True if any of its lines is of the edge.
 pub(crate) fn has_edge(interface: &Interface) -> bool {
     interface.recognise.is_some() || !interface.slas.is_empty() || !interface.allocations.is_empty()

@@ -41,6 +41,7 @@ pub fn judge(plan: &Plan, registry: &Registry) -> Vec<Diagnostic> {
         crate::edge::judge(&mut report, plan, interface, false);
     }
     failing(&mut report, plan, &by_name);
+    crate::edge::judge_brokers(&mut report, plan);
     report.said.extend(plan.bridges().err().unwrap_or_default());
     said.append(&mut report.said);
     said.sort_by_key(|d| (d.severity, d.line, d.column));

@@ -251,6 +251,35 @@ fn calls_go_on_by_another_configuration() {
     assert_eq!(edge.classes[0].flows.admitted, 3, "17 once, 18 and then 19");
 }
 
+/// Nobody answers at the brokers: the law repeats its request, and what the class has goes on.
+// Claim L79.
+#[test]
+fn without_an_answer_traffic_goes_on_with_what_was_granted() {
+    for (broker, asks) in [("broker core", true), ("", false)] {
+        let mut bridge = bridge(&conf(broker));
+        for number in 0..250u16 {
+            let now = Instant::from_millis(20 * u64::from(number));
+            for ssrc in 0..2 {
+                let one = datagram(0, 9, 4000 + ssrc, &call(7 + u32::from(ssrc), number));
+                bridge.interfaces().0.arriving.push_back(one);
+            }
+            run(&mut bridge, now, now + Duration::from_millis(20));
+        }
+        let edge = egresses(&mut bridge, &["l".into(), "r".into()])[0].edge.clone().unwrap();
+        let allocator = edge.classes[0].allocator.as_ref().unwrap();
+        let sent =
+            tos_of(&bridge.interfaces().1.sent, 4000).len() + tos_of(&bridge.interfaces().1.sent, 4001).len();
+        assert_eq!(
+            (allocator.repeated > 2, allocator.allocated_bps > 64_000),
+            (asks, !asks),
+            "{allocator:?}"
+        );
+        assert_eq!(allocator.last.as_ref().unwrap().answer.is_none(), asks);
+        // 64 kbit/s for 5 s and more, with best effort beside it.
+        assert!(sent > 150, "{sent}");
+    }
+}
+
 /// One packet of a recording.
 struct Frame {
     at: Instant,

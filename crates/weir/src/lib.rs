@@ -236,6 +236,11 @@ enum Command {
         #[command(flatten)]
         asked: Asked,
     },
+    /// Read and set how a class of a running `weir up` asks for bandwidth
+    Edge {
+        #[command(subcommand)]
+        action: commands::edge::Action,
+    },
     /// Explain, evict, pin or unpin a flow of a running `weir up`
     Flow {
         /// What is to be done
@@ -273,13 +278,13 @@ enum Command {
 
 /// How a running `weir up` is asked, and answers.
 #[derive(clap::Args)]
-struct Asked {
+pub(crate) struct Asked {
     /// The Unix socket of `weir up`
     #[arg(long, value_name = "PATH", default_value = commands::live::SOCKET)]
-    socket: PathBuf,
+    pub(crate) socket: PathBuf,
     /// JSON
     #[arg(short, long)]
-    json: bool,
+    pub(crate) json: bool,
 }
 
 #[derive(Subcommand)]
@@ -356,6 +361,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Confirm { socket } => commands::live::confirm(&socket),
         Command::Rollback { asked } => commands::live::rollback(&asked.socket, asked.json),
         Command::Status { asked } => commands::live::status(&asked.socket, asked.json),
+        Command::Edge { action } => commands::edge::edge(action),
         Command::Flows { sla, asked } => commands::edge::flows(sla, &asked.socket, asked.json),
         Command::Flow { order, flow, asked } => commands::edge::flow(order, &flow, &asked.socket, asked.json),
         Command::Recognise { recognise, interface, asked } => {

@@ -3,7 +3,7 @@
 use super::tables::{print_wrapped, table};
 use super::{Done, print_json};
 use crate::operate::flows::FlowState;
-use crate::operate::request::{FlowOrder, Recognising, Request, ask};
+use crate::operate::request::{FlowOrder, Handlers, Recognising, Request, ask};
 use std::path::Path;
 use weir_engine::broker::BrokerState;
 use weir_engine::edge_state::{AllocatorState, EdgeState, RecognitionState};
@@ -57,6 +57,51 @@ pub fn flow(order: FlowOrder, key: &str, socket: &Path, json: bool) -> Done {
         return print_json(&flow);
     }
     print(&[flow]);
+    Ok(())
+}
+
+/// How `weir edge` is asked.
+#[derive(clap::Subcommand)]
+pub enum Action {
+    /// What a class is set to, and what it has come to
+    Get {
+        /// The interface by which its packets leave
+        interface: String,
+        /// The class
+        class: String,
+        /// One value, as `law.gain`
+        name: Option<String>,
+        #[command(flatten)]
+        asked: crate::Asked,
+    },
+    /// Set a value, until the next `weir apply` that changes the edge: `law.gain=500K`
+    Set {
+        /// The interface by which its packets leave
+        interface: String,
+        /// The class
+        class: String,
+        /// NAME=VALUE
+        assignment: String,
+        #[command(flatten)]
+        asked: crate::Asked,
+    },
+}
+
+/// `weir edge`.
+pub fn edge(action: Action) -> Done {
+    let (request, asked) = match action {
+        Action::Get { interface, class, name, asked } => {
+            (Request::Handlers { interface, class, name }, asked)
+        }
+        Action::Set { interface, class, assignment, asked } => {
+            (Request::Handler { interface, class, assignment }, asked)
+        }
+    };
+    let handlers: Handlers = ask(&asked.socket, &request)?;
+    if asked.json {
+        return print_json(&handlers);
+    }
+    handlers.values.iter().for_each(|(name, value)| out!("{name}={value}"));
     Ok(())
 }
 

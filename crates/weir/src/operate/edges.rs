@@ -1,14 +1,16 @@
 //! From the edge of a plan to the one that stands before a port, and the brokers that its classes ask.
 
 use super::flows::{FlowState, flows};
-use super::request::{FlowOrder, Recognising};
+use super::request::{FlowOrder, Handlers, Recognising};
 use super::{Failure, Operator};
-use weir_conf::{EdgeClass, EdgePlan, Plan};
+use std::collections::BTreeMap;
+use weir_conf::{EdgeClass, EdgePlan, Plan, handlers};
 use weir_core::packet::Key;
 use weir_core::queue::Link;
 use weir_core::units::Instant;
 use weir_edge::edge::{Edge, NotEvicted};
 use weir_edge::flow::State;
+use weir_edge::handlers::{HANDLERS, Handler};
 use weir_engine::broker::Kind;
 use weir_engine::control::Egress;
 use weir_engine::edge_state::{AllocatorState, EdgeClassState, RequestState};
@@ -152,6 +154,61 @@ impl Operator<'_> {
         match edges {
             0 => Err(nobody_looks()),
             _ => Err(Failure::failed(format!("{key} is not known: `weir flows` lists those that are"))),
+        }
+    }
+
+    /// The edge that a class belongs to, and its place there.
+    fn way_of(&self, interface: &str, class: &str) -> Result<(Way, u32), Failure> {
+        let view = self.plan().interface(interface).map_err(Failure::usage)?;
+        let allocated = || view.allocations.iter().map(|line| line.class.as_str());
+        let way = self.ways().into_iter().find(|way| way.egress == view.name);
+        match (way, allocated().position(|name| name == class)) {
+            (Some(way), Some(place)) => Ok((way, place as u32)),
+            (None, _) => Err(Failure::usage(format!("interface `{}` is not bridged", view.name))),
+            (_, None) => {
+                let help = weir_text::suggest(class, allocated())
+                    .unwrap_or_else(|| format!("add `allocate {} {class}` to the file", view.name));
+                Err(Failure::usage(format!("no class `{class}` of `{}` is allocated: {help}", view.name)))
+            }
+        }
+    }
+
+    /// What handlers of a class have: one of them, or all that have something.
+    pub(super) fn handlers(
+        &self,
+        interface: &str,
+        class: &str,
+        name: Option<&str>,
+    ) -> Result<Handlers, Failure> {
+        let (way, place) = self.way_of(interface, class)?;
+        let one =
+            name.map(|name| handlers::find("weir edge get", name)).transpose().map_err(Failure::usage)?;
+        let wanted: Vec<&'static Handler> = one.map_or_else(|| HANDLERS.iter().collect(), |one| vec![one]);
+        let read = move |edge: &mut Edge, _: Instant| {
+            let value = |handler: &&'static Handler| (*handler, edge.handler(place, handler));
+            wanted.iter().map(value).collect::<Vec<_>>()
+        };
+        let mut values = BTreeMap::new();
+        for (handler, value) in way.ask(read)?.ok_or_else(nobody_looks)? {
+            match value {
+                Ok(value) => _ = values.insert(handler.name.into(), handlers::shown(handler, value.as_ref())),
+                Err(why) if one.is_some() => {
+                    return Err(Failure::usage(handlers::refused(class, handler, &why)));
+                }
+                Err(_) => {}
+            }
+        }
+        Ok(Handlers { interface: way.egress, class: class.to_owned(), values })
+    }
+
+    /// Gives a handler of a class another value.
+    pub(super) fn set_handler(&self, interface: &str, class: &str, text: &str) -> Result<Handlers, Failure> {
+        let (way, place) = self.way_of(interface, class)?;
+        let (handler, value) = handlers::assignment("weir edge set", text).map_err(Failure::usage)?;
+        let set = move |edge: &mut Edge, now: Instant| edge.set_handler(now, place, handler, value);
+        match way.ask(set)?.ok_or_else(nobody_looks)? {
+            Ok(()) => self.handlers(interface, class, Some(handler.name)),
+            Err(why) => Err(Failure::usage(handlers::refused(class, handler, &why))),
         }
     }
 

@@ -175,6 +175,11 @@ impl<'r> Operator<'r> {
         Ok(())
     }
 
+    /// What runs.
+    fn plan(&self) -> &Plan {
+        &self.running.plan
+    }
+
     /// The bridges.
     pub fn up(&self) -> &Up {
         &self.up
@@ -465,6 +470,12 @@ impl<'r> Operator<'r> {
             }
             Request::Flows { sla } => serde_json::to_value(self.flows(sla)?),
             Request::Flow { order, key } => serde_json::to_value(self.flow(order, &key)?),
+            Request::Handlers { interface, class, name } => {
+                serde_json::to_value(self.handlers(&interface, &class, name.as_deref())?)
+            }
+            Request::Handler { interface, class, assignment } => {
+                serde_json::to_value(self.set_handler(&interface, &class, &assignment)?)
+            }
             Request::Recognise { interface, on } => serde_json::to_value(self.recognise(&interface, on)?),
             Request::Set { interface, words } => serde_json::to_value(self.set(&interface, &words)?),
             Request::Confirm => serde_json::to_value(self.confirm().map(|()| Applied::default())?),

@@ -3,6 +3,7 @@
 use crate::commands::Failure;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use weir_conf::Difference;
@@ -63,6 +64,25 @@ pub enum Request {
         /// Its header fields.
         key: String,
     },
+    /// What a class of an edge is set to by its handlers.
+    Handlers {
+        /// The interface by which its packets leave.
+        interface: String,
+        /// The class.
+        class: String,
+        /// One of them; all without.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+    },
+    /// A handler is to have another value; answered with what it has then.
+    Handler {
+        /// The interface by which its packets leave.
+        interface: String,
+        /// The class.
+        class: String,
+        /// `NAME=VALUE`.
+        assignment: String,
+    },
     /// Whether what enters by an interface is looked at.
     Recognise {
         /// The interface.
@@ -95,6 +115,17 @@ pub enum FlowOrder {
     Pin,
     /// Take that back
     Unpin,
+}
+
+/// What handlers have.
+#[derive(Serialize, Deserialize)]
+pub struct Handlers {
+    /// The interface by which the class's packets leave.
+    pub interface: String,
+    /// The class.
+    pub class: String,
+    /// By name, as they are typed; `-1` is none.
+    pub values: BTreeMap<String, String>,
 }
 
 /// What `weir recognise` came to.

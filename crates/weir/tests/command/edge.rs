@@ -331,6 +331,19 @@ fn the_sixth_call_is_refused_by_name() {
         bed.ask(&["flow", "explain", "udp 10.0.0.1:1 > 10.0.0.2:2"]).ok();
         bed.ask(&["flow", "evict", "udp 10.0.0.1:1 > 10.0.0.2:2"])
             .fails(1, &["is not known", "`weir flows`"]);
+        // How the class asks is read and set, by the paper's names too.
+        let all = bed.ask(&["edge", "get", "right0", "rt", "-j"]).ok().json();
+        documented("weir edge -j", &all);
+        assert_eq!(
+            (&all["values"]["law.gain"], &all["values"]["request.to"]),
+            (&"300K".into(), &"512K".into())
+        );
+        assert_eq!(bed.ask(&["edge", "set", "right0", "rt", "law.gain=250K"]).ok().out, "law.gain=250K\n");
+        let rises = bed.ask(&["edge", "get", "right0", "rt", "BB_connections_inc"]).ok().out;
+        assert!(rises.starts_with("state.rises=") && !rises.ends_with("=0\n"), "{rises}");
+        bed.ask(&["edge", "set", "right0", "rt", "gain=1M"]).fails(2, &["did you mean `law.gain`?"]);
+        bed.ask(&["edge", "get", "right0", "tr"]).fails(2, &["did you mean `rt`?"]);
+        bed.ask(&["edge", "get", "right0", "be"]).fails(2, &["`allocate right0 be`"]);
         // The class asks its broker, and says so.
         wait("the allocation", || {
             let allocator = class(&bed)["allocator"].clone();
@@ -350,6 +363,30 @@ fn the_sixth_call_is_refused_by_name() {
             "{:?}",
             all.iter().map(Ended::lost).collect::<Vec<_>>()
         );
+        terminate(up).ok();
+    });
+}
+
+/// Frames that come from the driver meet the same edge.
+// Claim L75.
+#[test]
+fn frames_from_the_driver_meet_the_edge() {
+    if !possible("the test of an edge behind AF_XDP") {
+        return;
+    }
+    timed(|| {
+        let bed = Bed::new(1);
+        let conf = CONF.replace("attach bridge left0", "attach bridge left0 xdp");
+        let up = bed.up(&[&bed.folder.write("a.altq", conf)]);
+        ready(&bed);
+        let call = Call::start(&bed, 1, "10.0.0.1");
+        pause(1_000);
+        let call = call.end();
+        let (came, marked) = call.marked_from(3);
+        in_time!(came == call.sent - 3 && came > 20, "{came} of {}", call.sent);
+        assert_eq!(came, marked);
+        let way = bed.ask(&["stats", "-j"]).ok().json()["bridges"][0]["way"].clone();
+        assert!(way.as_str().unwrap().contains("AF_XDP"), "{way}");
         terminate(up).ok();
     });
 }
