@@ -102,11 +102,11 @@ impl<L: Io, R: Io> Bridge<L, R> {
         self.passed_by = Some(how.to_owned());
     }
     /// Says from now on what becomes of the traffic without this bridge. One that fails open is alive
-    /// when this returns.
+    /// when this returns. If that is `late`, the kernel has carried what stands in the sockets.
     ///
     /// # Errors
     /// A socket takes no filter. Then nothing has changed.
-    pub(crate) fn change_fail(&mut self, now: Instant, mut failing: Failing) -> io::Result<()> {
+    pub(crate) fn change_fail(&mut self, now: Instant, mut failing: Failing, late: bool) -> io::Result<()> {
         if let Ok(open) = &mut failing {
             // A filter before the first beat would keep frames out.
             open.beat(now);
@@ -114,6 +114,9 @@ impl<L: Io, R: Io> Bridge<L, R> {
             if let Err(e) = self.filter(|side| Some(kernel.filter(side))) {
                 let _ = self.filter(|_| None);
                 return Err(e);
+            }
+            if late {
+                open.count_stale(self.discard());
             }
         } else {
             // Before the last beat, likewise.
@@ -157,15 +160,12 @@ impl<L: Io, R: Io> Bridge<L, R> {
     /// Does all that is due at `now`: receives a batch from each side, lets the ports act, and
     /// sends what leaves.
     pub fn step(&mut self, now: Instant) -> Step {
+        if self.failing().is_some_and(|open| open.is_stale(now)) {
+            let thrown = self.discard();
+            self.failing().into_iter().for_each(|open| open.count_stale(thrown));
+        }
         let Bridge { left, right, directions, failing, .. } = self;
         if let Ok(open) = failing {
-            if open.is_stale(now) {
-                let thrown = directions.iter_mut().map(|direction| match direction.index() {
-                    0 => direction.discard(left),
-                    _ => direction.discard(right),
-                });
-                open.count_stale(thrown.sum());
-            }
             open.beat(now);
         }
         let mut more = false;
@@ -185,7 +185,17 @@ impl<L: Io, R: Io> Bridge<L, R> {
         Step { next: self.next_wake_up(now), more }
     }
 
-    /// The same without receiving: what is inside leaves.
+    /// Throws away what waits in the sockets: how many frames that were.
+    fn discard(&mut self) -> u64 {
+        let Bridge { left, right, directions, .. } = self;
+        let thrown = directions.iter_mut().map(|direction| match direction.index() {
+            0 => direction.discard(left),
+            _ => direction.discard(right),
+        });
+        thrown.sum()
+    }
+
+    /// The same as a step without receiving: what is inside leaves.
     pub(crate) fn leave(&mut self, now: Instant) -> Step {
         let Bridge { left, right, directions, .. } = self;
         for direction in directions {

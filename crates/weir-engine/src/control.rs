@@ -8,7 +8,7 @@ use crate::bridge::{Bridge, Passed, WorkerEstate};
 use crate::broker::BrokerState;
 use crate::direction::{Change, Changed};
 use crate::edge_state::EdgeState;
-use crate::fail_open::{FailCounts, FailState, Failing, for_workers};
+use crate::fail_open::{FailCounts, FailState, Failing};
 use crate::gather::{Assembly, Part, of_workers};
 use crate::line::Line;
 use crate::watch::LinkState;
@@ -25,6 +25,11 @@ use weir_edge::edge::Edge;
 use weir_io::{Io, Socket};
 
 pub use crate::gather::egresses;
+
+mod exchange;
+mod fail;
+
+pub(crate) use exchange::Exchange;
 
 /// What happened so far, at one moment, on every bridge.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -357,9 +362,14 @@ pub(crate) enum Request {
     },
     Fail {
         failing: Failing,
+        asked: Instant,
         done: Sender<io::Result<()>>,
     },
-    /// Stand still, for another process that takes over, until one of the two below comes.
+    /// Stand still until `Thaw` comes.
+    Pause {
+        done: Sender<()>,
+    },
+    /// The same, for another process that takes over, until one of the two below comes.
     Freeze {
         done: Sender<io::Result<Frozen>>,
     },
@@ -379,7 +389,7 @@ pub(crate) struct Frozen {
 }
 
 /// How long an answer, or a part of one, may take before the worker counts as hanging.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
+pub(crate) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 /// Statistics are made at most this often.
 const FRESH: Duration = Duration::from_millis(10);
 
@@ -512,8 +522,8 @@ impl Control {
     }
 
     /// Goes on over `socket` on a side (0: left), because its device was made anew. Counters and
-    /// what waits in the ports stay.
-    pub(crate) fn exchange(&self, side: usize, socket: Socket) -> io::Result<()> {
+    /// what waits in the ports stay. A worker that hangs has the socket, and takes it when it goes on.
+    pub(crate) fn exchange(&self, side: usize, socket: Socket) -> io::Result<Exchange> {
         let sockets = match self.workers.len() {
             1 => vec![socket],
             _ => socket.halves()?.into(),
@@ -524,8 +534,7 @@ impl Control {
             let (done, answer) = channel();
             worker.ask(Request::Exchange { side, socket, done }).map(|()| answer)
         };
-        let asked = workers.zip(sockets).map(ask).collect::<io::Result<Vec<_>>>()?;
-        asked.iter().try_for_each(await_answer)
+        Ok(Exchange(workers.zip(sockets).map(ask).collect::<io::Result<_>>()?))
     }
 
     /// Has the kernel carry the traffic, or the worker again. False if the bridge fails closed.
@@ -534,26 +543,6 @@ impl Control {
         let done = answers.iter().map(await_answer).collect::<io::Result<Vec<_>>>();
         self.forget();
         Ok(done?.into_iter().all(|done| done))
-    }
-
-    /// Says from now on what becomes of the traffic without the workers. Where one of them cannot, it fails closed.
-    pub(crate) fn fail(&self, failing: Failing) -> io::Result<()> {
-        let done = self.fail_each(failing);
-        if let Err(e) = &done {
-            let _ = self.fail_each(Err(e.to_string()));
-        }
-        self.forget();
-        done
-    }
-
-    fn fail_each(&self, failing: Failing) -> io::Result<()> {
-        let all = self.workers.iter().zip(for_workers(failing, self.workers.len()));
-        let ask = |(worker, failing): (&Line, Failing)| {
-            let (done, answer) = channel();
-            worker.ask(Request::Fail { failing, done }).map(|()| answer)
-        };
-        let asked = all.map(ask).collect::<io::Result<Vec<_>>>()?;
-        asked.iter().try_for_each(|answer| await_answer(answer)?)
     }
 
     /// Has the workers stand still: an answer comes when one does, or tells why it does not.

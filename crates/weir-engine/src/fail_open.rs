@@ -541,4 +541,4 @@ pub fn remove(interface: &str) -> io::Result<bool> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -4,19 +4,21 @@
 //! kernel or another Weir, sends them too. Traffic of a VLAN passes the interface below as well.
 
 use std::fmt;
-use std::fs;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use weir_sys::netlink::{Address, Link, addresses, links};
 
-/// The claim of a running Weir on a device. It ends with the process, however that ends.
-pub(crate) struct Claim {
-    /// Two sockets without a file, whose names are of this network namespace alone: the name of the
-    /// first can be had once, that of the second tells who has it.
-    sockets: [UnixDatagram; 2],
-}
+/// Where the claims lie: a folder in which strangers can take no name.
+pub const CLAIMS: &str = "/run/weir";
+/// What their names begin with.
+const PREFIX: &str = "claim-";
+
+/// The claim of a running Weir on a device: a locked file, in which stands whose it is. The lock ends with
+/// the process, however that ends, and passes to the one that takes over.
+pub(crate) struct Claim(File);
 
 /// Why an interface should not be bridged, and what mends it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,8 +30,65 @@ impl fmt::Display for Objection {
     }
 }
 
-fn name_of(device: u32) -> String {
-    format!("weir/interface/{device}")
+/// The name of the claim on a device, whose number is of this network namespace alone.
+fn name_of(device: u32) -> io::Result<String> {
+    Ok(format!("{PREFIX}{}-{device}", fs::metadata("/proc/thread-self/ns/net")?.ino()))
+}
+
+fn claims() -> PathBuf {
+    // Tests need no root, and leave those of the machine alone.
+    match cfg!(test) {
+        true => std::env::temp_dir().join(format!("weir-claims-of-{}", weir_sys::passing::own_uid())),
+        false => PathBuf::from(CLAIMS),
+    }
+}
+
+/// Makes the folder of the claims, if it is not there.
+///
+/// # Errors
+/// It cannot be made, or strangers may write to it.
+pub fn prepare_claims() -> io::Result<()> {
+    folder(&claims()).map(drop)
+}
+
+fn folder(path: &Path) -> io::Result<File> {
+    let shown = path.display();
+    let made = match DirBuilder::new().mode(0o700).create(path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    };
+    let opened = made.and_then(|()| File::open(path)).map_err(|e| {
+        let what = format!(
+            "{shown}, where the claims on interfaces lie: {e}: as root, `install -d -m 700 -o USER {shown}` with whom weir runs as"
+        );
+        io::Error::new(e.kind(), what)
+    })?;
+    let found = opened.metadata()?;
+    if !found.is_dir() || found.mode() & 0o022 != 0 {
+        let what = format!(
+            "{shown}, where the claims on interfaces lie, is open to strangers: `chmod go-w {shown}`"
+        );
+        return Err(io::Error::other(what));
+    }
+    Ok(opened)
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+/// Removes the claims that nobody has any more: what was killed left them.
+fn sweep(path: &Path, but: &str) -> io::Result<()> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let is_other = name.to_str().is_some_and(|name| name.starts_with(PREFIX) && name != but);
+        if is_other && open(&entry.path()).is_ok_and(|file| file.try_lock().is_ok()) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 impl Claim {
@@ -38,62 +97,63 @@ impl Claim {
     /// # Errors
     /// `ResourceBusy` if another process has done so; what else the system refuses.
     pub(crate) fn on(interface: &str, device: u32) -> io::Result<Claim> {
-        let name = name_of(device);
-        let claimed = bind(&name).map_err(|e| match e.kind() {
-            io::ErrorKind::AddrInUse => {
-                let what = taken(interface, device, owner(device));
-                io::Error::new(io::ErrorKind::ResourceBusy, what)
+        let (path, name) = (claims(), name_of(device)?);
+        // One claims at a time, so that nobody removes what another one is about to lock.
+        let folder = folder(&path)?;
+        folder.lock()?;
+        sweep(&path, &name)?;
+        let path = path.join(name);
+        let claim = Claim(open(&path)?);
+        match claim.0.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let what = taken(interface, &path, owner(&claim.0));
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
             }
-            _ => e,
-        })?;
-        Claim::of(device, claimed)
+            Err(TryLockError::Error(e)) => return Err(e),
+        }
+        claim.sign()?;
+        Ok(claim)
     }
 
-    fn of(device: u32, claimed: UnixDatagram) -> io::Result<Claim> {
-        Ok(Claim { sockets: [claimed, bind(&format!("{}/{}", name_of(device), std::process::id()))?] })
+    /// Says that it is this process's.
+    pub(crate) fn sign(&self) -> io::Result<()> {
+        self.0.set_len(0)?;
+        self.0.write_all_at(format!("{}\n", std::process::id()).as_bytes(), 0)
     }
 
-    /// What makes it this process's, for another one that takes over.
+    /// What makes it another process's, which takes over.
     pub(crate) fn pass(&self) -> io::Result<OwnedFd> {
-        self.sockets[0].as_fd().try_clone_to_owned()
+        self.0.as_fd().try_clone_to_owned()
     }
 
-    /// The claim that another process has passed.
-    ///
-    /// # Errors
-    /// The system refuses the name that tells whose it is.
-    pub(crate) fn taken(device: u32, claimed: OwnedFd) -> io::Result<Claim> {
-        Claim::of(device, claimed.into())
+    /// The claim that another process has passed, and has until this one signs it.
+    pub(crate) fn taken(claimed: OwnedFd) -> Claim {
+        Claim(claimed.into())
     }
 }
 
-fn bind(name: &str) -> io::Result<UnixDatagram> {
-    UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name)?)
-}
-
-fn taken(interface: &str, device: u32, owner: Option<u32>) -> String {
+fn taken(interface: &str, path: &Path, owner: Option<u32>) -> String {
     match owner {
         Some(pid) => format!(
             "interface {interface}: another weir manages it (process {pid}), and every frame would leave twice: `kill {pid}`"
         ),
-        // Any user may take the name of a socket.
+        // It may be one of another namespace of processes.
         None => format!(
-            "interface {interface}: a process that is no running weir has its claim, @{}: `ss -xap` names that process, end it",
-            name_of(device)
+            "interface {interface}: another process has its claim, {}: `lslocks -o PID,PATH` names that process, end it",
+            path.display()
         ),
     }
 }
 
-/// The process that has claimed a device, if it runs the same program.
-fn owner(device: u32) -> Option<u32> {
-    let prefix = format!("@{}/", name_of(device));
-    let sockets = fs::read_to_string("/proc/thread-self/net/unix").ok()?;
-    let mut names = sockets.lines().filter_map(|line| line.split_whitespace().last()?.strip_prefix(&prefix));
+/// The process that has signed a claim, if it runs the same program.
+fn owner(claim: &File) -> Option<u32> {
+    let mut signed = [0; 16];
+    let length = claim.read_at(&mut signed, 0).ok()?;
+    let pid: u32 = std::str::from_utf8(&signed[..length]).ok()?.trim().parse().ok()?;
     let program = |of: &str| fs::read_to_string(format!("/proc/{of}/comm")).ok();
     let ours = program("self")?;
-    names.find_map(|pid| {
-        pid.parse().ok().filter(|pid: &u32| program(&pid.to_string()).is_some_and(|p| p == ours))
-    })
+    program(&pid.to_string()).filter(|theirs| *theirs == ours).map(|_| pid)
 }
 
 /// What speaks against a bridge between two interfaces, beside others.
@@ -294,12 +354,36 @@ mod tests {
         assert_eq!(refused.kind(), io::ErrorKind::ResourceBusy);
         let kill = format!("interface e0: another weir manages it (process {0})", std::process::id());
         assert!(refused.to_string().starts_with(&kill), "{refused}");
+        // Who has taken over has it alone, once the other one is gone.
+        let passed = Claim::taken(claim.pass().unwrap());
         drop(claim);
-        drop(Claim::on("e0", NONE).unwrap());
-        // Somebody who takes the name, and says it is init: nobody is told to end that.
-        let bind = |name: &str| UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name).unwrap());
-        let _strange = [bind(&name_of(NONE)).unwrap(), bind(&format!("{}/1", name_of(NONE))).unwrap()];
+        assert!(Claim::on("e0", NONE).is_err());
+        // Somebody who says that he is init: nobody is told to end that.
+        passed.0.write_all_at(b"1         ", 0).unwrap();
         let refused = Claim::on("e0", NONE).err().unwrap().to_string();
-        assert!(refused.contains("is no running weir") && !refused.contains("kill"), "{refused}");
+        assert!(refused.contains("`lslocks") && !refused.contains("kill"), "{refused}");
+        drop(passed);
+        // What a killed process leaves is no claim, and the next claim on any device takes it away.
+        let left = claims().join(name_of(NONE).unwrap());
+        drop(Claim::on("e1", NONE + 1).unwrap());
+        assert!(!left.exists());
+        drop(Claim::on("e0", NONE).unwrap());
+    }
+
+    #[test]
+    fn strangers_write_no_claims() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("weir-claims-{}", std::process::id()));
+        folder(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+        let refused = folder(&path).err().unwrap().to_string();
+        assert!(refused.contains("chmod go-w"), "{refused}");
+        fs::remove_dir(&path).unwrap();
+        fs::write(&path, "").unwrap();
+        assert!(folder(&path).is_err(), "a file is no folder");
+        fs::remove_file(&path).unwrap();
+        let nowhere = folder(&path.join("x")).err().unwrap().to_string();
+        assert!(nowhere.contains("`install -d -m 700"), "{nowhere}");
     }
 }

@@ -303,6 +303,10 @@ pub fn take(path: &Path, request: &str, pairs: Vec<Pair>) -> Result<Taken, NotTa
             let _ = go.send(());
         }
         for Built { ready, .. } in built {
+            for claim in lock(&ready.claims).iter().flatten() {
+                // Whose it is serves a message alone.
+                let _ = claim.sign();
+            }
             up.push(ready.watch_or_say());
         }
         Ok(Taken { up, listener: listener.into(), extra })
@@ -356,10 +360,8 @@ fn build(
     }
     let devices = [left.index(), right.index()];
     let mut claims = [None, None];
-    for side in 0..2 {
-        if estate.claimed[side] {
-            claims[side] = Some(Claim::taken(devices[side], next()?)?);
-        }
+    for (claim, _) in claims.iter_mut().zip(estate.claimed).filter(|(_, claimed)| *claimed) {
+        *claim = Some(Claim::taken(next()?));
     }
     let failing = match estate.failing {
         Some(counts) => {

@@ -4,6 +4,7 @@ use crate::bridge::Bridge;
 use crate::control::{BridgeState, Control, Snapshot};
 use crate::direction::{Change, Delay, Direction, LiveEdge, Observe};
 use crate::fail_open::{self, FailOpen, Failing, Kernel};
+pub use crate::owner::{CLAIMS, prepare_claims};
 use crate::owner::{Claim, objections, takers};
 use crate::rule;
 use crate::watch::{Claims, Watch};
@@ -14,6 +15,8 @@ use weir_core::port::Port;
 use weir_io::pool::HEAD_ROOM;
 use weir_io::{Io, IoStats, PacketSocket, PoolSize, Socket, XdpSocket, nfqueue};
 use weir_sys::xdp::Options;
+
+mod fail;
 
 /// One side of a bridge: an interface, and what manages what leaves by it.
 pub struct Side {
@@ -481,41 +484,6 @@ impl Up {
         // Nobody is to carry what the file does not bridge any more.
         take_away(&interfaces);
         Some(last)
-    }
-    /// Says from now on what becomes of the traffic of a bridge without its worker. Nothing is lost by the
-    /// change. Where the kernel has not the means, it fails closed, and [`Up::snapshot`] says why.
-    ///
-    /// # Errors
-    /// The worker does not answer, or a path cannot be taken away.
-    pub fn fail(&mut self, interfaces: &[String; 2], closed: bool) -> io::Result<()> {
-        let running = self.bridges.iter_mut().find(|running| running.interfaces == *interfaces);
-        let Some(Running { worker, kernel, laid, .. }) = running else { return Ok(()) };
-        let control = worker.control();
-        let mut kernel = lock(kernel);
-        let close = |why: String, kernel: &mut Option<Arc<Kernel>>| {
-            // The path before what hides it.
-            fail_open::remove_between(interfaces)?;
-            // Whatever the worker answers, there is no path any more.
-            *kernel = None;
-            control.fail(Err(why))
-        };
-        if closed {
-            return close(fail_open::CLOSED.to_owned(), &mut kernel);
-        }
-        if kernel.is_some() {
-            return Ok(());
-        }
-        let open = match FailOpen::of_running(interfaces) {
-            Ok(open) => open,
-            Err(e) => return control.fail(Err(e.to_string())),
-        };
-        let new = open.kernel();
-        control.fail(Ok(open))?;
-        if let Err(e) = new.attach_below_worker() {
-            return close(e.to_string(), &mut kernel);
-        }
-        (*kernel, *laid) = (Some(new), true);
-        Ok(())
     }
     /// The interfaces of each bridge (left, right), and the way to its worker.
     pub fn bridges(&self) -> impl Iterator<Item = (&[String; 2], Control)> {

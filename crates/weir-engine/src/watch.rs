@@ -9,7 +9,7 @@
 //! The name in the file decides. A device that is renamed stays bridged, until another one has
 //! that name.
 
-use crate::control::Control;
+use crate::control::{Control, Exchange};
 use crate::owner::{Claim, takers};
 use crate::up::Attached;
 use serde::{Deserialize, Serialize};
@@ -156,6 +156,8 @@ pub(crate) fn lock(claims: &Claims) -> MutexGuard<'_, [Option<Claim>; 2]> {
     claims.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// How long a worker may take to go on over a new socket before that is looked at again with the rest.
+const ANSWER: std::time::Duration = std::time::Duration::from_millis(200);
 /// How soon an interface that could not be opened is tried again.
 const AGAIN: Duration = Duration::from_millis(200);
 
@@ -180,8 +182,9 @@ impl Watch {
         let news = LinkWatch::open()?;
         let devices = listed()?;
         let seen = weir_sys::now();
-        let missing = [None, None];
-        let mut run = Run { news, devices, sides, control, claims, attach, missing, seen, changed: false };
+        let (missing, given) = ([None, None], [None, None]);
+        let mut run =
+            Run { news, devices, sides, control, claims, attach, missing, given, seen, changed: false };
         run.look();
         run.see_takers(false);
         let thread = std::thread::Builder::new().name("weir-watch".into()).spawn(move || run.run(&rung))?;
@@ -212,6 +215,8 @@ struct Run {
     attach: Attach,
     /// The sides that are back, but have no socket yet.
     missing: [Option<Missing>; 2],
+    /// What a worker that hangs was given and has not taken: one socket a side, however often it comes back.
+    given: [Option<Given>; 2],
     /// When it was last looked up who else takes frames, and whether anything has changed since.
     seen: Instant,
     changed: bool,
@@ -221,6 +226,12 @@ struct Missing {
     device: u32,
     /// Whether the reason was given.
     said: bool,
+}
+
+struct Given {
+    device: u32,
+    claim: Option<Claim>,
+    exchange: Exchange,
 }
 
 impl Run {
@@ -299,20 +310,37 @@ impl Run {
     fn attach(&mut self, index: usize) {
         let Side { name, attached, .. } = &mut self.sides[index];
         let Some(missing) = &mut self.missing[index] else { return };
-        let exchanged = (self.attach)(index, name).and_then(|Attached { claim, socket }| {
-            let device = socket.index();
-            // A worker that does not answer leaves no claim, which would stand in the way of the next time.
-            self.control.exchange(index, socket).map(|()| (device, claim))
-        });
-        match exchanged {
-            Ok((device, claim)) => {
+        let taken = match &mut self.given[index] {
+            Some(given) => given.exchange.is_done(std::time::Duration::ZERO),
+            None => (self.attach)(index, name).and_then(|Attached { claim, socket }| {
+                let device = socket.index();
+                let exchange = self.control.exchange(index, socket)?;
+                // The claim stays as long as the worker may take the socket.
+                let given = self.given[index].insert(Given { device, claim, exchange });
+                given.exchange.is_done(ANSWER)
+            }),
+        };
+        let silent = || io::Error::new(io::ErrorKind::TimedOut, "the worker does not answer");
+        let done = taken.and_then(|taken| if taken { Ok(()) } else { Err(silent()) });
+        match done {
+            Ok(()) => {
+                let Some(Given { device, claim, .. }) = self.given[index].take() else { return };
+                if device != missing.device {
+                    // Another one has that name by now.
+                    return;
+                }
                 self.missing[index] = None;
                 lock(&self.claims)[index] = claim;
                 *attached = Some(device);
                 weir_sys::say(&format!("interface {name} {}", Happening::Back(device)));
             }
-            Err(_) if missing.said => {}
             Err(e) => {
+                if e.kind() != io::ErrorKind::TimedOut {
+                    self.given[index] = None;
+                }
+                if missing.said {
+                    return;
+                }
                 missing.said = true;
                 let device = missing.device;
                 weir_sys::say(&format!(

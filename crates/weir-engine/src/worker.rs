@@ -1,7 +1,7 @@
 //! The threads that run a bridge: each tells its part the time, sleeps between what is due, survives a panic.
 
 use crate::bridge::{Bridge, Step, WorkerEstate};
-use crate::control::{BridgeState, Control, Frozen, Request, heads};
+use crate::control::{BridgeState, Control, Frozen, PATIENCE, Request, heads};
 use crate::direction::{Changed, Direction};
 use crate::gather::{Gather, Part, egresses};
 use crate::line::{Back, Inbox, Line};
@@ -342,11 +342,19 @@ impl<L: Io, R: Io> Run<L, R> {
                     // Of a tree that is gone nothing more is to be told.
                     self.gathering.iter_mut().for_each(|(_, gather)| *gather = None);
                 }
-                Request::Fail { mut failing, done } => {
+                Request::Pause { done } => {
+                    if done.send(()).is_ok() && self.stand_still() {
+                        return Then::Leave;
+                    }
+                }
+                Request::Fail { mut failing, asked, done } => {
                     if let Ok(open) = &mut failing {
                         open.set_prompt(self.priority.priority == Priority::Fifo);
                     }
-                    let _ = done.send(self.bridge.change_fail(weir_sys::now(), failing));
+                    let now = weir_sys::now();
+                    // Who asked waits no longer by now, and had the kernel carry the traffic.
+                    let late = u128::from(now.since(asked).as_nanos()) >= PATIENCE.as_nanos();
+                    let _ = done.send(self.bridge.change_fail(now, failing, late));
                 }
                 Request::Edge { direction, act } => {
                     let now = weir_sys::now();
@@ -376,15 +384,16 @@ impl<L: Io, R: Io> Run<L, R> {
         Then::GoOn
     }
 
-    /// Stands still between two steps, for a process that takes over: true if it has. Frames wait in the
-    /// sockets meanwhile, and the heart beats, so that the kernel leaves them there. After
-    /// [`FROZEN`] it beats no more: whoever is to decide is dead.
+    /// Stands still for a process that takes over: true if it has.
     fn freeze(&mut self, done: &Sender<io::Result<Frozen>>) -> bool {
         let frozen = self.frozen();
         let possible = frozen.is_ok();
-        if done.send(frozen).is_err() || !possible {
-            return false;
-        }
+        done.send(frozen).is_ok() && possible && self.stand_still()
+    }
+
+    /// Stands still between two steps: true if it is to leave then. Frames wait in the sockets meanwhile, and the
+    /// heart beats, so that the kernel leaves them there. After [`FROZEN`] it beats no more: whoever is to decide is dead.
+    fn stand_still(&mut self) -> bool {
         let since = weir_sys::now();
         loop {
             let now = weir_sys::now();

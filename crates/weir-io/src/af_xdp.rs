@@ -104,6 +104,8 @@ impl Io for AfXdp {
             refused.extend(frames.iter().map(|&frame| (frame, reason)));
         };
         if let Some(reason) = self.device.trouble(|| self.socket.interface()) {
+            // What is lost does not leave when there is a carrier again.
+            self.socket.withdraw();
             refuse(&mut self.stats, frames, reason);
             self.waiting = 0;
             return frames.len();

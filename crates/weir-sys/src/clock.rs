@@ -66,17 +66,36 @@ pub fn wait_for(descriptors: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io
     for (poll, descriptor) in polls.iter_mut().zip(descriptors) {
         poll.fd = descriptor.as_raw_fd();
     }
+    let polls = &mut polls[..descriptors.len()];
+    poll(polls, timeout)?;
+    Ok(polls.iter().enumerate().fold(0, |which, (n, poll)| which | u8::from(poll.revents != 0) << n))
+}
+
+/// Waits until one of `readable` can be read from or one of `writable` written to, or for `timeout` (`None`: for
+/// ever). True if one can. A signal ends the wait early, with false.
+pub fn wait_for_either(
+    readable: &[BorrowedFd<'_>],
+    writable: &[BorrowedFd<'_>],
+    timeout: Option<Duration>,
+) -> io::Result<bool> {
+    let of = |descriptors: &[BorrowedFd<'_>], events| {
+        let poll = |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
+        descriptors.iter().map(poll).collect::<Vec<_>>()
+    };
+    poll(&mut [of(readable, libc::POLLIN), of(writable, libc::POLLOUT)].concat(), timeout)
+}
+
+/// True if one of `polls` has something to tell before `timeout` is over, or a signal comes.
+fn poll(polls: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<bool> {
     let time = timeout.map(|d| timespec(d.as_nanos()));
     let time = time.as_ref().map_or(std::ptr::null(), |t| t as *const libc::timespec);
-    // SAFETY: `polls` holds at least `descriptors.len()` entries, `time` is null or points to a
-    // timespec that lives until after the call, and the mask may be null.
+    // SAFETY: `polls` is as long as is said, `time` is null or points to a timespec that lives until after
+    // the call, and the mask may be null.
     let answer =
-        unsafe { libc::ppoll(polls.as_mut_ptr(), descriptors.len() as libc::nfds_t, time, std::ptr::null()) };
+        unsafe { libc::ppoll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, time, std::ptr::null()) };
     match check(answer) {
-        Ok(_) => {
-            Ok(polls.iter().enumerate().fold(0, |which, (n, poll)| which | u8::from(poll.revents != 0) << n))
-        }
-        Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(0),
+        Ok(ready) => Ok(ready > 0),
+        Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(false),
         Err(e) => Err(e),
     }
 }

@@ -1,6 +1,6 @@
 //! System calls, made safe. The only crate with `unsafe` code.
 //!
-//! - Time: [`now`], [`thread_cpu`], [`sleep_until`], [`wait`], [`wait_for`].
+//! - Time: [`now`], [`thread_cpu`], [`sleep_until`], [`wait`], [`wait_for`], [`wait_for_either`].
 //! - This process and others: [`pin_to`], [`enter_new_network`], [`take_priority`], [`kill`], [`random_seed`].
 //! - [`rights`]: capabilities; [`confine`]: files and system calls that stay open.
 //! - Lines for an operator that block nobody: [`say`].
@@ -41,7 +41,7 @@ pub mod xdp;
 
 use std::io;
 
-pub use clock::{now, since_boot, sleep_precisely, sleep_until, thread_cpu, wait, wait_for};
+pub use clock::{now, since_boot, sleep_precisely, sleep_until, thread_cpu, wait, wait_for, wait_for_either};
 pub use interface::{
     Interface, Offload, driver, has_offload, interface, interface_index, keep_vlan_tags, receive_queues,
     set_offload, set_offloads,

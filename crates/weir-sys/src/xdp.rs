@@ -32,6 +32,9 @@ const LAYER_2: u32 = 14 + 8;
 /// Longest packet, without layer-2 header, that a chunk holds.
 pub const MOST_MTU: u32 = CHUNK_SIZES[1] - HEADROOM - LAYER_2;
 
+/// Outside of any area: what stands in a ring so is skipped.
+const NOWHERE: u64 = u64::MAX;
+
 /// With busy polling: frames that one call has the driver handle, and microseconds of a call.
 const BUSY_FRAMES: libc::c_int = 64;
 const BUSY_US: libc::c_int = 20;
@@ -337,13 +340,19 @@ impl XdpSocket {
         if len > self.longest_bytes() as usize {
             return false;
         }
+        if self.out.send.untaken() >= SEND_CHUNKS {
+            // Withdrawn frames have places there still.
+            let _ = self.send();
+            if self.out.send.untaken() >= SEND_CHUNKS {
+                return false;
+            }
+        }
         let Some(chunk) = self.out.free.pop() else { return false };
         // SAFETY: the kernel has no part in a chunk that is free.
         let Some(room) = (unsafe { self.area.write(chunk, len) }) else { return false };
         let (head, tail) = room.split_at_mut(pieces[0].len());
         head.copy_from_slice(pieces[0]);
         tail.copy_from_slice(pieces[1]);
-        // There are as many places as chunks.
         self.out.send.put(libc::xdp_desc { addr: chunk, len: len as u32, options: 0 });
         self.out.lengths[(chunk / u64::from(self.chunk_bytes) - self.out.first) as usize] = len as u32;
         self.out.queued_bytes += len as u64;
@@ -354,6 +363,23 @@ impl XdpSocket {
     /// (zero copy) has them.
     pub fn untaken(&self) -> usize {
         if self.mode.zero_copy { 0 } else { self.out.send.untaken() as usize }
+    }
+
+    /// Forgets what was put in and the system has not taken: it never leaves.
+    pub fn withdraw(&mut self) {
+        if self.untaken() > 0 {
+            let Out { send, free, first, lengths, queued_bytes, .. } = &mut self.out;
+            // The system takes frames within a call of this thread's alone. It skips places outside of the area.
+            send.change_untaken(|place| {
+                let chunk = std::mem::replace(&mut place.addr, NOWHERE);
+                if chunk == NOWHERE {
+                    return;
+                }
+                let number = chunk / u64::from(self.chunk_bytes) - *first;
+                *queued_bytes -= u64::from(std::mem::take(&mut lengths[number as usize]));
+                free.push(chunk);
+            });
+        }
     }
 
     /// Has the system take what was put in, in order, as far as the device has room.

@@ -3,7 +3,7 @@ use std::io::{IoSlice, IoSliceMut};
 use weir_sys::packet::{OFFLOAD_BYTES, PacketSocket};
 
 /// A box with the interfaces `left` and `right`, and sockets on the hosts behind them.
-fn on_a_box(test: impl FnOnce([String; 2], PacketSocket, PacketSocket) + Send + 'static) {
+pub(crate) fn on_a_box(test: impl FnOnce([String; 2], PacketSocket, PacketSocket) + Send + 'static) {
     if !weir_sys::is_root() {
         eprintln!("SKIPPED: needs root for a network namespace");
         return;
@@ -35,11 +35,16 @@ fn passes(from: &mut PacketSocket, to: &mut PacketSocket) -> bool {
     one
 }
 
-fn passes_for(address: u8, from: &mut PacketSocket, to: &mut PacketSocket) -> bool {
+pub(crate) fn passes_for(address: u8, from: &mut PacketSocket, to: &mut PacketSocket) -> bool {
     let mut frame = vec![0u8; OFFLOAD_BYTES + 60];
     frame[OFFLOAD_BYTES..OFFLOAD_BYTES + 6].fill(address);
     frame[OFFLOAD_BYTES + 12..OFFLOAD_BYTES + 14].copy_from_slice(&[0x88, 0xb5]);
     let Ok(1) = from.send(&[[IoSlice::new(&frame), IoSlice::new(&[])]]) else { panic!("not sent") };
+    receives(to)
+}
+
+/// True if a frame comes.
+pub(crate) fn receives(to: &mut PacketSocket) -> bool {
     let mut room = [0u8; 200];
     let mut receive =
         || to.receive(&mut [[IoSliceMut::new(&mut room), IoSliceMut::new(&mut [])]]).is_ok_and(|n| n > 0);

@@ -1,5 +1,6 @@
 use super::*;
-use crate::line::Line;
+use crate::control::Request;
+use crate::line::{Inbox, Line};
 
 fn device(index: u32, name: &str) -> Link {
     Link { index, name: name.into(), mtu: 1500, up: true, carrier: true, ..Link::default() }
@@ -68,10 +69,8 @@ fn another_device_of_the_name_takes_the_place() {
     assert!(said(&mut side, &[device(3, "old1"), device(5, "eth0")]).is_empty());
 }
 
-/// An interface is back, and its worker gives no answer: the claim goes with the attempt, so that the next one is
-/// not refused because of it.
-#[test]
-fn an_attempt_that_fails_leaves_no_claim() {
+/// A bridge whose left side, `lo` of a network namespace of its own, is back, and what its one worker is asked.
+fn back(test: impl FnOnce(Run, u32, Inbox) + Send + 'static) {
     if !weir_sys::is_root() {
         eprintln!("SKIPPED: needs root for a network namespace");
         return;
@@ -80,26 +79,61 @@ fn an_attempt_that_fails_leaves_no_claim() {
         weir_sys::enter_new_network().unwrap();
         let device = weir_sys::interface_index("lo").unwrap();
         let (line, inbox) = Line::new(vec![0, 1]).unwrap();
-        let control = Control::of(vec![line]);
-        drop(inbox);
         let attach: Attach = Box::new(move |_, name| {
             let claim = Some(Claim::on(name, device)?);
             Ok(Attached { claim, socket: weir_io::Socket::Packet(weir_io::PacketSocket::open(name, 0)?) })
         });
-        let mut run = Run {
+        let run = Run {
             news: LinkWatch::open().unwrap(),
             devices: BTreeMap::new(),
             sides: [Side::new("lo".into(), device), Side::new("none".into(), device + 1)],
-            control,
+            control: Control::of(vec![line]),
             claims: Claims::default(),
             attach,
             missing: [Some(Missing { device, said: false }), None],
+            given: [None, None],
             seen: weir_sys::now(),
             changed: false,
         };
+        test(run, device, inbox);
+    };
+    std::thread::spawn(test).join().unwrap();
+}
+
+/// An interface is back, and its worker has ended: the claim goes with the attempt, so that the next one is
+/// not refused because of it.
+#[test]
+fn an_attempt_that_fails_leaves_no_claim() {
+    back(|mut run, device, inbox| {
+        drop(inbox);
         run.attach(0);
         assert!(run.missing[0].is_some() && lock(&run.claims)[0].is_none());
         drop(Claim::on("lo", device).unwrap());
-    };
-    std::thread::spawn(test).join().unwrap();
+    });
+}
+
+/// A worker that hangs gets one socket, however often it is tried, and the interface stays claimed for it.
+#[test]
+fn a_worker_that_hangs_gets_one_socket() {
+    back(|mut run, device, inbox| {
+        (0..3).for_each(|_| run.attach(0));
+        // It goes, and is back as another device.
+        run.missing[0] = Some(Missing { device: device + 7, said: false });
+        (0..3).for_each(|_| run.attach(0));
+        assert!(Claim::on("lo", device).is_err());
+        let mut asked: Vec<Request> = inbox.requests.try_iter().collect();
+        assert!(lock(&run.claims)[0].is_none());
+        let Some(Request::Exchange { side: 0, done, .. }) = asked.pop() else { panic!("no socket") };
+        assert!(asked.is_empty(), "{} sockets more", asked.len());
+        done.send(()).unwrap();
+        // It has taken that of the device before: another one is opened.
+        run.attach(0);
+        assert!(run.missing[0].is_some());
+        run.missing[0] = Some(Missing { device, said: false });
+        run.attach(0);
+        let Ok(Request::Exchange { side: 0, done, .. }) = inbox.requests.try_recv() else { panic!("none") };
+        done.send(()).unwrap();
+        run.attach(0);
+        assert!(run.missing[0].is_none() && lock(&run.claims)[0].is_some());
+    });
 }

@@ -36,6 +36,48 @@ fn frames_cross_in_order_and_both_sides_count() {
     });
 }
 
+/// Frames that the system has not taken when the carrier goes are lost, as is said: none of them leaves when it is
+/// back, and the places and the room that they had are free again.
+#[test]
+fn what_a_lost_carrier_costs_is_lost() {
+    in_namespace(|| {
+        let mut pool = Pool::new(PoolSize { frames: 64, tails: 1 });
+        let (mut a, mut b) = (open("wa"), open("wb"));
+        let frames: Vec<_> = (0..8).map(|n| fill(&mut pool, &frame(60, n))).collect();
+        a.device.trouble(|| a.socket.interface());
+        assert_eq!(a.put(&mut pool, &frames), None);
+        ip("link set wb down");
+        let wait_for_carrier = |a: &AfXdp, carrier| {
+            let until = weir_sys::now() + weir_core::units::Duration::from_millis(10_000);
+            while a.socket.interface().is_ok_and(|wa| wa.running != carrier) {
+                assert!(weir_sys::now() < until, "no end");
+            }
+        };
+        wait_for_carrier(&a, false);
+        a.device = Device::default();
+        assert_eq!(all(&mut a, &mut pool, &frames).len(), 8);
+        assert_eq!((a.waiting, a.socket.queued_bytes()), (0, 0));
+        ip("link set wb up");
+        wait_for_carrier(&a, true);
+        a.device = Device::default();
+        a.device.trouble(|| a.socket.interface());
+        // As many rounds as fill the socket, if one of them left something there.
+        for round in 0..400 {
+            assert_eq!((a.put(&mut pool, &frames), a.waiting), (None, 8), "round {round}");
+            a.socket.withdraw();
+            a.waiting = 0;
+        }
+        let last = fill(&mut pool, &frame(60, 99));
+        assert_eq!(all(&mut a, &mut pool, &[last]), []);
+        assert_eq!(collect(&mut b, &mut pool, 1), [frame(60, 99)]);
+        assert_eq!((a.stats().tx_frames, a.stats().tx_errors), (1, 8));
+        weir_sys::sleep_until(weir_sys::now() + weir_core::units::Duration::from_millis(20));
+        let mut more = Vec::new();
+        b.receive(&mut pool, &mut more);
+        assert!(more.is_empty(), "{} frames that were lost have left", more.len());
+    });
+}
+
 /// The first of a batch, the last, and one between: the others leave, in order.
 #[test]
 fn what_is_too_long_is_refused_where_it_stands() {

@@ -197,6 +197,14 @@ impl<T: Plain> Ring<T> {
         self.next = self.next.wrapping_add(1);
         true
     }
+    /// Changes what was put in and the kernel has not taken, while the kernel does not look.
+    pub(super) fn change_untaken(&mut self, mut change: impl FnMut(&mut T)) {
+        for number in 0..self.untaken() {
+            // SAFETY: the kernel has not read this place, as its counter says, and does not read it now, as the
+            // caller says. This end wrote it, and nobody else in this process has it.
+            change(unsafe { self.slot(self.next.wrapping_sub(1 + number)).as_mut() });
+        }
+    }
     /// Has the kernel see what was put in.
     pub(super) fn show(&self) {
         self.word(self.producer).store(self.next, Ordering::Release);
@@ -232,6 +240,13 @@ mod tests {
             consumer.give_back();
             assert_eq!(producer.untaken(), 0);
         }
+        // What was taken is not changed any more, what was not is.
+        (1..=3).for_each(|n| _ = producer.put(n));
+        producer.show();
+        assert_eq!(consumer.take(), Some(1));
+        consumer.give_back();
+        producer.change_untaken(|n| *n += 10);
+        assert_eq!([consumer.take(), consumer.take(), consumer.take()], [Some(12), Some(13), None]);
         assert!(!producer.wants_a_call());
         let beyond = libc::xdp_ring_offset { producer: 4096, ..places };
         assert!(Ring::<u64>::new(file.as_fd(), 0, &beyond, 4).is_err());

@@ -2,6 +2,7 @@
 
 use super::{Done, Failure};
 use std::path::{Path, PathBuf};
+use weir_engine::up::{CLAIMS, prepare_claims};
 use weir_sys::confine::{Folders, confine};
 use weir_sys::rights::{Capability, has, keep};
 
@@ -48,10 +49,12 @@ pub fn enter(reads: &[&Path], writes: &[&Path], locks: bool) -> Done {
         all.map(folder).collect()
     };
     let fixed = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
+    // A claim that cannot be made is told of where it is.
+    let _ = prepare_claims();
     let open = Folders {
         read: [folders(reads), fixed(&["/proc", "/sys", "/dev/tty"])].concat(),
-        // The precedence of its session, and what its programs leave in the kernel.
-        write: [folders(writes), fixed(&["/proc/self", "/sys/fs/bpf"])].concat(),
+        // The claims, the precedence of its session, and what its programs leave in the kernel.
+        write: [folders(writes), fixed(&[CLAIMS, "/proc/self", "/sys/fs/bpf"])].concat(),
     };
     let said = |e: std::io::Error| {
         Failure::failed(format!("this process could not be confined: {e}; `--unconfined` leaves that out"))

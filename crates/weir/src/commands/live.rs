@@ -119,7 +119,7 @@ pub fn up(registry: &Registry, arguments: UpArguments) -> Done {
         cage::enter(&[path], &[&socket, &kept], locks)?;
     }
     let workers = Workers { cpus, priority, force };
-    let (mut operator, server) = match bound {
+    let (mut operator, mut server) = match bound {
         Some(server) => (Operator::start(registry, configuration, workers, state, rules)?, server),
         None => Operator::take_over(registry, configuration, workers, state, rules, &socket)?,
     };
@@ -137,8 +137,8 @@ pub fn up(registry: &Registry, arguments: UpArguments) -> Done {
     eprintln!("weir: `weir stats --socket {}` shows counters; end with ^C", socket.display());
     while !stop.load(Ordering::Relaxed) {
         let (mut given, ended) = (false, || stop.load(Ordering::Relaxed));
-        server.serve(Duration::from_millis(100), &ended, &mut |request, client| {
-            let answer = operator.give(request, client, &server);
+        server.serve(Duration::from_millis(100), &ended, &mut |request, client, listener| {
+            let answer = operator.give(request, client, listener);
             given = matches!(answer, Some(Answer::Last));
             answer.unwrap_or_else(|| Answer::Line(operator.answer(request)))
         });

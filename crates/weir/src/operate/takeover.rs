@@ -11,6 +11,7 @@ use crate::operate::rules::Rules;
 use crate::operate::state::LastGood;
 use std::collections::BTreeSet;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use weir_conf::Plan;
@@ -119,8 +120,9 @@ impl<'r> Operator<'r> {
         Ok((operator, server))
     }
 
-    /// What becomes of a request for everything; `None` if it is another request.
-    pub fn give(&mut self, line: &str, stream: &UnixStream, server: &Server) -> Option<Answer> {
+    /// What becomes of a request for everything, the socket at which this box is asked included; `None` if it is another
+    /// request.
+    pub fn give(&mut self, line: &str, stream: &UnixStream, listener: BorrowedFd<'_>) -> Option<Answer> {
         let Ok(Request::Takeover { protocol, bridges }) = serde_json::from_str(line) else { return None };
         if let Err(failure) = self.may_give(protocol, &bridges, stream) {
             return Some(Answer::Line(refusal(&failure)));
@@ -131,7 +133,7 @@ impl<'r> Operator<'r> {
         let extra = serde_json::to_value(legacy).unwrap_or_default();
         let refuse =
             |why: &io::Error| refusal(&Failure::failed(format!("not handed over: {why}; all goes on here")));
-        match self.up.give(stream, server.pass(), &extra, refuse) {
+        match self.up.give(stream, listener, &extra, refuse) {
             Ok(stood) => {
                 let pid = peer_of(stream).map_or(0, |peer| peer.pid);
                 let stood_ms = stood.as_secs_f64() * 1e3;

@@ -247,6 +247,24 @@ fn fail_open_and_fail_closed_change_in_place() {
     });
 }
 
+/// The change itself loses nothing. A device whose filters come or go drops what is sent by it meanwhile, so the worker
+/// sends nothing then.
+#[test]
+fn a_change_of_fail_loses_nothing() {
+    timed(|| {
+        let Some((bed, _, _up, probes)) = under_load("the test of many `weir set IF fail`", CONF) else {
+            return;
+        };
+        for round in 0..16 {
+            bed.ask(&["set", "right0", "fail", ["closed", "open"][round % 2]]).ok();
+            pause(10);
+        }
+        let seen = probes.end();
+        assert_eq!(seen.twice, 0, "{seen:?}");
+        in_time!(seen.lost == 0, "16 changes: {seen:?}");
+    });
+}
+
 /// An apply that takes a bridge away which fails closed: what waits in it leaves first.
 #[test]
 fn what_waits_in_a_bridge_that_goes_leaves_first() {

@@ -10,6 +10,12 @@ const CONF: &str = "interface right0 bandwidth 10M fifoq attach bridge left0\n";
 /// Somebody without any rights of root's.
 const NOBODY: [&str; 6] = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
 
+/// What runs in a `/run` of its own: with the folder of the claims for that user, or without.
+const RUN: [&str; 4] = ["unshare", "-m", "sh", "-c"];
+const MADE: [&str; 2] =
+    ["mount -t tmpfs weir /run && install -d -m 700 -o 65534 /run/weir && exec \"$@\"", "sh"];
+const NOT_MADE: [&str; 2] = ["mount -t tmpfs -o mode=755 weir /run && exec \"$@\"", "sh"];
+
 /// The fields of that name in the status of each thread.
 fn status(pid: &str, field: &str, thread: &str) -> Vec<String> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
@@ -35,7 +41,8 @@ fn an_ordinary_user_with_capabilities_runs_a_box() {
     }
     let (bed, conf) = bed();
     let rights = "-all,+net_raw,+net_admin,+sys_nice,+bpf";
-    let as_user = [&NOBODY[..], &["--inh-caps", rights, "--ambient-caps", rights, WEIR]].concat();
+    let as_user =
+        [&RUN[..], &MADE, &NOBODY, &["--inh-caps", rights, "--ambient-caps", rights, WEIR]].concat();
     let up = bed.up_by(&as_user, &[&conf]);
     let right = &bed.hosts[0].right;
     let traffic = || {
@@ -90,7 +97,18 @@ fn what_is_lacking_is_named_and_the_command_gives_it() {
         eprintln!("SKIPPED: no file here can have capabilities");
         return;
     }
-    terminate(bed.up_by(&command, &[&conf])).ok();
+    let without: Run = Command::new("nsenter")
+        .args(["-t", &bed.boxed.pid(), "-n"])
+        .args([&RUN[..], &NOT_MADE, &command].concat())
+        .args(["up", &conf, "--socket", &bed.socket()])
+        .output()
+        .unwrap()
+        .into();
+    assert!(
+        without.code != 0 && without.err.contains("`install -d -m 700 -o USER /run/weir`"),
+        "{without:?}"
+    );
+    terminate(bed.up_by(&[&RUN[..], &MADE, &command].concat(), &[&conf])).ok();
 }
 
 /// As root: no file of others, and no right but the four.
