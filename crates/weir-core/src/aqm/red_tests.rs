@@ -226,6 +226,38 @@ fn a_change_keeps_the_average() {
     assert_eq!(stat(&*bench.tree.discipline, "average"), average);
 }
 
+/// What changes at run time decides from then on as what was configured so from the start, be it changed by one or
+/// by two steps, and the penalty box comes with it.
+#[test]
+fn a_change_is_as_good_as_a_start() {
+    let length = ("qlimit", Value::Count(100));
+    let first = [("thmin", Value::Count(3)), ("invpmax", Value::Count(4)), ("weight", Value::Count(16))];
+    let second = [("thmax", Value::Count(9)), ("ecn", Value::Flag), ("wait", Value::Flag), ("flowvalve", Value::Flag)];
+    let decided = |start: &[(&'static str, Value)], steps: &[&[(&'static str, Value)]]| {
+        let mut bench = Bench::new(&node("red", start), 1);
+        for step in steps {
+            let params = step.iter().fold(Params::new(), |params, (name, value)| params.with(name, value.clone()));
+            bench.tree.discipline.reconfigure(&mut bench.cx, "", &params).unwrap();
+        }
+        let mut seen = std::vec::Vec::new();
+        for n in 0..4_000u32 {
+            seen.push(i64::from(bench.offer(1_000, |m| m.ecn = (n % 3 / 2) as u8) == Verdict::Queued));
+            if n % 5 != 0 {
+                seen.push(bench.serve().map_or(-1, |m| i64::from(m.ecn)));
+            }
+        }
+        let names = ["average", "dropped_early", "marked_early", "thmin", "thmax", "pmax", "weight"];
+        seen.extend(names.map(|name| stat(&*bench.tree.discipline, name)));
+        seen.push(stat(&*bench.tree.discipline, "flows_in_penalty_box"));
+        seen
+    };
+    let all = [&[length.clone()][..], &first, &second].concat();
+    let from_the_start = decided(&all, &[]);
+    assert!(from_the_start.contains(&3) && from_the_start.contains(&0), "nothing was marked or dropped");
+    assert_eq!(decided(&[length.clone()], &[&first, &second]), from_the_start);
+    assert_eq!(decided(&[length], &[&[&first[..], &second].concat()]), from_the_start);
+}
+
 #[test]
 fn wait_keeps_drops_apart_as_ns_2_does() {
     // The gap is uniform over 1/p..2/p: two thirds of the rate, at twice the evenness.

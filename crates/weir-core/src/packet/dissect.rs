@@ -389,7 +389,7 @@ impl FragmentCache {
     /// An empty place, or the one used longest ago.
     fn oldest(&self) -> usize {
         let age = |e: &Option<Entry>| e.map_or(0, |e| e.last_use);
-        (0..Self::CAPACITY).min_by_key(|&i| age(&self.entries[i])).unwrap_or(0)
+        (0..Self::CAPACITY).min_by_key(|&i| age(&self.entries[i])).unwrap_or_default()
     }
 }
 

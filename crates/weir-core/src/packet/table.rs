@@ -315,4 +315,19 @@ mod tests {
         let order: Vec<u32> = table.reclaim_queued().iter().map(|id| table.get(id).order).collect();
         assert_eq!(order, [u32::MAX - 1, u32::MAX, 1]);
     }
+
+    /// A row that was given back while its packet was queued is nobody's.
+    #[test]
+    fn what_was_removed_is_not_reclaimed() {
+        let mut table = PacketTable::new(2);
+        for order in [1, 2] {
+            let id = table.insert(Meta::new(100, Instant::ZERO, FrameRef(order))).unwrap();
+            (table.get_mut(&id).order, table.get_mut(&id).state) = (order, PacketState::Queued);
+            if order == 1 {
+                table.remove(id);
+                assert_eq!((table.live(), table.reclaim_queued().len()), (0, 0));
+            }
+        }
+        assert_eq!((table.live(), table.reclaim_queued().len()), (1, 1));
+    }
 }

@@ -366,6 +366,22 @@ fn fragments_v6_and_atomic_fragments() {
     assert_eq!(later.key, Key { later_fragment: true, ..key });
 }
 
+/// Sixteen packets in fragments at once have their ports, and what teaches or is no fragment gets none.
+#[test]
+fn as_many_packets_in_fragments_as_are_promised_are_remembered() {
+    let key = tcp4();
+    let fragment = |id, at: u16| dissect_ip(&build::v4(&key, id, 0x2000 | at, &[], &upper(&key)));
+    let mut cache = FragmentCache::new();
+    assert!(!cache.fill(&mut dissect_ip(&build::packet(&key))), "no fragment");
+    assert!(!cache.fill(&mut fragment(0, 3)), "nothing was learnt");
+    for id in 0..FragmentCache::CAPACITY as u16 {
+        assert!(!cache.fill(&mut fragment(id, 0)));
+    }
+    for id in 0..FragmentCache::CAPACITY as u16 {
+        assert!(cache.fill(&mut fragment(id, 3)), "{id}");
+    }
+}
+
 #[test]
 fn fragment_cache_forgets_the_longest_unused() {
     let key = tcp4();

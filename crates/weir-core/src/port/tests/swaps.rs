@@ -186,6 +186,37 @@ fn a13_a_swap_loses_nothing() {
     assert_eq!((port.total().offered_packets, port.total().inside(), port.reassigned()), (8, 0, 4));
 }
 
+/// What was due before a change happens as before it, what is due at its instant as after it. A packet lasts 800 us;
+/// class a goes first before, and class b after.
+#[test]
+fn a_change_comes_after_what_was_due_before_it_and_before_what_is_due_now() {
+    let sent = |change: &dyn Fn(&mut Port, Instant, &mut Seen), us| {
+        let config = PortConfig::new(link(), WireConfig::Link { ring: 1, refill: Refill::Packet });
+        let (mut port, mut seen) = (open(config, two_classes(["a", "b"])), Seen::default());
+        for frame in 0..6 {
+            let mut meta = packet(frame, 1000);
+            meta.leaf = frame % 2;
+            port.offer(at(0), meta, &mut seen.host());
+        }
+        change(&mut port, at(us), &mut seen);
+        drain(&mut port, &mut seen);
+        seen.sent.iter().map(|s| s.0).collect::<Vec<_>>()
+    };
+    let swap = |port: &mut Port, at: Instant, seen: &mut Seen| {
+        let plan = PortPlan::new(two_classes(["b", "a"]), Classifier::empty());
+        drop(port.swap(at, plan, &mut seen.host()));
+    };
+    assert_eq!(sent(&swap, 800), [0, 1, 3, 5, 2, 4]);
+    assert_eq!(sent(&swap, 801), [0, 2, 1, 3, 5, 4]);
+    let fall_back = |port: &mut Port, at: Instant, seen: &mut Seen| port.fall_back(at, &mut seen.host());
+    assert_eq!(sent(&fall_back, 800), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(sent(&fall_back, 801), [0, 2, 1, 3, 4, 5]);
+    let flush =
+        |port: &mut Port, at: Instant, seen: &mut Seen| port.flush(at, DropReason::Flush, &mut seen.host());
+    assert_eq!(sent(&flush, 800), [0]);
+    assert_eq!(sent(&flush, 801), [0, 2]);
+}
+
 /// A02: a discipline that reports `Broken` is replaced by a FIFO in order of arrival, at once.
 #[test]
 fn a02_a_broken_discipline_becomes_a_fifo() {

@@ -273,6 +273,16 @@ mod tests {
         bytes
     }
 
+    /// The first turn is that of the first class, and of one quantum; nobody stands anywhere yet.
+    #[test]
+    fn a_ring_begins_with_the_first_class_and_a_quantum_each() {
+        let ring = Ring::new(&[(0, -1), (1, 0), (2, 1), (3, 700)], false, false);
+        let turns: Vec<_> = ring.turns.iter().map(|turn| (turn.class, turn.credit, turn.quantum)).collect();
+        assert_eq!(turns, [(0, 1, 1), (1, 1, 1), (2, 1, 1), (3, 700, 700)]);
+        assert!(!ring.any(true));
+        assert_eq!((ring.cursor, ring.aside_cursor, ring.aside), (0, 0, false));
+    }
+
     #[test]
     fn bytes_follow_the_quanta_whatever_the_sizes() {
         for scale in [1, 10, 100, 1_000] {
