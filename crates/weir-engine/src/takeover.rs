@@ -55,6 +55,8 @@ const LIMIT: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of a part of what is passed, at most.
 const MOST: u64 = 1 << 32;
+/// Bytes that are written at once.
+const PIECE: usize = 1 << 15;
 
 /// What stands before all else where the running process hands over. A refusal is a line of JSON.
 const HANDS_OVER: &[u8; 1] = b"W";
@@ -163,7 +165,7 @@ impl Up {
     ) -> io::Result<()> {
         stream.set_write_timeout(Some(left(until)?))?;
         send_with(stream, HANDS_OVER, &[listener])?;
-        send_part(stream, &serde_json::to_vec(&(frozen.len(), extra))?, &[], &[])?;
+        send_part(stream, &serde_json::to_vec(&(frozen.len(), extra))?, &[], &[], until)?;
         for (running, frozen) in self.running().iter().zip(frozen) {
             let (mut estate, bytes, sockets) = together(running.interfaces(), frozen)?;
             let claims = lock(&running.claims);
@@ -174,8 +176,7 @@ impl Up {
             let kernel = running.kernel().map_or(Ok(Vec::new()), |kernel| kernel.pass())?;
             let all: Vec<OwnedFd> = sockets.into_iter().chain(claimed).chain(kernel).collect();
             let all: Vec<BorrowedFd<'_>> = all.iter().map(AsFd::as_fd).collect();
-            stream.set_write_timeout(Some(left(until)?))?;
-            send_part(stream, &serde_json::to_vec(&estate)?, &bytes, &all)?;
+            send_part(stream, &serde_json::to_vec(&estate)?, &bytes, &all, until)?;
         }
         Ok(())
     }
@@ -202,11 +203,32 @@ fn together(
 }
 
 /// Two texts, each behind its length, and descriptors with them.
-fn send_part(stream: &UnixStream, text: &[u8], bytes: &[u8], with: &[BorrowedFd<'_>]) -> io::Result<()> {
+fn send_part(
+    stream: &UnixStream,
+    text: &[u8],
+    bytes: &[u8],
+    with: &[BorrowedFd<'_>],
+    until: Instant,
+) -> io::Result<()> {
     let lengths = [text.len() as u64, bytes.len() as u64].map(u64::to_le_bytes);
+    stream.set_write_timeout(Some(left(until)?))?;
     send_with(stream, lengths.as_flattened(), with)?;
-    (&*stream).write_all(text)?;
-    (&*stream).write_all(bytes)
+    write_until(stream, text, until)?;
+    write_until(stream, bytes, until)
+}
+
+/// Writes all of it before the limit. A reader that takes a little at a time does not move it.
+fn write_until(mut stream: &UnixStream, mut bytes: &[u8], until: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        stream.set_write_timeout(Some(left(until)?))?;
+        // The system waits for as long as is said for each piece, and not for the whole.
+        match stream.write(&bytes[..bytes.len().min(PIECE)]) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
 }
 
 fn receive_part(stream: &UnixStream) -> io::Result<(Vec<u8>, Vec<u8>, Vec<OwnedFd>)> {
@@ -413,5 +435,28 @@ impl Up {
     /// Ends a box that another process has [taken](Up::give): nothing is done to any interface.
     pub fn leave(self) {
         self.into_running().into_iter().for_each(Running::leave);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The workers stand still until all is told: a process that reads slowly is no reason to wait for it.
+    #[test]
+    fn a_slow_reader_does_not_move_the_limit() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut room = [0; 4096];
+                while (&theirs).read(&mut room).is_ok_and(|n| n > 0) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let written = write_until(&ours, &[0; 64 << 20], Instant::now() + LIMIT);
+            drop(ours);
+            let kind = written.expect_err("16,384 reads of a millisecond end within 100").kind();
+            assert!(matches!(kind, io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock), "{kind:?}");
+        });
     }
 }

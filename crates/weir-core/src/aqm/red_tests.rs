@@ -230,13 +230,15 @@ fn a_change_keeps_the_average() {
 /// by two steps, and the penalty box comes with it.
 #[test]
 fn a_change_is_as_good_as_a_start() {
-    let length = ("qlimit", Value::Count(100));
+    let length = [("qlimit", Value::Count(100))];
     let first = [("thmin", Value::Count(3)), ("invpmax", Value::Count(4)), ("weight", Value::Count(16))];
-    let second = [("thmax", Value::Count(9)), ("ecn", Value::Flag), ("wait", Value::Flag), ("flowvalve", Value::Flag)];
+    let second =
+        [("thmax", Value::Count(9)), ("ecn", Value::Flag), ("wait", Value::Flag), ("flowvalve", Value::Flag)];
     let decided = |start: &[(&'static str, Value)], steps: &[&[(&'static str, Value)]]| {
         let mut bench = Bench::new(&node("red", start), 1);
         for step in steps {
-            let params = step.iter().fold(Params::new(), |params, (name, value)| params.with(name, value.clone()));
+            let params =
+                step.iter().fold(Params::new(), |params, (name, value)| params.with(name, value.clone()));
             bench.tree.discipline.reconfigure(&mut bench.cx, "", &params).unwrap();
         }
         let mut seen = std::vec::Vec::new();
@@ -251,11 +253,11 @@ fn a_change_is_as_good_as_a_start() {
         seen.push(stat(&*bench.tree.discipline, "flows_in_penalty_box"));
         seen
     };
-    let all = [&[length.clone()][..], &first, &second].concat();
+    let all = [&length[..], &first, &second].concat();
     let from_the_start = decided(&all, &[]);
     assert!(from_the_start.contains(&3) && from_the_start.contains(&0), "nothing was marked or dropped");
-    assert_eq!(decided(&[length.clone()], &[&first, &second]), from_the_start);
-    assert_eq!(decided(&[length], &[&[&first[..], &second].concat()]), from_the_start);
+    assert_eq!(decided(&length, &[&first, &second]), from_the_start);
+    assert_eq!(decided(&length, &[&[&first[..], &second].concat()]), from_the_start);
 }
 
 #[test]

@@ -385,7 +385,9 @@ mod tests {
         assert_eq!(first_above(&[c(5, 0, 5)], &c(1, 10, 100)), Some(Some(Duration::from_millis(10))));
         // One part in 10^8 more is not more, and nothing beyond it is forgiven.
         let bps = |bps| linear(Rate::from_bps(bps));
-        for limit in [linear(Rate::from_bps(100_000_000)), Curve { d: Duration::from_nanos(1), ..bps(100_000_000) }] {
+        for limit in
+            [linear(Rate::from_bps(100_000_000)), Curve { d: Duration::from_nanos(1), ..bps(100_000_000) }]
+        {
             assert_eq!(first_above(&[bps(100_000_001)], &limit), None);
             assert!(first_above(&[bps(100_000_002)], &limit).is_some());
         }
