@@ -127,6 +127,7 @@ fn encoded(message: &Message) -> Vec<u8> {
     bytes
 }
 
+/// T20
 #[test]
 fn every_kind_of_message_has_the_bytes_of_the_rfc() {
     for (message, hex) in vectors() {
@@ -137,6 +138,7 @@ fn every_kind_of_message_has_the_bytes_of_the_rfc() {
     }
 }
 
+/// T20
 #[test]
 fn what_is_malformed_is_said_with_its_place_and_its_error() {
     let handle = "0008 01 01 00000007";
@@ -357,6 +359,7 @@ fn capture(messages: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
+/// T20
 #[test]
 fn another_reader_of_cops_understands_what_is_written() {
     let path = std::env::temp_dir().join(format!("weir-cops-{}.pcap", std::process::id()));

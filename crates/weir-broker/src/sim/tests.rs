@@ -1,5 +1,6 @@
 use super::*;
 
+/// T66
 #[test]
 fn the_invariants_hold() {
     let mut counts = Counts::default();

@@ -165,11 +165,13 @@ fn file(folder: &Folder, door: &str) -> (Vec<String>, SocketAddr) {
     (tokens, at)
 }
 
+/// T66
 #[test]
 fn edges_stay_within_capacity_when_their_broker_is_killed_or_cut_off_and_are_back_within_5_s() {
     edges_stay_within_capacity("http", |_, at| Broker::Rest(Target::Plain(at)));
 }
 
+/// T20, T66
 #[test]
 fn edges_that_speak_cops_stay_within_capacity_too() {
     edges_stay_within_capacity("cops", |edge, at| {

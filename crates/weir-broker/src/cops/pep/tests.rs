@@ -78,6 +78,7 @@ fn within(work: impl Future<Output = ()>) {
     runtime.expect("a runtime can be made").block_on(work);
 }
 
+/// T20
 #[test]
 fn a_session_is_opened_brought_level_kept_alive_and_closed() {
     within(async {
@@ -117,6 +118,7 @@ fn a_session_is_opened_brought_level_kept_alive_and_closed() {
     });
 }
 
+/// T20
 #[test]
 fn a_broker_that_is_silent_or_says_no_is_left_and_tried_again_with_what_is_held() {
     within(async {
