@@ -88,9 +88,9 @@ impl Reader<'_> {
         match self.index.named(interface, name.text) {
             None => {}
             Some(Named::Class(earlier)) => {
-                let line = self.plan.interfaces[interface].classes[earlier].place.line;
+                let line = self.plan.source.at(self.plan.interfaces[interface].classes[earlier].place.line);
                 let message = format!("class `{}` is there already", name.text);
-                let help = format!("it stands on line {line}: choose another name");
+                let help = format!("it stands on {line}: choose another name");
                 return Err(Trouble::new(name.place, message, help).into());
             }
             Some(Named::Conditioner) => {
@@ -145,8 +145,10 @@ impl Reader<'_> {
         let Some(top) = &interface.discipline else {
             let message = format!("interface `{}` has no discipline", interface.name);
             let help = format!(
-                "write `interface {} bandwidth 10M {}` on line {}",
-                interface.name, entry.name, interface.place.line
+                "write `interface {} bandwidth 10M {}` on {}",
+                interface.name,
+                entry.name,
+                self.plan.source.at(interface.place.line)
             );
             return Err(Trouble::new(name.place, message, help).into());
         };
@@ -188,7 +190,7 @@ impl Reader<'_> {
             if queue.name != entry.name {
                 let message =
                     format!("the queue of class `{}` is {}, not {}", above.name, queue.name, entry.name);
-                let help = format!("it was given so on line {}", above.place.line);
+                let help = format!("it was given so on {}", self.plan.source.at(above.place.line));
                 return Err(Trouble::new(discipline.place, message, help).into());
             }
         } else if above.discipline == entry.name {
@@ -209,7 +211,11 @@ impl Reader<'_> {
         {
             let message =
                 format!("the classes below `{}` are {}, not {}", above.name, other.discipline, entry.name);
-            let help = format!("the first of them, `{}`, stands on line {}", other.name, other.place.line);
+            let help = format!(
+                "the first of them, `{}`, stands on {}",
+                other.name,
+                self.plan.source.at(other.place.line)
+            );
             return Err(Trouble::new(discipline.place, message, help).into());
         }
         Ok(Some(above.name.clone()))

@@ -209,7 +209,7 @@ fn prefix(word: Word<'_>, text: &str) -> Done<Prefix> {
     Ok(prefix)
 }
 
-fn shown(prefix: &Prefix) -> String {
+pub(crate) fn shown(prefix: &Prefix) -> String {
     match prefix.v6 {
         false => format!("{}/{}", Ipv4Addr::from_bits(prefix.address as u32), prefix.length),
         true => format!("{}/{}", Ipv6Addr::from_bits(prefix.address), prefix.length),

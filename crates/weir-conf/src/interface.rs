@@ -46,7 +46,8 @@ impl Reader<'_> {
     fn interface_named(&mut self, name: Word<'_>, words: &mut Words<'_>) -> Done {
         if let Some(earlier) = self.index.interface(name.text).map(|i| &self.plan.interfaces[i]) {
             let message = format!("interface `{}` is declared twice", name.text);
-            let help = format!("it is declared on line {}: make one line of the two", earlier.place.line);
+            let line = self.plan.source.at(earlier.place.line);
+            let help = format!("it is declared on {line}: make one line of the two");
             return Err(Trouble::new(name.place, message, help).into());
         }
         if self.plan.interfaces.len() >= limits::INTERFACES {

@@ -14,6 +14,8 @@
 //! - [`Plan::interface`] and [`View::build`] take an interface of a plan to what a port runs.
 //! - [`print()`] takes a plan back to text that reads as the same plan.
 //! - [`diff()`] says what is different between two plans, and [`Plan::with`] changes one value.
+//! - [`weir_text::include`] puts the files of a configuration together before it is read.
+//! - [`contracts`] reads and writes contracts as a table.
 //! - [`handlers`] reads and shows what an allocator is set to while it runs.
 //! - [`judge`] says what `weir check` says about a plan beyond that; [`packet_spec`] reads a packet
 //!   in words.
@@ -26,6 +28,7 @@ mod broker;
 mod build;
 mod class;
 mod conditioner;
+pub mod contracts;
 mod diff;
 mod edge;
 mod filter;

@@ -12,7 +12,7 @@ use weir_core::classify::{self, Classifier, Field, FilterId};
 use weir_core::packet::Dscp;
 use weir_core::packet::key::protocol;
 use weir_core::packet::tunnel::VXLAN_PORT;
-use weir_text::Place;
+use weir_text::{Place, Source};
 
 /// Filters as the classifier takes them, and which of the plan's each is.
 pub(crate) struct Compiled {
@@ -75,13 +75,13 @@ fn core(filter: &Filter, class: u32, order: u32) -> classify::Filter {
 }
 
 /// What is said about `id`: a filter's place and its name for people.
-fn named(compiled: &Compiled, id: FilterId) -> (Place, String) {
+fn named(source: &Source, compiled: &Compiled, id: FilterId) -> (Place, String) {
     let merged = &compiled.filters[id.index()];
     let line = merged.filter.place.line;
     let name = match (&merged.filter.name, merged.automatic) {
         (_, true) => format!("a filter that control class `{}` brings", merged.filter.class),
         (Some(name), _) => format!("filter `{name}`"),
-        (None, _) if line > 0 => format!("the filter on line {line}"),
+        (None, _) if line > 0 => format!("the filter on {}", source.at(line)),
         (None, _) => format!("a filter for `{}`", merged.filter.class),
     };
     (merged.filter.place, name)
@@ -110,8 +110,8 @@ pub(crate) fn errors(report: &mut Report<'_>, shape: &Shape<'_>) {
             if compiled.filters[found.filter.index()].automatic {
                 continue;
             }
-            let (place, _) = named(&compiled, found.filter);
-            let (_, by) = named(&compiled, by);
+            let (place, _) = named(report.source, &compiled, found.filter);
+            let (_, by) = named(report.source, &compiled, by);
             let message = format!("this filter is never reached: {by} takes all that it would");
             let help = "the later line comes first: write the wider filter first, or give the narrower a higher `ruleno`";
             report.error(place, message, help);
@@ -128,14 +128,14 @@ pub(crate) fn warnings(report: &mut Report<'_>, shape: &Shape<'_>) {
     for conditioners in [false, true] {
         let compiled = compile(interface, &brought, conditioners, &mut number(interface, &brought));
         for found in unreachable(&compiled.classifier) {
-            let (place, name) = named(&compiled, found.filter);
+            let (place, name) = named(report.source, &compiled, found.filter);
             match found.cause {
                 Cause::Impossible(why) => {
                     let message = format!("no packet can match this filter: {why}");
                     report.warn(place, message, "write tcp or udp as the protocol, or 0 for the ports");
                 }
                 Cause::Shadowed(by) if compiled.filters[found.filter.index()].automatic => {
-                    let (place, by) = named(&compiled, by);
+                    let (place, by) = named(report.source, &compiled, by);
                     let message = format!("{by} takes all of {name}");
                     report.warn(place, message, "control traffic goes where this filter says");
                 }
@@ -144,8 +144,8 @@ pub(crate) fn warnings(report: &mut Report<'_>, shape: &Shape<'_>) {
         }
         overlaps(report, &compiled);
         for difference in differences_from_altq(&compiled.classifier) {
-            let (place, _) = named(&compiled, difference.ours);
-            let (_, other) = named(&compiled, difference.altq);
+            let (place, _) = named(report.source, &compiled, difference.ours);
+            let (_, other) = named(report.source, &compiled, difference.altq);
             let message = format!("this filter comes before {other}, and in ALTQ it came after");
             let help = "ALTQ looked at filters on one destination host first, whatever their `ruleno`";
             report.warn(place, message, help);
@@ -164,10 +164,9 @@ fn tunnels(report: &mut Report<'_>, interface: &Interface) {
             protocol::UDP | 0 if filter.dst_port == VXLAN_PORT => "VXLAN",
             _ => continue,
         };
-        let line = filter.place.line;
-        let message = format!(
-            "filters see the packet inside a tunnel, and the one on line {line} asks for {tunnel} itself"
-        );
+        let line = report.source.at(filter.place.line);
+        let message =
+            format!("filters see the packet inside a tunnel, and the one on {line} asks for {tunnel} itself");
         report.warn(interface.place, message, "write `tunnels outer`, or `tunnels inner` if that is meant");
     }
 }
@@ -187,8 +186,8 @@ fn overlaps(report: &mut Report<'_>, compiled: &Compiled) {
         let line = |id: FilterId| compiled.filters[id.index()].filter.place.line;
         // Said at the later line, as ALTQ did when it came to it.
         let (later, first) = if line(id) > line(other) { (id, other) } else { (other, id) };
-        let (place, _) = named(compiled, later);
-        let (_, other_name) = named(compiled, first);
+        let (place, _) = named(report.source, compiled, later);
+        let (_, other_name) = named(report.source, compiled, first);
         let wins = &compiled.filters[id.index()].filter.class;
         let message = format!("this filter and {other_name} match some packets both");
         let help = format!("those go to `{wins}`; write `dontwarn` if that is meant");

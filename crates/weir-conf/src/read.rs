@@ -34,7 +34,7 @@ pub fn read(name: &str, text: &str, registry: &Registry) -> Outcome {
     if let Some(refused) = crate::limits::of_text(name, text) {
         return Outcome { plan: None, diagnostics: vec![refused] };
     }
-    let source = Arc::new(Source::new(name, text));
+    let source = Arc::new(Source::whole(name, text));
     let mut reader = Reader {
         registry,
         plan: Plan { source: source.clone(), ..Plan::default() },
@@ -73,13 +73,13 @@ pub fn read(name: &str, text: &str, registry: &Registry) -> Outcome {
             |i: &Interface| reader.refused_interfaces.contains(&i.name) || partly.contains(i.name.as_str());
         diagnostics.extend(crate::rules::errors(&reader.plan, registry, &skip));
     }
-    diagnostics.sort_by_key(|d| (d.line, d.column, d.severity));
+    diagnostics.sort_by_key(|d| (source.rank(&d.file), d.line, d.column, d.severity));
     let refused = diagnostics.iter().any(Diagnostic::is_error);
     Outcome { plan: (!refused).then_some(reader.plan), diagnostics }
 }
 
 /// The commands, in the order in which ALTQ looks for the first that a word abbreviates.
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 18] = [
     "?",
     "help",
     "quit",
@@ -97,6 +97,7 @@ const COMMANDS: [&str; 17] = [
     "sla",
     "allocate",
     "broker",
+    "include",
 ];
 
 pub(crate) struct Reader<'r> {
@@ -146,7 +147,7 @@ impl Reader<'_> {
         let known = COMMANDS.iter().find(|c| c.starts_with(word.text));
         let Some(command) = known else {
             let help = suggest(word.text, COMMANDS).unwrap_or_else(|| {
-                "a line begins with interface, class, filter, filter6, conditioner, red, rio, recognise, sla, allocate or broker".into()
+                "a line begins with interface, class, filter, filter6, conditioner, red, rio, recognise, sla, allocate, broker or include".into()
             });
             self.error(Trouble::new(word.place, format!("unknown command `{}`", word.text), help));
             return;
@@ -168,6 +169,11 @@ impl Reader<'_> {
             "allocate" => self.allocate(&mut words),
             "broker" => self.broker(&mut words),
             "altq" => self.altq(&mut words, word.place),
+            "include" => Err(Stop::Trouble(Trouble::new(
+                word.place,
+                "`include` in a text that is no file",
+                "write the lines of that file here; or give this text to Weir as a file",
+            ))),
             "delete" => Err(Stop::Trouble(Trouble::new(
                 word.place,
                 "`delete` is for a running box",

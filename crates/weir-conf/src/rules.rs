@@ -12,7 +12,7 @@ use weir_text::{Diagnostic, Place, Severity, Source, Trouble};
 
 /// Collects what is said about a plan.
 pub(crate) struct Report<'s> {
-    source: &'s Source,
+    pub source: &'s Source,
     pub said: Vec<Diagnostic>,
 }
 

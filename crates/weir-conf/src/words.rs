@@ -3,7 +3,7 @@
 use weir_text::{Place, Severity, Source, Trouble, is_hidden};
 
 /// The longest joined line, bytes, newlines included: ALTQ's buffer without its final zero.
-const MAX_LINE_BYTES: usize = 1023;
+pub(crate) const MAX_LINE_BYTES: usize = 1023;
 /// The longest word: ALTQ splits a longer one into two.
 const MAX_WORD_BYTES: usize = 63;
 
@@ -22,7 +22,7 @@ pub(crate) fn commands<'a>(
             next += 1;
         }
         next += 1;
-        if let Some(words) = words(lines, first, next, report)
+        if let Some(words) = words(source, first, next, report)
             && !words.is_empty()
         {
             commands.push(words);
@@ -32,11 +32,12 @@ pub(crate) fn commands<'a>(
 }
 /// The words of the lines `first..end`, which are joined.
 fn words<'a>(
-    lines: &'a [String],
+    source: &'a Source,
     first: usize,
     end: usize,
     report: &mut dyn FnMut(Severity, Trouble),
 ) -> Option<Vec<Word<'a>>> {
+    let lines = source.lines();
     let bytes: usize = lines[first..end].iter().map(|l| l.len() + 1).sum();
     if bytes > MAX_LINE_BYTES {
         let place = Place { line: first as u32 + 1, column: 1, length: 1 };
@@ -61,7 +62,7 @@ fn words<'a>(
             if !text.trim_start().starts_with('#') && !text.trim().is_empty() {
                 let length = text.trim().chars().count() as u32;
                 let column = (text.chars().count() - text.trim_start().chars().count()) as u32 + 1;
-                let message = format!("this belongs to the comment that begins on line {began}");
+                let message = format!("this belongs to the comment that begins on {}", source.at(began));
                 let help = "a comment goes on over joined lines: take away the backslash before it";
                 report(Severity::Warning, Trouble::new(Place { line, column, length }, message, help));
             }
@@ -76,10 +77,12 @@ fn words<'a>(
         };
         split(code, line, &mut words);
     }
+    // The prefixes of a contract are one word; ALTQ never read them.
+    let prefixes = words.first().is_some_and(|w| w.text == "sla");
     // ALTQ finds the brackets of a conditioner before it splits words.
     let brackets = words.first().is_some_and(|w| w.text.starts_with("con"));
     for word in &words {
-        if word.text.len() > MAX_WORD_BYTES && !(brackets && word.text.contains(['<', '>'])) {
+        if word.text.len() > MAX_WORD_BYTES && !prefixes && !(brackets && word.text.contains(['<', '>'])) {
             fine = false;
             let message = format!("this word has {} bytes", word.text.len());
             let help = format!("a word may have {MAX_WORD_BYTES}; ALTQ would have split it into two");

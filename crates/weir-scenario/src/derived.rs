@@ -141,8 +141,13 @@ impl Scenario {
             return Ok((format!("port {}", port.name()), text.clone()));
         }
         let path = self.folder.join(port.conf.as_ref().ok_or_else(missing)?);
+        let name = path.display().to_string();
         let text = read_text(&path, MAX_CONFIGURATION_BYTES)?;
-        Ok((path.display().to_string(), text))
+        let load = &mut |name: &str| {
+            read_text(name.as_ref(), MAX_CONFIGURATION_BYTES).map_err(|error| error.to_string())
+        };
+        let whole = weir_text::include::whole(&name, &text, MAX_CONFIGURATION_BYTES, load);
+        Ok((name, whole.map_err(|said| std::io::Error::other(weir_text::Diagnostics(said)))?))
     }
 
     /// A number that changes when anything does that a run depends on: the scenario or the text of a configuration.

@@ -8,11 +8,31 @@ use crate::visible::on_one_line;
 /// not take its length each.
 const MAX_KEPT: usize = 1100;
 
+/// A line that begins so begins another file in a text of several; its name follows.
+pub const BEGIN: &str = "#<< ";
+/// This line ends it.
+pub const END: &str = "#>>";
+
 /// A file's text by lines, for showing the line that a message is about.
 #[derive(Clone, Default, Debug)]
 pub struct Source {
     name: String,
     lines: Vec<String>,
+    /// Where another file begins or goes on; none in a text of one file.
+    parts: Vec<Part>,
+    /// The other files, in the order in which they begin.
+    others: Vec<String>,
+}
+
+/// From a line on, a text of several files is that of one of them.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    /// The first line, in the text.
+    from: u32,
+    /// The file: 0 is the outermost, then those of `others`.
+    file: usize,
+    /// The number of the first line, in the file.
+    line: u32,
 }
 
 /// Two plans are equal when they say the same, whatever text they were read from.
@@ -27,7 +47,55 @@ impl Source {
     pub fn new(name: &str, text: &str) -> Self {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let lines = text.lines().map(|l| l.strip_suffix('\r').unwrap_or(l).to_string()).collect();
-        Source { name: name.to_string(), lines }
+        Source { name: name.to_string(), lines, parts: Vec::new(), others: Vec::new() }
+    }
+    /// The text of the file `name` with others in it, each between [`BEGIN`] with its name and [`END`].
+    pub fn whole(name: &str, text: &str) -> Self {
+        let mut source = Source::new(name, text);
+        // The files that are open, each with the number of its present line.
+        let mut open = vec![(0, 0)];
+        for (from, text) in (2..).zip(&source.lines) {
+            if let Some(last) = open.last_mut() {
+                last.1 += 1;
+            }
+            if let Some(name) = text.strip_prefix(BEGIN) {
+                source.others.push(name.to_string());
+                open.push((source.others.len(), 0));
+            } else if text == END && open.len() > 1 {
+                // The line that began it counts in the file around it, the one that ends it in neither.
+                open.pop();
+            } else {
+                continue;
+            }
+            if let Some(&(file, line)) = open.last() {
+                source.parts.push(Part { from, file, line: line + 1 });
+            }
+        }
+        source
+    }
+    /// The file of a line, by its place, and the line's number there.
+    fn origin(&self, line: u32) -> (usize, u32) {
+        let after = self.parts.partition_point(|part| part.from <= line);
+        match after.checked_sub(1).and_then(|index| self.parts.get(index)) {
+            Some(part) => (part.file, part.line + (line - part.from)),
+            None => (0, line),
+        }
+    }
+    fn file(&self, number: usize) -> &str {
+        number.checked_sub(1).and_then(|other| self.others.get(other)).map_or(&self.name, String::as_str)
+    }
+    /// A line as messages name it: `line 12`, or `line 12 of slas.conf` if there are several files.
+    pub fn at(&self, line: u32) -> String {
+        let (file, own) = self.origin(line);
+        if self.parts.is_empty() {
+            format!("line {own}")
+        } else {
+            format!("line {own} of {}", self.file(file))
+        }
+    }
+    /// The place of a file among those of the text, for putting messages in order.
+    pub fn rank(&self, file: &str) -> usize {
+        self.others.iter().position(|other| on_one_line(other) == file).map_or(0, |other| other + 1)
     }
     /// The name it was given.
     pub fn name(&self) -> &str {
@@ -59,9 +127,10 @@ impl Source {
         let text: String =
             if part { text.chars().skip(start).take(2 * MARGIN).collect() } else { text.into() };
         let Place { line, column, length } = place;
+        let (file, line) = self.origin(line);
         Diagnostic {
             severity,
-            file: on_one_line(&self.name),
+            file: on_one_line(self.file(file)),
             line,
             column,
             length,

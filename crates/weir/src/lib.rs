@@ -151,6 +151,11 @@ enum Command {
         #[command(subcommand)]
         action: commands::broker::Action,
     },
+    /// Contracts of real-time flows: list them, or take them from a table (CSV) and to one
+    Sla {
+        #[command(subcommand)]
+        action: commands::sla::Action,
+    },
     /// What disciplines there are, with parameters, units and defaults
     Disciplines {
         /// One of them, whole
@@ -345,6 +350,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
         }
         Command::Bench { names, rounds, json } => commands::bench::run(registry, &names, rounds, json),
         Command::Broker { action } => commands::broker::run(action),
+        Command::Sla { action } => commands::sla::run(registry, action),
         Command::Disciplines { name, json } => commands::disciplines::run(registry, name.as_deref(), json),
         Command::Probe { interfaces, no_rates, json } => commands::probe::run(&interfaces, no_rates, json),
         Command::Down { what } => commands::fail_open::down(registry, &what),

@@ -58,15 +58,20 @@ fn located(d: &weir_text::Diagnostic) -> Finding {
     Finding {
         error: d.is_error(),
         text: d.to_string(),
-        json: json!({"severity": if d.is_error() { "error" } else { "warning" }, "line": d.line, "column": d.column,
-            "message": d.message, "help": d.help}),
+        json: json!({"severity": if d.is_error() { "error" } else { "warning" }, "file": d.file, "line": d.line,
+            "column": d.column, "message": d.message, "help": d.help}),
     }
 }
 
 fn configuration(path: &Path, registry: &Registry) -> Result<(Vec<Finding>, Vec<String>), Failure> {
-    let text = super::text_of(path)?;
-    let judged = judge(&path.display().to_string(), &text, registry);
-    Ok((judged.findings, judged.facts))
+    let name = path.display().to_string();
+    match super::included(&name, &super::text_of(path)?) {
+        Err(said) => Ok((said.iter().map(located).collect(), Vec::new())),
+        Ok(text) => {
+            let judged = judge(&name, &text, registry);
+            Ok((judged.findings, judged.facts))
+        }
+    }
 }
 
 /// What is to be said of a configuration, and the plan if it can be used.

@@ -6,7 +6,7 @@ use crate::progress::reading;
 use serde_json::json;
 use std::io::{self, Write};
 use std::path::Path;
-use weir_conf::{Built, BuiltFilter, Plan};
+use weir_conf::{Built, BuiltFilter, Plan, Source};
 use weir_core::classify::FilterId;
 use weir_core::classify::explain::{self, Cause};
 use weir_core::packet::{Key, key_is_control};
@@ -28,7 +28,7 @@ const MTU: u32 = 1514;
 
 /// Reads a configuration; warnings go to standard error.
 pub fn read(path: &Path, registry: &Registry) -> Result<Plan, Failure> {
-    let text = super::text_of(path)?;
+    let text = super::configuration_of(path)?;
     let outcome = weir_conf::read(&path.display().to_string(), &text, registry);
     for diagnostic in &outcome.diagnostics {
         eprintln!("{diagnostic}");
@@ -218,7 +218,7 @@ fn print_recognised(recognised: &Recognised) {
 
 /// Why a filter that matches lost to `winner`: filters are asked by `ruleno`, the highest first, and
 /// of equals the later line first.
-fn why_lost(filters: &[BuiltFilter], loser: FilterId, winner: FilterId) -> String {
+fn why_lost(source: &Source, filters: &[BuiltFilter], loser: FilterId, winner: FilterId) -> String {
     let [loser, winner] = [loser, winner].map(|id| &filters[id.index()].filter);
     if loser.ruleno != winner.ruleno {
         return format!(
@@ -229,7 +229,8 @@ fn why_lost(filters: &[BuiltFilter], loser: FilterId, winner: FilterId) -> Strin
     match (loser.place.line, winner.place.line) {
         (0, _) | (_, 0) => "it stands before the other, and of equal ruleno the later is asked first".into(),
         (earlier, later) => {
-            format!("line {earlier} stands before line {later}, and of equal ruleno the later is asked first")
+            let (earlier, later) = (source.at(earlier), source.at(later));
+            format!("{earlier} stands before {later}, and of equal ruleno the later is asked first")
         }
     }
 }
@@ -267,12 +268,13 @@ pub fn explain(registry: &Registry, conf: &Path, interface: &str, packet: &str, 
         if *automatic {
             return format!("made by itself for the control class {}", filter.class);
         }
-        format!("line {}: {}", filter.place.line, plan.source.line(filter.place.line).trim())
+        let line = filter.place.line;
+        format!("{}: {}", plan.source.at(line), plan.source.line(line).trim())
     };
     let lost: Vec<(String, String)> = found
         .also
         .iter()
-        .filter_map(|&id| Some((show(id), why_lost(&built.filters, id, found.matched?.filter))))
+        .filter_map(|&id| Some((show(id), why_lost(&plan.source, &built.filters, id, found.matched?.filter))))
         .collect();
     let matched = found.matched.map(|m| show(m.filter));
     let close: Vec<(String, &str, String, String)> = found

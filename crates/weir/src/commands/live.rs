@@ -82,7 +82,8 @@ pub fn up(registry: &Registry, arguments: UpArguments) -> Done {
     let kept = state.path().to_path_buf();
     let path = conf.as_deref().filter(|_| !last_good).unwrap_or(&kept);
     let read = |path: &Path| {
-        let read = Configuration::read(&path.display().to_string(), &super::text_of(path)?, registry)?;
+        let read =
+            Configuration::read(&path.display().to_string(), &super::configuration_of(path)?, registry)?;
         bridges(&read.plan)?;
         Ok(read)
     };
@@ -116,7 +117,11 @@ pub fn up(registry: &Registry, arguments: UpArguments) -> Done {
     std::panic::set_hook(Box::new(|panic| weir_sys::say(&panic.to_string())));
     if !unconfined {
         let locks = configuration.plan.interfaces.iter().any(|interface| interface.xdp.is_some());
-        cage::enter(&[path], &[&socket, &kept], locks)?;
+        // Files that are included may stand elsewhere, and are read again as well.
+        let included: Vec<PathBuf> =
+            weir_text::include::files(&configuration.text).map(PathBuf::from).collect();
+        let reads: Vec<&Path> = std::iter::once(path).chain(included.iter().map(PathBuf::as_path)).collect();
+        cage::enter(&reads, &[&socket, &kept], locks)?;
     }
     let workers = Workers { cpus, priority, force };
     let (mut operator, mut server) = match bound {
@@ -214,7 +219,7 @@ fn show(applied: &Applied, json: bool) -> Done {
 
 /// The text of a file and its name for messages.
 fn named(conf: &Path) -> Result<(String, String), Failure> {
-    Ok((conf.display().to_string(), super::text_of(conf)?))
+    Ok((conf.display().to_string(), super::configuration_of(conf)?))
 }
 
 /// `weir apply`.

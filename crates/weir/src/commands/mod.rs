@@ -14,10 +14,12 @@ pub mod live;
 pub mod probe;
 pub mod report;
 pub mod run;
+pub mod sla;
 pub mod tables;
 
 use std::fmt::Display;
 use weir_report::disk;
+use weir_text::{Diagnostic, Diagnostics, include};
 
 /// Why a command did not succeed: an exit code, and what to say.
 pub struct Failure {
@@ -49,6 +51,20 @@ pub fn text_of(path: &std::path::Path) -> Result<String, Failure> {
             Failure::usage(format!("{}: not text in UTF-8: a configuration is plain text", path.display()))
         }
         _ => Failure::usage(format!("{}: {e}", path.display())),
+    })
+}
+
+/// The text of a configuration with the files that it includes.
+pub fn configuration_of(path: &std::path::Path) -> Result<String, Failure> {
+    let text = text_of(path)?;
+    included(&path.display().to_string(), &text).map_err(|said| Failure::usage(Diagnostics(said)))
+}
+
+/// The text of the file `name` with the files that it includes.
+fn included(name: &str, text: &str) -> Result<String, Vec<Diagnostic>> {
+    include::whole(name, text, weir_conf::MAX_BYTES, &mut |name| {
+        // The name stands in the message already.
+        text_of(name.as_ref()).map_err(|failure| failure.message.replacen(&format!("{name}: "), "", 1))
     })
 }
 

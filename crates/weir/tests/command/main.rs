@@ -19,6 +19,7 @@ mod rights;
 mod run;
 mod shape;
 mod shown;
+mod sla;
 mod streams;
 mod support;
 mod takeover;
