@@ -154,6 +154,10 @@ pub enum NoHandler {
 }
 
 impl Handler {
+    /// Whether it is a parameter, rather than what an allocator has come to.
+    pub fn is_option(&self) -> bool {
+        self.what == What::Option
+    }
     /// Whether a value is of its kind; none where it may have none.
     fn accept(&self, value: Option<&Value>) -> Result<(), ParamError> {
         let share = SHARES.iter().find(|spec| spec.name == self.spec.name && self.what == What::Option);

@@ -259,6 +259,62 @@ fn t45_a_refusal_evicts_in_time() {
     assert!(evicted > 60, "{evicted}");
 }
 
+/// How many flows go where the broker refuses, and how many the load exceeds the allocation by. Flows of one
+/// rate send at even distances; a flow that is evicted sends no more. None of them makes congestion alone.
+fn flows_that_go(seed: u64) -> (u64, f64) {
+    let mut random = Random::new(seed);
+    let t_bb = 1_000_000 + random.below(99_000_000);
+    let (from, len, rate) = (1_000_000, 64, 64_000 + random.below(40_000));
+    let flows = from / rate + 1 + random.below(from * 6 / 10 / rate);
+    let plan = Allocation {
+        law: Law::Fixed,
+        congestion: Some(congestion(15)),
+        from,
+        initial: from,
+        ..Allocation::default()
+    };
+    let mut rig = Rig::new(plan, t_bb);
+    rig.grants = false;
+    let gap = len * 8_000_000_000 / rate;
+    let mut due: Vec<u64> = (0..flows).map(|_| random.below(gap)).collect();
+    let mut gone = 0;
+    // What is over by 60 s stays over.
+    let mut at_60 = 0;
+    while let Some((n, now)) =
+        due.iter().copied().enumerate().min_by_key(|flow| flow.1).filter(|flow| flow.1 < 90_000_000_000)
+    {
+        rig.arrive(now, len);
+        due[n] = now + gap;
+        while gone < rig.evictions.len() {
+            due.swap_remove(random.below(due.len() as u64) as usize);
+            gone += 1;
+        }
+        if now < 60_000_000_000 {
+            at_60 = gone;
+        }
+    }
+    assert!(
+        !rig.allocator.is_congested() && gone == at_60,
+        "seed {seed}: {gone} of {flows} flows, {at_60} by 60 s"
+    );
+    (gone as u64, (flows * rate - from) as f64 / rate as f64)
+}
+
+/// T45: where the broker refuses, the queue is under S_q again after at most 2 x + 2 evictions, where x flows
+/// are too many: x for the load, x more because what has queued up meanwhile must leave as well. Reversed:
+/// x + 2 evictions, as if nothing had queued up, are often too few.
+#[test]
+fn t45_the_queue_is_short_again() {
+    let mut more_than_excess = 0;
+    for seed in weir_seed::seeds(30) {
+        let (gone, excess) = flows_that_go(seed);
+        assert!(gone >= excess.ceil() as u64, "seed {seed}: {gone} of {excess}");
+        assert!(gone <= (2.0 * excess).ceil() as u64 + 2, "seed {seed}: {gone} of {excess}");
+        more_than_excess += u32::from(gone > excess.ceil() as u64 + 2);
+    }
+    assert!(more_than_excess > 0);
+}
+
 /// One request is under way, old answers are ignored, and the class is never shaped above what was
 /// granted, with answers that grant a part, refuse, are lost or come twice.
 #[test]

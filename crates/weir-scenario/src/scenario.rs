@@ -159,6 +159,22 @@ pub struct PortSpec {
     /// When its edge begins to recognise flows and to hold them to contracts. Default 0; simulator only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recognise_from: Option<Time>,
+    /// What the allocators of its edge are set to while it runs, as
+    /// `[{ at = "10s", class = "rt", handler = "law.gain=500K" }]`. Default none; simulator only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub set: Vec<Setting>,
+}
+
+/// A handler of an allocator that is set at a time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Setting {
+    /// When. Required.
+    pub at: Time,
+    /// The class. Required.
+    pub class: String,
+    /// The handler and its value, as `law.gain=500K`. Required.
+    pub handler: String,
 }
 
 impl PortSpec {

@@ -227,6 +227,9 @@ impl Judge<'_> {
                 "manage each egress once",
             );
         }
+        for setting in &port.set {
+            self.range("at", setting.at, Time::ZERO, self.scenario.duration);
+        }
         if let Some(from) = port.recognise_from {
             self.range("recognise_from", from, Time::ZERO, self.scenario.duration);
         }

@@ -183,7 +183,7 @@ fn ports(
             ring_max: 0,
         });
     };
-    let (mut managed, mut classes) = (Vec::new(), Vec::new());
+    let (mut managed, mut classes, mut settings) = (Vec::new(), Vec::new(), Vec::new());
     for (index, port) in scenario.ports.iter().enumerate() {
         let Some((link, forward)) = scenario.link_between(&port.at, &port.to) else {
             return Err(Error::Input(format!(
@@ -195,6 +195,7 @@ fn ports(
         };
         let written = &scenario.links[link];
         let built = build(index, core_link(written))?;
+        settings.push(crate::edge::settings(port, built.edge.as_ref()).map_err(Error::Input)?);
         let names: Vec<String> = built.plan.tree.leaves.iter().map(|leaf| leaf.name.clone()).collect();
         let report = recorder.port(scenario.port_report(index, &built.discipline, &names));
         classes.push(names);
@@ -214,6 +215,10 @@ fn ports(
                 );
             }
         }
+    }
+    // Ports with a configuration come first, in the order of the scenario.
+    for (port, settings) in ports.iter_mut().zip(settings) {
+        port.edge.iter_mut().for_each(|host| host.settings = settings.clone());
     }
     Ok(ports)
 }

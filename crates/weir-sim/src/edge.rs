@@ -6,13 +6,14 @@
 
 use crate::rng::Stream;
 use std::collections::VecDeque;
-use weir_conf::{EdgeClass, EdgePlan};
+use weir_conf::{EdgeClass, EdgePlan, handlers};
 use weir_core::port::EventKind;
-use weir_core::queue::DropReason;
+use weir_core::queue::{DropReason, Value};
 use weir_core::units::Instant;
 use weir_edge::allocate::{Answer, Request};
-use weir_edge::edge::Edge;
-use weir_scenario::scenario::BrokerSpec;
+use weir_edge::edge::{Config, Edge};
+use weir_edge::handlers::Handler;
+use weir_scenario::scenario::{BrokerSpec, PortSpec};
 
 /// An edge and what it waits for.
 pub struct EdgeHost {
@@ -24,10 +25,60 @@ pub struct EdgeHost {
     pub from: Instant,
     /// Answers on their way: when they are there, for which leaf, to which version.
     pub answers: VecDeque<(Instant, u32, u64, Answer)>,
+    /// What its allocators are set to, and when; the next stands first.
+    pub settings: VecDeque<Setting>,
     /// What the flows of each class send, in the order of the classes.
     pub sources: Vec<Sources>,
     /// The edge is told what they send.
     ideal: bool,
+}
+
+/// A handler that is set at a time.
+#[derive(Clone)]
+pub struct Setting {
+    at: Instant,
+    leaf: u32,
+    handler: &'static Handler,
+    value: Option<Value>,
+}
+
+/// What a scenario sets at a port, in the order of its times.
+///
+/// # Errors
+/// What is wrong with the first that cannot be set.
+pub fn settings(port: &PortSpec, edge: Option<&EdgePlan>) -> Result<VecDeque<Setting>, String> {
+    let mut specs: Vec<_> = port.set.iter().collect();
+    specs.sort_by_key(|spec| spec.at.instant());
+    let mut settings = VecDeque::new();
+    // Options are tried one after the other: what one of them sets may stand in the way of the next.
+    let tried = edge.map(|plan| Config { recognition: None, ..plan.config.clone() });
+    let mut tried = tried.map(|config| Edge::new(config, Instant::ZERO));
+    for spec in specs {
+        let place = format!("port {}: `set` at {}", port.name(), spec.at);
+        let classes: Vec<&str> =
+            edge.iter().flat_map(|plan| &plan.classes).map(|class| class.name.as_str()).collect();
+        let Some(class) = classes.iter().position(|name| *name == spec.class) else {
+            let help = weir_text::suggest(&spec.class, classes.iter().copied());
+            let help = help.unwrap_or_else(|| match classes.is_empty() {
+                true => format!("add `allocate INTERFACE {}` to its configuration", spec.class),
+                false => format!("those that are allocated are {}", classes.join(", ")),
+            });
+            return Err(format!("{place}: class `{}` has no allocator: {help}", spec.class));
+        };
+        let (handler, value) =
+            handlers::assignment(&place, &spec.handler).map_err(|said| said.to_string())?;
+        let at = spec.at.instant();
+        if let (Some(edge), Some(plan)) = (&mut tried, edge) {
+            let leaf = plan.config.classes[class].leaf;
+            if let Err(why) = edge.set_handler(Instant::ZERO, leaf, handler, value.clone())
+                && handler.is_option()
+            {
+                return Err(format!("{place}: {}", handlers::refused(&spec.class, handler, &why)));
+            }
+            settings.push_back(Setting { at, leaf, handler, value });
+        }
+    }
+    Ok(settings)
 }
 
 /// What the udp flows of a class send together, beside the estimate of it. Integrals are of the time in
@@ -75,6 +126,7 @@ impl EdgeHost {
         let leaves: Vec<u32> = plan.config.classes.iter().map(|class| class.leaf).collect();
         EdgeHost {
             answers: VecDeque::new(),
+            settings: VecDeque::new(),
             sources: leaves.iter().map(|_| Sources::default()).collect(),
             ideal,
             edge: Edge::new(plan.config, Instant::ZERO),
@@ -95,7 +147,8 @@ impl EdgeHost {
     /// When it has something to do though no packet comes.
     pub fn next(&self) -> Instant {
         let answer = self.answers.iter().map(|answer| answer.0).min().unwrap_or(Instant::NEVER);
-        answer.min(self.edge.poll_at())
+        let setting = self.settings.front().map_or(Instant::NEVER, |setting| setting.at);
+        answer.min(setting).min(self.edge.poll_at())
     }
     /// The clock reached `now`.
     pub fn timer(&mut self, now: Instant) {
@@ -105,6 +158,13 @@ impl EdgeHost {
             self.edge.answer(now, leaf, version, answer);
         }
         self.edge.timer(now);
+        while let Some(Setting { leaf, handler, value, .. }) =
+            self.settings.pop_front_if(|next| next.at <= now)
+        {
+            // Options were tried before the run. An answer that nobody awaits, or a rate that the class has,
+            // changes nothing.
+            let _ = self.edge.set_handler(now, leaf, handler, value);
+        }
     }
     /// The run begins: what classes have at the start is held at their brokers.
     pub fn begin(&self, number: u32, brokers: &mut [Broker]) {

@@ -8,7 +8,12 @@ const CONF: &str = "interface em0 bandwidth 10M priq\\nclass priq em0 hi NULL pr
                     class priq em0 lo NULL priority 0 default\\nfilter em0 hi 0 5002 0 0 17\\n";
 
 fn scenario(conf: &str) -> Scenario {
-    let text = format!(
+    let text = scenario_text(conf);
+    Scenario::from_toml("test.toml", &text).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+fn scenario_text(conf: &str) -> String {
+    format!(
         "duration = \"2s\"\n[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n\
          [[link]]\na = \"a\"\nb = \"box\"\nrate = \"100M\"\n\
          [[link]]\na = \"box\"\nb = \"b\"\nrate = \"10M\"\noverhead = 0\n\
@@ -16,8 +21,7 @@ fn scenario(conf: &str) -> Scenario {
          [[flow]]\nname = \"hi\"\nfrom = \"a\"\nto = \"b\"\nkind = \"udp\"\nport = 5002\nsize = 500\n\
          rate = \"4M\"\nclass = \"hi\"\n\
          [[flow]]\nname = \"lo\"\nfrom = \"a\"\nto = \"b\"\nkind = \"udp\"\nsize = 1000\nrate = \"20M\"\nclass = \"lo\"\n"
-    );
-    Scenario::from_toml("test.toml", &text).unwrap_or_else(|errors| panic!("{errors}"))
+    )
 }
 
 /// The whole way from text to report: priority first, the rest gets what is left.
@@ -107,4 +111,49 @@ fn a_mark_is_carried_to_the_next_box() {
     let report = run("interface em0 bandwidth 100M fifoq\\n");
     assert!(report.ports[0].conditioners.is_empty());
     assert_eq!(report.ports[1].class("hi").unwrap().sent.packets, 0);
+}
+
+const EDGE: &str = "interface em0 bandwidth 10M hfsc\\nclass hfsc em0 hi root [ls 0 0 8M] [ul 0 0 1M]\\n\
+                    class hfsc em0 lo root [ls 0 0 2M] default\\nfilter em0 hi 0 5002 0 0 17\\n\
+                    allocate em0 hi window 100ms 1 from 64K to 8M initial 1M\\n";
+
+fn setting(set: &str) -> Scenario {
+    let port = format!("text = \"{EDGE}\"\nset = [{set}]\n[[flow]]\nname = \"hi\"");
+    let text = scenario_text(EDGE).replace(&format!("text = \"{EDGE}\"\n[[flow]]\nname = \"hi\""), &port);
+    Scenario::from_toml("test.toml", &text).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+/// T46: a scenario sets handlers while it runs, by name and by the paper's: the class then has what they say.
+#[test]
+fn t46_a_scenario_sets_handlers() {
+    let allocated = |set: &str| {
+        let report = run(&setting(set), Options::default()).unwrap();
+        report.ports[0].class("hi").unwrap().statistics["edge-allocated"]
+    };
+    let free = allocated("");
+    // Half of the time as before, half of it at 200 kbit/s.
+    let bounded = allocated("{ at = \"1s\", class = \"hi\", handler = \"request.to=200K\" }");
+    assert!(free > 3e6 && (bounded - (free + 200e3) / 2.0).abs() < free / 5.0, "{free} {bounded}");
+    // In the order of their times, whatever the order of the list.
+    let twice = allocated(
+        "{ at = \"1s\", class = \"hi\", handler = \"law.step=1K\" }, \
+         { at = \"0s\", class = \"hi\", handler = \"law=log\" }, { at = \"1s\", class = \"hi\", handler = \"BB_response=1\" }",
+    );
+    assert!(twice > 1e6, "{twice}");
+    let refused = |set: &str, words: &[&str]| match run(&setting(set), Options::default()) {
+        Err(Error::Input(text)) => {
+            words.iter().for_each(|word| assert!(text.contains(word), "{word}: {text}"))
+        }
+        other => panic!("{set}: {other:?}"),
+    };
+    let at = |class: &str, handler: &str| {
+        format!("{{ at = \"1s\", class = \"{class}\", handler = \"{handler}\" }}")
+    };
+    refused(
+        &at("ho", "l_max=80"),
+        &["port box>b: `set` at 1s", "class `ho` has no allocator", "did you mean `hi`?"],
+    );
+    refused(&at("hi", "l_maxx=80"), &["no handler `l_maxx`", "did you mean `l_max`?"]);
+    refused(&at("hi", "law.gain=1M"), &["follows `law threshold`", "set `law=log` first"]);
+    refused(&at("hi", "l_min=88"), &["up and down", "write `"]);
 }
