@@ -3,7 +3,7 @@
 //! A [`Source`] is a text by lines, a [`Place`] is where something stands in it. A reader that meets
 //! something wrong says a [`Trouble`]: what, where, and how to mend it. With its source that becomes a
 //! [`Diagnostic`], which displays as the line with a caret. [`nearest()`] finds the word that was meant.
-//! [`include`] puts the files of a configuration together.
+//! [`mod@include`] puts the files of a configuration together.
 //! [`number`] reads quantities with units, exactly or not at all; [`quantity`] holds them as values of a
 //! TOML file; [`measured`] shows measured values, rounded.
 

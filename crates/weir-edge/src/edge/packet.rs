@@ -22,15 +22,18 @@ impl Edge {
         let as_is = |reason| Verdict { tos: key.tos, drop: false, reason, found: None };
         let best_effort = |reason| Verdict { tos: key.tos & 3, drop: false, reason, found: None };
         let Some(recognition) = self.config.recognition else { return as_is(Reason::Ordinary) };
-        let Some(contract) = self.contract_of(key) else {
+        self.timer(now);
+        // A flow in the table knows its contract: the prefixes are searched for others alone.
+        let known = if self.recognises { self.flows.find(key) } else { None };
+        let contract = known.map(|index| self.flows.get(index).contract).or_else(|| self.contract_of(key));
+        let Some(contract) = contract else {
             let keep = self.config.keep_untrusted;
             return if keep { as_is(Reason::NoContract) } else { best_effort(Reason::NoContract) };
         };
         if key.protocol != protocol::UDP || !self.recognises {
             return best_effort(Reason::Ordinary);
         }
-        self.timer(now);
-        let Some((index, pause)) = self.heard(now, key, contract, recognition.idle) else {
+        let Some((index, pause)) = self.heard(now, key, known, contract, recognition.idle) else {
             return best_effort(Reason::Ordinary);
         };
         let mut found = None;
@@ -69,7 +72,8 @@ impl Edge {
         let Some(recognition) = self.config.recognition.filter(|_| self.recognises) else { return };
         let Some(contract) = self.contract_of(key).filter(|_| key.protocol == protocol::UDP) else { return };
         self.timer(now);
-        let Some((index, pause)) = self.heard(now, key, contract, recognition.idle) else { return };
+        let known = self.flows.find(key);
+        let Some((index, pause)) = self.heard(now, key, known, contract, recognition.idle) else { return };
         if self.flows.get(index).state() == State::Candidate
             && let Some(found) = self.examine(now, key, payload, index, pause, &recognition)
         {
@@ -83,9 +87,16 @@ impl Edge {
         super::follow::contract_in(&self.table, &self.config.contracts, key)
     }
 
-    /// The flow of a packet, and the time since the packet before; none if it has no place.
-    fn heard(&mut self, now: Instant, key: &Key, contract: u32, idle: Duration) -> Option<(u32, Duration)> {
-        let mut known = self.flows.find(key);
+    /// The flow of a packet, `known` if it is in the table, and the time since the packet before; none if
+    /// it has no place.
+    fn heard(
+        &mut self,
+        now: Instant,
+        key: &Key,
+        mut known: Option<u32>,
+        contract: u32,
+        idle: Duration,
+    ) -> Option<(u32, Duration)> {
         if let Some(index) = known.filter(|&index| now.since(self.flows.get(index).last) > idle) {
             self.end(now, index);
             self.flows.remove(index);
