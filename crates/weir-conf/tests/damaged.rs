@@ -128,7 +128,8 @@ fn damaged_configurations_get_an_answer() {
         let errors: Vec<_> = judge(&plan, &registry).into_iter().filter(|d| d.is_error()).collect();
         // Read, and yet not usable: only a file without an interface, what is not built, an
         // interface in two bridges, ports of a bridge that say different things of `fail`, `xdp` or `workers`, and
-        // two workers where there is one direction, or AF_XDP.
+        // two workers where there is one direction, or AF_XDP; and of the edge a broker elsewhere, two workers
+        // beside it, and a way out that no line describes.
         let pairs: Vec<[&String; 2]> = plan
             .interfaces
             .iter()
@@ -152,7 +153,20 @@ fn damaged_configurations_get_an_answer() {
             Attach::Nfqueue => i.workers == Some(2),
             _ => false,
         };
+        let has_edge =
+            |i: &Interface| i.recognise.is_some() || !i.slas.is_empty() || !i.allocations.is_empty();
+        let asks_elsewhere = |i: &Interface| {
+            let its = |name: &String| plan.brokers.iter().any(|b| b.name == *name && b.elsewhere.is_some());
+            i.attach != Attach::Unsaid && i.allocations.iter().filter_map(|a| a.broker.as_ref()).any(its)
+        };
+        let bad_edge = pairs.iter().any(|pair| {
+            let lines: Vec<&Interface> = plan.interfaces.iter().filter(|i| pair.contains(&&i.name)).collect();
+            let workers = lines.iter().any(|i| i.workers == Some(2)) && lines.iter().any(|i| has_edge(i));
+            workers || lines.len() == 1 && (lines[0].recognise.is_some() || !lines[0].slas.is_empty())
+        });
         let unusable = plan.interfaces.is_empty()
+            || bad_edge
+            || plan.interfaces.iter().any(asks_elsewhere)
             || plan.interfaces.iter().any(|i| match &i.attach {
                 Attach::Bridge(peer) => plan.queues().any(|queue| queue == peer),
                 _ => false,
