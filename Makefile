@@ -1,4 +1,5 @@
 # make demo        install what is missing, build, share a link live and simulated, print both
+# make demo-edge   calls on a full link: lost among the rest, then found, admitted and kept apart
 # make test        everything that must hold, as CI runs it
 # make mutants     small mistakes in weir-core: which do the tests notice? (SAMPLE=300 SEED=1)
 # make bench       nanoseconds per packet of every discipline, and the simulator's speed
@@ -6,6 +7,7 @@
 # make accuracy    rates, bursts and delay of `weir up` beside htb, some 8 minutes (root)
 # make soak        faults under load on `weir up` in namespaces, and the book's page of them (root; MINUTES=15 SEED=20)
 # make corpus      nDPI's test captures, fetched: which flows are found to be real-time, beside tshark and ndpiReader
+# make media       calls and streams of baresip, sipp, ffmpeg, GStreamer and aiortc through `weir up` (root)
 # make fuzz        every way in under libFuzzer, a minute each (SECONDS_EACH=60)
 # make book        pages of disciplines from their sources, the book's figures, and its HTML in target/book
 
@@ -19,7 +21,7 @@ RANDOMISED := cargo test --quiet \
 	$(addprefix --test ,conformance jobs_promises jobs_elsewhere jobs_model child conditioned allocations models \
 	mutants damaged generated two_bit targets by_hand recognise strangers)
 
-.PHONY: demo test mutants fuzz corpus soak bench bench-live accuracy book build setup
+.PHONY: demo demo-edge test mutants fuzz corpus media soak bench bench-live accuracy book build setup
 
 setup:
 	@scripts/setup.sh build
@@ -31,6 +33,11 @@ demo:
 	@scripts/setup.sh demo
 	cargo build --release --package weir
 	@scripts/demo.sh $(WEIR)
+
+demo-edge:
+	@scripts/setup.sh demo
+	cargo build --release --package weir
+	@scripts/demo-edge.sh $(WEIR)
 
 test:
 	@scripts/setup.sh demo
@@ -53,6 +60,10 @@ soak:
 	@scripts/setup.sh demo
 	WEIR_SOAK=$(or $(MINUTES),15) WEIR_SEED=$(or $(SEED),20) WEIR_SOAK_PAGE=$(CURDIR)/book/src/soak.md \
 	cargo test -p weir --test soak -- --nocapture traffic_survives
+
+media:
+	@scripts/setup.sh media
+	cargo test -p weir --test command -- --nocapture media_of_other
 
 fuzz:
 	@scripts/setup.sh fuzz

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Installs what is missing and says so first. Usage: scripts/setup.sh build|demo|fuzz
+# Installs what is missing and says so first. Usage: scripts/setup.sh build|demo|media|fuzz
 # build: a C linker and the Rust toolchain. demo: besides, iproute2 and iptables for the live part, tshark, which reads what
 # is written for others, and faketime, which steps the clock of a process.
+# media: besides, programs that make calls and streams, and aiortc in target/media.
 # fuzz: besides, a C++ compiler, because libFuzzer is built from source.
 set -eu
 cd "$(dirname "$0")/.."
@@ -41,6 +42,22 @@ if [ "${1:-build}" = demo ] && [ "$(id -u)" = 0 ]; then
     debian iptables iptables
     debian tshark tshark || echo "setup: going on without tshark" >&2
     debian faketime faketime || echo "setup: going on without faketime" >&2
+fi
+if [ "${1:-build}" = media ]; then
+    debian ip iproute2
+    debian tcpdump tcpdump
+    debian baresip baresip-core
+    debian sipp sip-tester
+    debian ffmpeg ffmpeg
+    debian gst-launch-1.0 gstreamer1.0-tools
+    for set in base good; do
+        dpkg -s gstreamer1.0-plugins-$set >/dev/null 2>&1 || debian no-such-command gstreamer1.0-plugins-$set
+    done
+    if ! [ -x target/media/bin/pip ]; then
+        dpkg -s python3-venv >/dev/null 2>&1 || debian no-such-command python3-venv
+        python3 -m venv target/media
+    fi
+    target/media/bin/python -c 'import aiortc' 2>/dev/null || target/media/bin/pip --quiet install aiortc
 fi
 if [ "${1:-build}" = fuzz ]; then
     debian c++ g++

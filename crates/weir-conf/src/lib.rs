@@ -48,6 +48,7 @@ mod read;
 mod recognise;
 mod room;
 mod rules;
+pub mod said;
 mod set;
 mod tree;
 mod view;

@@ -28,6 +28,8 @@ pub trait Observe: Send {
     fn arrived(&mut self, index: usize, now: Instant, key: &Key, leaf: u32, len: u32);
     /// What the port told.
     fn told(&mut self, index: usize, event: &Event<'_>);
+    /// The edge has found the flow of the packet that comes next to be real-time.
+    fn found(&mut self, _index: usize, _key: &Key) {}
 }
 
 /// A packet on its way into the port.

@@ -8,6 +8,10 @@ use weir_core::sched::Registry;
 pub(crate) struct Built {
     pub(crate) plan: PortPlan,
     pub(crate) discipline: String,
+    /// The edge before the port, if the file gives it one.
+    pub(crate) edge: Option<weir_conf::EdgePlan>,
+    /// The brokers of the file, each with its capacity in bit/s.
+    pub(crate) brokers: Vec<(String, u64)>,
 }
 
 /// The interface of `text` that is called `interface`, or its only one, over `link`.
@@ -25,10 +29,12 @@ pub(crate) fn configure(
     let view = plan.interface(interface.unwrap_or("")).map_err(|e| e.to_string())?;
     let built = view.build(registry, link).map_err(|e| e.to_string())?;
     let discipline = view.discipline.as_ref().map_or("fifoq", |d| d.name.as_str()).to_string();
-    Ok(Built { plan: built.port_plan(link), discipline })
+    let edge = view.edge(registry, &built.tree.leaves, 0).map_err(|e| e.to_string())?;
+    let brokers = plan.brokers.iter().map(|b| (b.name.clone(), b.capacity.as_bps())).collect();
+    Ok(Built { plan: built.port_plan(link), discipline, edge, brokers })
 }
 
 /// A FIFO of `limit` packets, for an egress that no configuration manages.
 pub(crate) fn fifo(limit: u32) -> Built {
-    Built { plan: PortPlan::fifo(limit), discipline: "fifo".into() }
+    Built { plan: PortPlan::fifo(limit), discipline: "fifo".into(), edge: None, brokers: Vec::new() }
 }

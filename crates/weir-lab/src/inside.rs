@@ -1,22 +1,27 @@
 //! The box: the same data plane as `weir up`, between the interfaces of the testbed, with a
 //! recorder that hears every packet.
 
+mod edges;
+
 use crate::bed::SIDES;
 use crate::configure::{Built, configure, fifo};
+use edges::Watched;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use weir_core::packet::{Family, Key};
 use weir_core::port::{Event, EventKind, Port, PortConfig, Refill, WireConfig};
 use weir_core::queue::Link;
 use weir_core::sched::Registry;
 use weir_core::units::{Duration, Instant};
+use weir_engine::LiveEdge;
 use weir_engine::control::{BridgeState, ClassState};
 use weir_engine::up::{Pair, Side, Up, Way, up};
 use weir_engine::{Delay, Observe, Pace};
 use weir_io::PoolSize;
-use weir_report::report::ConditionerReport;
+use weir_report::report::{Admission, ConditionerReport};
 use weir_report::{Recorder, Report, RunKind};
 use weir_scenario::lab::{Egress, LabLayout, lab_layout};
 use weir_scenario::scenario::LinkSpec;
@@ -51,6 +56,10 @@ pub(crate) struct Seen {
     pub(crate) misclassified: Vec<u64>,
     /// Packets of the sender that a port dropped, for each copy of a flow.
     pub(crate) dropped: Vec<u64>,
+    /// The packet, from 1, with which an edge found it to be real-time, for each copy of a flow.
+    pub(crate) recognised: Vec<Option<u64>>,
+    /// What an edge made of it by the end of the run, likewise.
+    pub(crate) admissions: Vec<Option<Admission>>,
 }
 
 /// A running box.
@@ -58,13 +67,21 @@ pub(crate) struct Running {
     up: Up,
     recording: Arc<Mutex<BoxRecording>>,
     egresses: [Known; 2],
+    /// Who watches the edges, until the run is over.
+    watching: Vec<JoinHandle<()>>,
 }
 
-/// What the observers share. They run in one thread, so the lock is never contended.
+/// What the observers share. They run in one thread; who watches edges reads now and then.
 struct BoxRecording {
     recorder: Recorder,
     misclassified: Vec<u64>,
     dropped: Vec<u64>,
+    /// Packets of the sender that came, for each copy of a flow.
+    came: Vec<u64>,
+    /// With which of these an edge found it to be real-time.
+    found: Vec<Option<u64>>,
+    /// What an edge made of it.
+    admissions: Vec<Option<Admission>>,
     t0: Instant,
     end: Instant,
 }
@@ -89,6 +106,10 @@ struct Known {
     asserted: Vec<Option<u32>>,
     /// The names of its leaves.
     leaves: Vec<String>,
+    /// The names of the classes of its edge, if it has one.
+    edge: Option<Vec<String>>,
+    /// When, after the start of the run, its edge begins to look at packets.
+    looks_from: Option<Duration>,
 }
 
 fn link_of(link: &LinkSpec) -> Link {
@@ -130,12 +151,19 @@ pub(crate) fn start(with: Value, registry: &Registry) -> Result<Running, String>
         recorder,
         misclassified: vec![0; scenario.flow_copies().len()],
         dropped: vec![0; scenario.flow_copies().len()],
+        came: vec![0; scenario.flow_copies().len()],
+        found: vec![None; scenario.flow_copies().len()],
+        admissions: vec![None; scenario.flow_copies().len()],
         t0: Instant::from_nanos(start.t0_ns),
         end: Instant::from_nanos(start.t0_ns + scenario.duration.as_nanos()),
     }));
-    let (Some((right, to_right)), Some((left, to_left))) = (sides.pop(), sides.pop()) else {
+    let (Some(right), Some(left)) = (sides.pop(), sides.pop()) else {
         return Err("a box has two sides".into());
     };
+    let (
+        Managed { side: right, known: to_right, edge: edge_right },
+        Managed { side: left, known: to_left, edge: edge_left },
+    ) = (right, left);
     let observer = |known: &Known| -> Option<Box<dyn Observe>> {
         Some(Box::new(EgressObserver { known: known.clone(), recording: recording.clone() }))
     };
@@ -145,13 +173,40 @@ pub(crate) fn start(with: Value, registry: &Registry) -> Result<Running, String>
         pool: PoolSize { frames: CAPACITY * 2, tails: 256 },
         workers: vec![Pace { cpu: start.cpu, ..Pace::default() }],
         observers: [observer(&to_right), observer(&to_left)],
-        edges: [None, None],
+        edges: [edge_right, edge_left],
         force: false,
         left,
         right,
     };
     let up = up(vec![pair]).map_err(|e| e.to_string())?;
-    Ok(Running { up, recording, egresses: [to_right, to_left] })
+    let egresses = [to_right, to_left];
+    let mut watching = Vec::new();
+    let control = up.bridges().next().map(|(_, control)| control).ok_or("a box has one bridge")?;
+    for (direction, known) in egresses.iter().enumerate() {
+        let (Some(port), Some(classes)) = (known.port, &known.edge) else { continue };
+        let (t0, end) =
+            recording.lock().map(|recording| (recording.t0, recording.end)).map_err(|e| e.to_string())?;
+        let leaf = |class: &String| known.leaves.iter().position(|leaf| leaf == class);
+        let from = known.looks_from;
+        let watched = Watched {
+            control: control.clone(),
+            direction,
+            port,
+            leaves: classes.iter().map(leaf).collect(),
+            from: from.map(|from| t0 + from),
+            t0,
+            end,
+        };
+        watching.push(watched.start(recording.clone()).map_err(|e| e.to_string())?);
+    }
+    Ok(Running { up, recording, egresses, watching })
+}
+
+/// The egress of one side, as it is to run.
+struct Managed {
+    side: Side,
+    known: Known,
+    edge: Option<Box<LiveEdge>>,
 }
 
 /// The egress of one side: its port, its link below, its delay behind.
@@ -162,13 +217,13 @@ fn manage(
     [side, other]: [usize; 2],
     built: Option<(usize, Built)>,
     seed: u64,
-) -> Result<(Side, Known), String> {
+) -> Result<Managed, String> {
     let written = &scenario.links[egress.link];
     let refill = match written.refill {
         scenario::Refill::Packet => Refill::Packet,
         scenario::Refill::Batch => Refill::Batch,
     };
-    let (port, built) = match built {
+    let (port, mut built) = match built {
         Some((number, built)) => (Some(number), built),
         None => (None, fifo(written.queue)),
     };
@@ -193,7 +248,11 @@ fn manage(
         let (v4, v6) = (scenario.address(host.host), scenario.address6(host.host));
         [(u128::from(v4.to_bits()), delay), (v6.to_bits(), delay)]
     });
+    let classes = |edge: &weir_conf::EdgePlan| edge.classes.iter().map(|class| class.name.clone()).collect();
+    let from = egress.port.and_then(|port| scenario.ports[port].recognise_from);
     let known = Known {
+        edge: built.edge.as_ref().map(classes),
+        looks_from: from.map(|from| Duration::from_nanos(from.as_nanos())),
         port,
         direction: Recorder::direction(egress.link, forward),
         asserted: scenario
@@ -203,12 +262,13 @@ fn manage(
             .collect(),
         leaves: built.plan.tree.leaves.iter().map(|l| l.name.clone()).collect(),
     };
+    let edge = edges::edge(&mut built, SIDES[side], &config.link, seed)?;
     let side = Side {
         interface: SIDES[side].into(),
         port: Some(Port::new(config, built.plan)),
         delay: Delay { otherwise: Duration::ZERO, parts: parts.collect() },
     };
-    Ok((side, known))
+    Ok(Managed { side, known, edge })
 }
 
 /// Writes down what happens at one egress.
@@ -246,10 +306,18 @@ impl Observe for EgressObserver {
             }
             // Only packets of the flow's own direction: what comes back is another class's affair.
             let asserted = &self.known.asserted;
-            if let Some(flow) = sender(key.src_port, asserted.len())
-                && asserted[flow].is_some_and(|l| l != leaf)
-            {
-                recording.misclassified[flow] += 1;
+            if let Some(flow) = sender(key.src_port, asserted.len()) {
+                recording.came[flow] += 1;
+                recording.misclassified[flow] += u64::from(asserted[flow].is_some_and(|l| l != leaf));
+            }
+        });
+    }
+
+    fn found(&mut self, _index: usize, key: &Key) {
+        self.note(weir_sys::now(), |recording, _| {
+            if let Some(flow) = sender(key.src_port, self.known.asserted.len()) {
+                let packet = recording.came[flow] + 1;
+                recording.found[flow].get_or_insert(packet);
             }
         });
     }
@@ -282,6 +350,9 @@ impl Observe for EgressObserver {
 impl Running {
     /// Ends the run.
     pub(crate) fn stop(self) -> Result<Value, String> {
+        for watch in self.watching {
+            let _ = watch.join();
+        }
         let bridge = self.up.stop().bridges.pop().ok_or("a box has one bridge")?;
         if let Some(why) = bridge.silent {
             return Err(why);
@@ -303,8 +374,9 @@ impl Running {
                 }
             }
         }
-        let BoxRecording { recorder, misclassified, dropped, .. } = recording;
-        let seen = Seen { report: recorder.finish(), bridge, misclassified, dropped };
+        let BoxRecording { recorder, misclassified, dropped, found, admissions, .. } = recording;
+        let seen =
+            Seen { report: recorder.finish(), bridge, misclassified, dropped, recognised: found, admissions };
         serde_json::to_value(seen).map_err(|e| e.to_string())
     }
 }

@@ -309,6 +309,8 @@ fn put_together(
         if kind == FlowKind::Tcp {
             recorder.flow(index).lost = seen.dropped.get(index).copied().unwrap_or(0);
         }
+        recorder.flow(index).recognised = seen.recognised.get(index).copied().flatten();
+        recorder.flow(index).admission = seen.admissions.get(index).cloned().flatten();
         recorder.flow(index).misclassified = seen.misclassified.get(index).copied().unwrap_or(0);
     }
     let flows = recorder.finish();

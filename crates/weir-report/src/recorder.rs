@@ -2,6 +2,10 @@
 //! counters that it samples. Cost per event: a few additions; nothing is allocated except when a
 //! run enters a new cell of its series.
 
+mod edge;
+
+pub use edge::{AllocationNumbers, EdgeNumbers};
+
 use crate::histogram::Histogram;
 use crate::report::{
     ClassReport, ConditionerReport, Count, Delay, FlowReport, LinkReport, Meta, PortReport, Report, Series,

@@ -352,6 +352,9 @@ pub struct FlowReport {
     /// The packet, from 1, with which an edge found it to be real-time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recognised: Option<u64>,
+    /// What the edge made of it by the end of the run, and why, if it found it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admission: Option<Admission>,
     /// Round-trip times: TCP's samples, or transactions (tcp, rr).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt: Option<Delay>,
@@ -361,6 +364,15 @@ pub struct FlowReport {
     /// Payload delivered per cell; empty unless a probe or an expectation asks for flows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delivered: Vec<u64>,
+}
+
+/// What an edge made of a flow.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Admission {
+    /// `admitted`, `refused` (or evicted), or `silent`.
+    pub state: String,
+    /// By what it was found, or why it was refused.
+    pub why: String,
 }
 
 /// An expectation and what came.

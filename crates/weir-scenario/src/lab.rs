@@ -197,6 +197,12 @@ fn traffic(scenario: &Scenario, layout: &LabLayout) -> Result<(), WhyNot> {
     if let Some(port) = scenario.ports.iter().find(|port| port.ideal) {
         return why_not(format!("port {} is ideal: nobody tells an edge what flows send", port.name()));
     }
+    if let Some(broker) = scenario.brokers.first() {
+        return why_not(format!(
+            "broker `{}` is described: the lab's brokers answer at once, with the capacity of the configuration",
+            broker.name
+        ));
+    }
     if layout.sides.iter().any(|side| side.hosts.is_empty()) {
         return why_not("all hosts are on one side of the box");
     }

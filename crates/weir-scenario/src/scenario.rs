@@ -156,7 +156,7 @@ pub struct PortSpec {
     /// alone: the ideal system of a paper. Simulator only. Default false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ideal: bool,
-    /// When its edge begins to recognise flows and to hold them to contracts. Default 0; simulator only.
+    /// When its edge begins to recognise flows and to hold them to contracts. Default 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recognise_from: Option<Time>,
     /// What the allocators of its edge are set to while it runs, as

@@ -291,6 +291,7 @@ impl<'w> Network<'w> {
         for managed in &mut self.ports {
             if let (Some(port), Some(host)) = (managed.report, &mut managed.edge) {
                 orders::statistics(&mut self.recorder, port, host, now);
+                orders::admissions(&mut self.recorder, &self.flows, host, now);
             }
         }
         for managed in &self.ports {

@@ -1,11 +1,13 @@
 //! What the edges before ports have to be done in the network, and what the report has of them.
 
 use crate::edge::EdgeHost;
-use crate::network::{END, Managed, Network};
+use crate::network::{END, FlowWays, Managed, Network};
+use weir_conf::said;
 use weir_core::units::Instant;
 use weir_edge::allocate::Action;
 use weir_report::Recorder;
-use weir_report::recorder::Allocated;
+use weir_report::recorder::{Allocated, AllocationNumbers, EdgeNumbers};
+use weir_report::report::Admission;
 
 impl Network<'_> {
     /// The run begins: edges give their classes the first rates.
@@ -79,41 +81,47 @@ impl Network<'_> {
 
 /// Puts what an edge did into the report, among its classes' own numbers.
 pub fn statistics(recorder: &mut Recorder, port: usize, host: &mut EdgeHost, now: Instant) {
-    let minutes = (now.as_nanos() as f64 / 60e9).max(f64::MIN_POSITIVE);
     for (leaf, stats) in host.edge.class_stats().collect::<Vec<_>>() {
         // A class that the edge made for itself is none of the port's.
-        if host.classes.iter().all(|(own, _)| *own != leaf) {
-            continue;
+        let Some(class) = host.classes.iter().position(|(own, _)| *own == leaf) else { continue };
+        let allocation = host.edge.allocator_mut(leaf).map(|allocator| {
+            let stats = allocator.stats(now);
+            AllocationNumbers {
+                allocated: stats.allocated,
+                measured_bytes: stats.measured_bytes,
+                requests: stats.up + stats.down,
+                refused: stats.refused,
+                congestions: stats.congestions,
+            }
+        });
+        let numbers = EdgeNumbers {
+            admitted: stats.flows.admitted,
+            refused: stats.flows.refused,
+            evicted: stats.flows.evicted,
+            windows: stats.windows,
+            windows_above: stats.windows_above,
+            allocation,
+        };
+        recorder.edge(port, leaf as usize, &numbers, now.as_nanos());
+        if let Some((excess, above)) = host.sources[class].compare() {
+            recorder.statistic(port, leaf as usize, "edge-estimate-excess", excess);
+            recorder.statistic(port, leaf as usize, "edge-estimate-above", above);
         }
-        let mut say = |name: &str, value: f64| recorder.statistic(port, leaf as usize, name, value);
-        let flows = stats.flows;
-        let came = (flows.admitted + flows.refused) as f64;
-        say("edge-admitted", flows.admitted as f64);
-        if came > 0.0 {
-            say("edge-refused", flows.refused as f64 / came);
+    }
+}
+
+/// Puts what became of the flows that an edge found into the report. `ways` are those of the flows.
+pub fn admissions(recorder: &mut Recorder, ways: &[FlowWays], host: &EdgeHost, now: Instant) {
+    for flow in host.edge.flows(now).filter(|flow| flow.kind().is_some()) {
+        let (key, explained) = (flow.key(), host.edge.explain_flow(flow));
+        let is_its = |ways: &FlowWays| (ways.keys[1].src, ways.keys[1].src_port) == (key.src, key.src_port);
+        // A flow's source port is its own, and they are in the order of the flows.
+        let Some(first) = ways.first() else { return };
+        let index = usize::from(key.src_port.wrapping_sub(first.keys[1].src_port));
+        if ways.get(index).is_some_and(is_its) {
+            let (why, ..) = said::why(&explained.why, now);
+            let state = said::state(explained.state).to_owned();
+            recorder.flow(index).admission = Some(Admission { state, why });
         }
-        if flows.admitted > 0 {
-            say("edge-evicted", flows.evicted as f64 / flows.admitted as f64);
-        }
-        if stats.windows > 0 {
-            say("edge-windows-above", stats.windows_above as f64 / stats.windows as f64);
-        }
-        let class = host.classes.iter().position(|(own, _)| *own == leaf);
-        if let Some((excess, above)) = class.and_then(|class| host.sources[class].compare()) {
-            say("edge-estimate-excess", excess);
-            say("edge-estimate-above", above);
-        }
-        let Some(allocator) = host.edge.allocator_mut(leaf) else { continue };
-        let stats = allocator.stats(now);
-        // Bit/s times ns, over ns.
-        let allocated = stats.allocated as f64 / (now.as_nanos() as f64).max(1.0);
-        let measured = stats.measured_bytes as f64 * 8e9 / (now.as_nanos() as f64).max(1.0);
-        say("edge-allocated", allocated);
-        if allocated > 0.0 {
-            say("edge-efficiency", measured / allocated);
-        }
-        say("edge-requests", (stats.up + stats.down) as f64 / minutes);
-        say("edge-requests-refused", stats.refused as f64);
-        say("edge-congestions", stats.congestions as f64);
     }
 }

@@ -113,6 +113,9 @@ impl Frames {
     ) -> Option<u8> {
         let Frames { edge: Some(edge), pool, .. } = self else { return Some(read.key.tos) };
         let verdict = edge.packet(now, pool.head(frame), read, len);
+        if let Some(observer) = self.observer.as_mut().filter(|_| verdict.found.is_some()) {
+            observer.found(self.index, &read.key);
+        }
         if verdict.drop {
             self.policed += 1;
             self.records[frame.0 as usize].place = Whereabouts::Elsewhere;

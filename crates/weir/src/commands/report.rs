@@ -125,6 +125,29 @@ fn print_flows(flows: &[FlowReport], all: bool) {
     if !all && grouped(flows).len() < flows.len() {
         out!("copies of a flow are summed up; --all shows each");
     }
+    print_admissions(flows, all);
+}
+
+/// Rows of flows that an edge found, unless all are asked for.
+const ADMISSIONS: usize = 16;
+
+/// What an edge made of the flows that it found.
+fn print_admissions(flows: &[FlowReport], all: bool) {
+    let found: Vec<_> = flows.iter().filter_map(|flow| Some((flow, flow.admission.as_ref()?))).collect();
+    if found.is_empty() {
+        return;
+    }
+    let mut rows = table(&["FLOW", ">AT|PACKET", "EDGE", "WHY"]);
+    let shown = if all { found.len() } else { ADMISSIONS };
+    for (flow, admission) in found.iter().take(shown) {
+        let packet = flow.recognised.map(|packet| packet.to_string()).unwrap_or_default();
+        rows.add(vec![flow.name.clone(), packet, admission.state.clone(), admission.why.clone()]);
+    }
+    out!("");
+    rows.print();
+    if found.len() > shown {
+        out!("{} more flows were found; --all shows each", found.len() - shown);
+    }
 }
 
 /// `NAME`, or `NAME (50 flows)` for its copies together.

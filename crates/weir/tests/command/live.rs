@@ -381,3 +381,42 @@ filter right1 voice 10.1.0.2 5001 0 0 17
         .map(|pair| format!("bridging {pair} by AF_PACKET, {priority}; fails "));
     assert!(said.iter().all(|words| ended.err.contains(words.as_str())), "{ended:?}");
 }
+
+/// The same laws decide in both, and the report says what became of each call.
+// Claim L81.
+#[test]
+fn the_lab_runs_the_edge_and_says_who_was_refused() {
+    if !possible("the test of the edge in `weir lab`") {
+        return;
+    }
+    let folder = Folder::new();
+    let calls = std::fs::read_to_string(source("examples/calls.toml")).unwrap();
+    // Ten times as fast, and without what shows the time before.
+    let all = calls.split("# Before: calls lose").next().unwrap();
+    let short = all
+        .replace("duration = \"40s\"", "duration = \"6s\"")
+        .replace("recognise_from = \"10s\"", "recognise_from = \"1s\"")
+        .replace("start = \"20s\"", "start = \"4s\"");
+    let text = format!("{short}\n[[expect]]\nwhat = \"recognised\"\nflow = \"call\"\nvalue = \"100%\"\n");
+    folder.write("calls.altq", std::fs::read_to_string(source("examples/calls.altq")).unwrap());
+    let toml = folder.write("calls.toml", text);
+    timed(|| {
+        for kind in ["sim", "lab"] {
+            let report = weir(&[kind, "-j", &toml]).ok().json();
+            let flows = report["flows"].as_array().unwrap();
+            let named = |name: &str| flows.iter().find(|flow| flow["name"] == name).unwrap();
+            for call in 1..=5 {
+                let call = named(&format!("call.{call}"));
+                let at = call["recognised"].as_u64().unwrap();
+                in_time!((50..=60).contains(&at), "{kind}: found at packet {at}");
+                in_time!(call["admission"]["state"] == "admitted", "{kind}: {call}");
+            }
+            let sixth = named("sixth");
+            in_time!(sixth["recognised"] == 4, "{kind}: {sixth}");
+            in_time!(sixth["admission"]["state"] == "refused", "{kind}: {sixth}");
+            let why = sixth["admission"]["why"].as_str().unwrap();
+            in_time!(why.starts_with("class at ") && why.ends_with(", accept 90"), "{kind}: {why}");
+            assert!(named("bulk.1").get("admission").is_none(), "{kind}");
+        }
+    });
+}

@@ -11,6 +11,7 @@ mod edge;
 mod fail_open;
 mod json;
 mod live;
+mod media;
 mod operate;
 mod owner;
 mod pcap;
