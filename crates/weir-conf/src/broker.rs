@@ -159,7 +159,11 @@ fn edge(words: &mut Words<'_>) -> Done<String> {
 
 fn ttl(words: &mut Words<'_>) -> Done<Duration> {
     let word = words.need("how long a lease is to hold", "as in `ttl 30s`")?;
-    let ttl = number::time(word.text, None).map_err(|bad| at(word, bad))?.value;
+    // The times that a reader of times offers are not all long enough.
+    let help = || "write 1s to 3600s, as in `30s`".to_owned();
+    let ttl = number::time(word.text, None)
+        .map_err(|bad| at(word, number::Bad { help: help(), write: None, ..bad }))?
+        .value;
     if (TTLS[0]..=TTLS[1]).contains(&ttl) {
         return Ok(ttl);
     }
