@@ -380,6 +380,10 @@ impl Flows {
         self.used += 1;
         Some(index)
     }
+    /// The flows that a contract has in the table, on trial and real-time.
+    pub(crate) fn of_contract(&self, contract: u32) -> u32 {
+        self.lists[self.list(contract)].flows
+    }
     fn list(&self, contract: u32) -> usize {
         (contract as usize).min(self.lists.len() - 1)
     }

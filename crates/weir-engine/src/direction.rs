@@ -280,14 +280,18 @@ impl Direction {
         }
         let whole_bytes = self.port.as_ref().map(|port| port.segment().longest_whole_bytes(port.link()));
         for &frame in &fresh {
-            if let Some(edge) = &mut other {
+            // Once for the edge and the port: the memory of fragments forgets a datagram with its last one.
+            let read = (other.is_some() || whole_bytes.is_some()).then(|| {
                 let mut read = dissect(self.frames.pool.head(frame));
                 self.fragments.fill(&mut read);
-                edge.observe(now, self.frames.pool.head(frame), &read);
+                read
+            });
+            if let (Some(edge), Some(read)) = (&mut other, &read) {
+                edge.observe(now, self.frames.pool.head(frame), read);
             }
-            match whole_bytes {
-                Some(whole_bytes) => self.take_in(now, frame, whole_bytes),
-                None => self.frames.put_on_the_line(now, frame),
+            match (whole_bytes, read) {
+                (Some(whole_bytes), Some(read)) => self.take_in(now, frame, read, whole_bytes),
+                _ => self.frames.put_on_the_line(now, frame),
             }
         }
         let full = fresh.len() >= BATCH;
@@ -297,13 +301,10 @@ impl Direction {
 
     /// Hands a frame to the port: an aggregate that would last too long in pieces, another one as
     /// long as what its segments cost. They have the same headers as far as a port sees them.
-    fn take_in(&mut self, now: Instant, frame: FrameRef, whole_bytes: u64) {
-        let Direction { port: Some(port), frames, delay, fragments, pieces, fragmented_below, .. } = self
-        else {
+    fn take_in(&mut self, now: Instant, frame: FrameRef, mut read: Dissected, whole_bytes: u64) {
+        let Direction { port: Some(port), frames, delay, pieces, fragmented_below, .. } = self else {
             return;
         };
-        let mut read = dissect(frames.pool.head(frame));
-        fragments.fill(&mut read);
         let control = port.protects() && is_control(frames.pool.head(frame), &read);
         let record = &mut frames.records[frame.0 as usize];
         (record.l3_offset, record.tos) = (read.l3_offset as u16, read.key.tos);

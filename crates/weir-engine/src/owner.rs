@@ -64,10 +64,9 @@ fn folder(path: &Path) -> io::Result<File> {
         io::Error::new(e.kind(), what)
     })?;
     let found = opened.metadata()?;
-    if !found.is_dir() || found.mode() & 0o022 != 0 {
-        let what = format!(
-            "{shown}, where the claims on interfaces lie, is open to strangers: `chmod go-w {shown}`"
-        );
+    if !found.is_dir() || found.mode() & 0o077 != 0 {
+        let what =
+            format!("{shown}, where the claims on interfaces lie, is open to strangers: `chmod 700 {shown}`");
         return Err(io::Error::other(what));
     }
     Ok(opened)
@@ -378,7 +377,7 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
         let refused = folder(&path).err().unwrap().to_string();
-        assert!(refused.contains("chmod go-w"), "{refused}");
+        assert!(refused.contains("chmod 700"), "{refused}");
         fs::remove_dir(&path).unwrap();
         fs::write(&path, "").unwrap();
         assert!(folder(&path).is_err(), "a file is no folder");

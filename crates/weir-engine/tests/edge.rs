@@ -412,3 +412,34 @@ fn live_and_replayed_edges_decide_the_same() {
         assert_ne!(sent(&other, ",rt,"), lived.iter().filter(|fate| fate.2 == "rt").count());
     }
 }
+
+/// What comes the other way is read once, for the edge and for its own port: a last fragment keeps its ports.
+// Claim L72.
+#[test]
+fn fragments_of_the_way_back_keep_their_ports() {
+    let text = "interface em0 bandwidth 10M priq\n\
+                class priq em0 video NULL priority 1\n\
+                class priq em0 other NULL priority 0 default\n\
+                filter em0 video 0 5001 0 0 17\n";
+    let registry = Registry::builtin();
+    let plan = weir_conf::read("altq.conf", text, &registry).into_result().unwrap();
+    let view = plan.interface("em0").unwrap();
+    let link = Link::new(view.rate(), 0, 1514);
+    let built = view.build(&registry, link).unwrap();
+    let config = PortConfig::new(link, WireConfig::Link { ring: 1, refill: Refill::Packet });
+    let (port, edge) = parts(&conf(""));
+    let mut forth = Direction::new(0, Some(port), SIZE, Delay::default());
+    forth.set_edge(Instant::ZERO, Some(live(edge, &Desk::closed())));
+    let back = Direction::new(1, Some(Port::new(config, built.port_plan(link))), SIZE, Delay::default());
+    let mut bridge = Bridge::new(Memory::new(), Memory::new(), [forth, back]);
+    let fragment = |offset: u8, more: bool| {
+        let mut bytes = datagram(0, 9, 4_000, &[0; 160]);
+        bytes[36..38].copy_from_slice(&5_001u16.to_be_bytes());
+        (bytes[19], bytes[20], bytes[21]) = (1, if more { 0x20 } else { 0 }, offset);
+        bytes
+    };
+    bridge.interfaces().1.arriving = [fragment(0, true), fragment(20, true), fragment(40, false)].into();
+    run(&mut bridge, Instant::ZERO, Instant::from_millis(20));
+    let port = bridge.directions()[1].port().unwrap();
+    assert_eq!([0, 1].map(|leaf| port.account(leaf).unwrap().sent_packets), [3, 0]);
+}

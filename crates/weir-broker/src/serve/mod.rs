@@ -200,9 +200,12 @@ async fn follow(
         if now == stamp {
             continue;
         }
-        stamp = now;
         match tls.server() {
-            Ok(config) => drop(to.send_replace(TlsAcceptor::from(config))),
+            Ok(config) => {
+                stamp = now;
+                to.send_replace(TlsAcceptor::from(config));
+            }
+            // They are tried again at each look, until they fit.
             Err(why) => desk.log.refused(&format!("other files of [tls]: {why}; those before stay")),
         }
     }

@@ -73,6 +73,12 @@ impl Edge {
         let Some(contract) = self.contract_of(key).filter(|_| key.protocol == protocol::UDP) else { return };
         self.timer(now);
         let known = self.flows.find(key);
+        // Strangers send this: they have at most half of the places, unless they answer.
+        let most = self.config.contracts.get(contract as usize).map_or(recognition.flows, |c| c.flows);
+        let crowded = || self.flows.of_contract(contract) >= most / 2;
+        if known.is_none() && crowded() && self.flows.find(&reverse(key)).is_none() {
+            return;
+        }
         let Some((index, pause)) = self.heard(now, key, known, contract, recognition.idle) else { return };
         if self.flows.get(index).state() == State::Candidate
             && let Some(found) = self.examine(now, key, payload, index, pause, &recognition)

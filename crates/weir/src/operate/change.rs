@@ -88,6 +88,7 @@ impl Operator<'_> {
                         ));
                     }
                 }
+                self.desk.declare(edges::brokers([&old]));
                 return Err(failure);
             }
         }

@@ -134,26 +134,34 @@ impl Operator<'_> {
         Ok(all)
     }
 
-    /// Does something with a flow, and says what it is then. A flow that goes both ways under edges on both sides is
-    /// looked for at each.
+    /// Does something with a flow, and says what it is then. Each edge that looks at both directions knows it: the
+    /// one before whose port it is admitted or refused counts, if there is one.
     pub(super) fn flow(&self, what: FlowOrder, text: &str) -> Result<FlowState, Failure> {
         let key = weir_conf::packet_spec::parse(text).map_err(Failure::usage)?;
-        let mut edges = 0;
+        let (mut edges, mut done, mut refused) = (0, None::<FlowState>, None);
         for way in self.ways() {
             let egress = way.egress.clone();
             let asked = way.ask(move |edge, now| {
                 (order(edge, now, what, &key), FlowState::explain(&egress, edge, &key, now))
             })?;
+            edges += usize::from(asked.is_some());
             match asked {
-                None => continue,
-                Some((Ordered::Done, flow)) => return Ok(flow),
-                Some((Ordered::Refused(why), _)) => return Err(Failure::failed(format!("{key}: {why}"))),
-                Some((Ordered::Unheard, _)) => edges += 1,
+                None | Some((Ordered::Unheard, _)) => {}
+                Some((Ordered::Done, flow)) => {
+                    if flow.for_ns.is_some() || done.is_none() {
+                        done = Some(flow);
+                    }
+                }
+                Some((Ordered::Refused(why), _)) => refused = refused.or(Some(why)),
             }
         }
-        match edges {
-            0 => Err(nobody_looks()),
-            _ => Err(Failure::failed(format!("{key} is not known: `weir flows` lists those that are"))),
+        match (edges, done, refused) {
+            (0, ..) => Err(nobody_looks()),
+            (_, Some(flow), _) => Ok(flow),
+            (_, None, Some(why)) => Err(Failure::failed(format!("{key}: {why}"))),
+            (_, None, None) => {
+                Err(Failure::failed(format!("{key} is not known: `weir flows` lists those that are")))
+            }
         }
     }
 
