@@ -1,16 +1,18 @@
-//! Flows that are no media, random and built like common protocols: hardly one may be taken for real-time.
+//! Flows that are no media, random and built like common protocols: hardly one may be taken for real-time. And
+//! floods of strangers, which may not keep calls from being found.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 #[path = "recognition/mod.rs"]
 mod recognition;
 
-use recognition::edge_with;
+use recognition::{edge_with, rtp};
 use std::net::Ipv4Addr;
 use weir_core::Random;
-use weir_core::packet::Key;
-use weir_core::units::Instant;
-use weir_edge::edge::Recognition;
+use weir_core::packet::{Dscp, Key};
+use weir_core::units::{Duration, Fraction, Instant};
+use weir_edge::edge::{Edge, Recognition};
 use weir_edge::recognise::{Payload, Place, Rules, Sample, Trial, Verdict, look};
+use weir_edge::sla::{Contract, Policy, Prefix};
 
 /// Packets of each flow.
 const PACKETS: u64 = 60;
@@ -240,4 +242,48 @@ fn t26_damaged_packets() {
         assert!(verdict.found.is_none_or(|found| found.packets >= 4 || found.ssrc == 0), "{verdict:?}");
     }
     assert!(edge.flow_stats().inspected > 100_000);
+}
+
+/// T65: whoever floods an address from outside, with headers of RTP or without, leaves its calls their places.
+#[test]
+fn t65_strangers_outside_leave_own_calls_their_places() {
+    let contract = Contract {
+        id: 17,
+        bandwidth_bps: 1_000_000,
+        shared: Fraction::ratio(1, 1),
+        lend: true,
+        dscp: Dscp::EF,
+        policy: Policy::BestEffort,
+        timeout: Duration::from_secs(5),
+        flows: 8,
+        class: 0,
+        accept: None,
+        drop: None,
+    };
+    for has_headers in [true, false] {
+        let mut config = edge_with(Recognition::default()).config().clone();
+        config.contracts = vec![contract.clone()];
+        config.prefixes = vec![(Prefix::new(false, 0x0a00_0000, 32), 0)];
+        let mut edge = Edge::new(config, Instant::ZERO);
+        let own = Ipv4Addr::new(10, 0, 0, 0);
+        let stranger = |n: u16| Key::ipv4(Ipv4Addr::new(203, 0, 113, 9), own, 17).with_ports(n, 9_000);
+        let (mut now, mut port, mut found) = (Instant::ZERO, 1, None);
+        for packet in 0..20u16 {
+            // A hundred new flows between two packets of the call.
+            for _ in 0..100 {
+                port += 1;
+                for n in 0..4u16 {
+                    let mut bytes = rtp(u32::from(port), n, u32::from(n) * 160);
+                    bytes[0] = if has_headers { 0x80 } else { 0x41 };
+                    edge.observe(now, &stranger(port), Payload { head: &bytes, len: bytes.len() as u32 });
+                    now += Duration::from_micros(50);
+                }
+            }
+            let bytes = rtp(7, packet, u32::from(packet) * 160);
+            let key = Key::ipv4(own, Ipv4Addr::new(192, 0, 2, 1), 17).with_ports(4_000, 5_004);
+            let verdict = edge.packet(now, &key, Payload { head: &bytes, len: bytes.len() as u32 }, 214);
+            found = found.or(verdict.found.map(|_| packet + 1));
+        }
+        assert_eq!(found, Some(4), "{has_headers}");
+    }
 }
