@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what is missing and says so first. Usage: scripts/setup.sh build|demo|media|fuzz
 # build: a C linker and the Rust toolchain. demo: besides, iproute2 and iptables for the live part, tshark, which reads what
-# is written for others, and faketime, which steps the clock of a process.
+# is written for others, faketime, which steps the clock of a process, and valgrind, which counts instructions.
 # media: besides, programs that make calls and streams, and aiortc in target/media.
 # fuzz: besides, a C++ compiler, because libFuzzer is built from source.
 set -eu
@@ -42,6 +42,7 @@ if [ "${1:-build}" = demo ] && [ "$(id -u)" = 0 ]; then
     debian iptables iptables
     debian tshark tshark || echo "setup: going on without tshark" >&2
     debian faketime faketime || echo "setup: going on without faketime" >&2
+    debian valgrind valgrind || echo "setup: going on without valgrind: the test of instructions skips itself" >&2
 fi
 if [ "${1:-build}" = media ]; then
     debian ip iproute2

@@ -1,17 +1,19 @@
-//! `weir bench`: nanoseconds per enqueue and dequeue of every discipline, and allocations.
+//! `weir bench`: nanoseconds per enqueue and dequeue of every discipline, instructions and allocations.
 //!
 //! A packet has 64 bytes. The queue holds 64 packets, or one per flow or leaf where there are
 //! more, and stays that long: each pair dequeues a packet and offers it again. Now advances by
 //! the time of a packet at 100 Mbit/s per pair. Classifier, packet table and clock are outside.
 //! Total is the median of the runs' pairs; how it divides into enqueue and dequeue is measured
-//! in bursts of 32 of each, since a clock read costs more than a call.
+//! in bursts of 32 of each, since a clock read costs more than a call. The other cases are
+//! `weir_bench::Case`. Instructions are counted by this program itself, run again under valgrind.
 
 mod measure;
 mod other;
-mod scene;
 
 use crate::commands::tables::{Rows, table as rows};
 use serde::Serialize;
+use weir_bench::callgrind::{self, Uncounted};
+use weir_bench::{CASES, Row, YARDSTICKS, scene};
 use weir_core::sched::Registry;
 
 /// What was measured.
@@ -31,6 +33,10 @@ pub struct Bench {
     pub range_ns: (f64, f64),
     /// Allocations per packet; `None` in a program whose allocator does not count.
     pub allocations_per_packet: Option<f64>,
+    /// What its packets do: a word of `weir_bench::Case`.
+    pub case: &'static str,
+    /// Instructions per packet, the loop included; `None` where they are not counted.
+    pub instructions: Option<f64>,
 }
 
 /// A benchmark that cannot run, and why.
@@ -119,30 +125,51 @@ impl Effort {
     }
 }
 
-/// Measures one benchmark.
+/// Measures one benchmark: `NAME`, or `NAME/CASE`.
 ///
 /// # Errors
 /// Why it cannot run: an unknown name, or a discipline that is not built.
 pub fn measure(registry: &Registry, name: &str, effort: Effort) -> Result<Bench, Skipped> {
     let skipped = |reason: String| Skipped { name: name.to_owned(), reason };
-    if !NAMES.contains(&name) {
-        let Some(scene) = scene::own(registry, name) else {
-            return Err(skipped(format!("no such benchmark; there are {}", names(registry).join(" "))));
-        };
-        return measure::run(registry, name, &scene, effort).map_err(skipped);
+    if !is_known(registry, name) {
+        return Err(skipped(format!("no such benchmark; there are {}", names(registry).join(" "))));
     }
     if let Some(result) = other::measure(name, effort) {
         return result.map_err(skipped);
     }
-    let scene = scene::of(name).ok_or_else(|| skipped("no such discipline yet".into()))?;
-    measure::run(registry, name, &scene, effort).map_err(skipped)
+    let row = name.parse::<Row>().map_err(skipped)?;
+    measure::run(registry, &row, effort).map_err(skipped)
 }
 
-/// `NAMES`, and the disciplines and AQMs that Weir does not bring.
+/// True for a row of the table, and for the size of an own discipline.
+fn is_known(registry: &Registry, name: &str) -> bool {
+    [NAMES, CASES, YARDSTICKS].iter().any(|names| names.contains(&name))
+        || scene::own(registry, name).is_some()
+}
+
+/// `NAMES`, the rows of other cases, the yardsticks, and the disciplines and AQMs that Weir does not bring.
 fn names(registry: &Registry) -> Vec<&str> {
     let builtin = Registry::builtin();
     let own = registry.iter().map(|entry| entry.name).filter(|name| builtin.find(name).is_none());
-    NAMES.iter().copied().chain(own).collect()
+    NAMES.iter().chain(CASES).chain(YARDSTICKS).copied().chain(own).collect()
+}
+
+/// Counts the instructions of a row by this very program, run again; `None`, once with the reason, where it cannot.
+fn instructions(name: &str, said: &mut bool) -> Option<f64> {
+    if other::is(name) {
+        return None;
+    }
+    let program = std::env::current_exe().ok()?;
+    match callgrind::count(&program, &["bench"], &[name.parse().ok()?]) {
+        Ok(counted) => counted.first().copied(),
+        Err(Uncounted::Missing(why) | Uncounted::Failed(why)) => {
+            if !*said {
+                eprintln!("weir bench: {why}");
+            }
+            *said = true;
+            None
+        }
+    }
 }
 
 /// Measures all `names`, or everything if there is none, and prints a table or JSON.
@@ -150,18 +177,24 @@ fn names(registry: &Registry) -> Vec<&str> {
 /// # Errors
 /// The exit code: 2 for an unknown name, 3 if nothing that was asked for can run here.
 pub fn run(registry: &Registry, wanted: &[String], json: bool) -> Result<(), u8> {
+    if let Ok(rows) = std::env::var(callgrind::ROWS) {
+        return callgrind::run_rows(registry, &rows).map_err(|why| {
+            eprintln!("weir bench: {why}");
+            1
+        });
+    }
     let all: Vec<String> = names(registry).iter().map(ToString::to_string).collect();
     let wanted = if wanted.is_empty() { &all } else { wanted };
-    let known = |name: &str| NAMES.contains(&name) || scene::own(registry, name).is_some();
-    if let Some(unknown) = wanted.iter().find(|name| !known(name)) {
+    if let Some(unknown) = wanted.iter().find(|name| !is_known(registry, name)) {
         eprintln!("weir bench: no benchmark `{unknown}`; there are {}", all.join(" "));
         return Err(2);
     }
     let (mut benches, mut skipped) = (Vec::new(), Vec::new());
+    let mut said = false;
     for name in wanted {
         eprintln!("{name} ...");
         match measure(registry, name, Effort::FULL) {
-            Ok(bench) => benches.push(bench),
+            Ok(bench) => benches.push(Bench { instructions: instructions(name, &mut said), ..bench }),
             Err(why) => skipped.push(why),
         }
     }
@@ -184,18 +217,28 @@ pub fn run(registry: &Registry, wanted: &[String], json: bool) -> Result<(), u8>
 }
 
 fn table(benches: &[Bench]) -> Rows {
-    let mut table =
-        rows(&["BENCHMARK", ">ENQUEUE", ">DEQUEUE", ">TOTAL", ">FROM - TO", ">ALLOCATIONS|PER PACKET"]);
+    let mut table = rows(&[
+        "BENCHMARK",
+        "CASE",
+        ">ENQUEUE",
+        ">DEQUEUE",
+        ">TOTAL",
+        ">FROM - TO",
+        ">INSTRUCTIONS",
+        ">ALLOCATIONS|PER PACKET",
+    ]);
     let number = |ns: Option<f64>| ns.map_or("-".into(), |ns| format!("{ns:.1} ns"));
     for b in benches {
         let (least, most) = b.range_ns;
         let allocations = b.allocations_per_packet.map_or("not counted".into(), |n| format!("{n}"));
         table.add(vec![
             b.name.clone(),
+            b.case.into(),
             number(b.enqueue_ns),
             number(b.dequeue_ns),
             number(Some(b.total_ns)),
             format!("{least:.1} - {most:.1} ns"),
+            b.instructions.map_or("-".into(), |n| format!("{n:.1}")),
             allocations,
         ]);
     }
@@ -209,7 +252,7 @@ mod tests {
     #[test]
     fn every_name_runs_or_says_why_not() {
         let registry = Registry::builtin();
-        for name in NAMES {
+        for name in NAMES.iter().chain(CASES).chain(YARDSTICKS) {
             match measure(&registry, name, Effort::SHORT) {
                 Ok(bench) => {
                     assert!(bench.total_ns > 0.0, "{bench:?}");
@@ -233,11 +276,14 @@ mod tests {
             total_ns: 52.3,
             range_ns: (50.0, 60.0),
             allocations_per_packet: Some(0.0),
+            case: "hot",
+            instructions: Some(134.5),
         };
         let text =
             serde_json::to_string(&Output { benches: &[bench], skipped: &[] }).expect("it has no map keys");
         let start = r#"{"benches":[{"name":"cbq-20","enqueue_ns":12.1,"dequeue_ns":40.2,"total_ns":52.3,"#;
         assert!(text.starts_with(start), "{text}");
         assert!(text.contains(r#""allocations_per_packet":0"#), "{text}");
+        assert!(text.contains(r#""case":"hot","instructions":134.5"#), "{text}");
     }
 }

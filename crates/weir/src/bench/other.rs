@@ -1,10 +1,10 @@
 //! What is not a discipline: meters and the classifier, by the packet, in batches of 32.
 
 use super::measure::{allocations_of, summary};
-use super::scene::LINK;
 use super::{Bench, Effort};
 use std::hint::black_box;
 use std::time::Instant as Clock;
+use weir_bench::scene::LINK;
 use weir_core::Random;
 use weir_core::classify::{Classifier, Field, Filter};
 use weir_core::meter::TwoRate;
@@ -20,6 +20,11 @@ pub fn measure(name: &str, effort: Effort) -> Option<Result<Bench, String>> {
     }
     let filters = name.strip_prefix("classify-")?.parse().ok()?;
     Some(classify(name, filters, effort))
+}
+
+/// True for a benchmark of this file.
+pub fn is(name: &str) -> bool {
+    name == "meter-trtcm" || name.starts_with("classify-")
 }
 
 /// Five-tuple rules of some twenty shapes; half of the packets are aimed at one of them.
@@ -82,6 +87,8 @@ fn by_the_packet(name: &str, effort: Effort, mut batches: impl FnMut(u32)) -> Re
         total_ns,
         range_ns,
         allocations_per_packet,
+        case: "hot",
+        instructions: None,
     })
 }
 

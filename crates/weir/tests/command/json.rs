@@ -120,12 +120,24 @@ fn experiments() {
 
 #[test]
 fn benches() {
-    let value = documented("weir bench -j", &["bench", "-j", "fifo", "classify-100"]);
-    let (fifo, classify) = (&value["benches"][0], &value["benches"][1]);
+    let value = documented("weir bench -j", &["bench", "-j", "fifo", "classify-100", "fifo-open/port"]);
+    let (fifo, classify, path) = (&value["benches"][0], &value["benches"][1], &value["benches"][2]);
     assert_eq!(fifo["name"], "fifo");
     let total = fifo["enqueue_ns"].as_f64().unwrap() + fifo["dequeue_ns"].as_f64().unwrap();
     assert!((total - fifo["total_ns"].as_f64().unwrap()).abs() < 0.1, "{fifo}");
     assert_eq!(fifo["allocations_per_packet"].as_f64(), Some(0.0), "counted, and none");
+    assert_eq!(
+        (&fifo["case"], &path["name"], &path["case"]),
+        (&"hot".into(), &"fifo-open".into(), &"port".into())
+    );
+    // Counted where valgrind is: the whole path is more than the queue alone.
+    let counted = |bench: &serde_json::Value| bench["instructions"].as_f64();
+    match (counted(fifo), counted(path)) {
+        (Some(fifo), Some(path)) => assert!(fifo > 20.0 && path > 2.0 * fifo, "{value}"),
+        (None, None) => eprintln!("SKIPPED: no instructions are counted here"),
+        _ => panic!("one row is counted and another not: {value}"),
+    }
+    assert!(path["enqueue_ns"].is_null() && classify["instructions"].is_null(), "{value}");
     // What has no queue has no enqueue.
     assert!(classify["enqueue_ns"].is_null() && classify["total_ns"].is_number(), "{classify}");
 }

@@ -6,6 +6,7 @@ use weir_core::units::{Duration, Fixed, Fraction, Rate};
 
 /// A tree with packets.
 pub struct Scene {
+    /// The tree.
     pub node: Node,
     /// Packets are of so many flows in turn.
     pub flows: u32,
@@ -150,7 +151,7 @@ fn has_classes(discipline: &str) -> bool {
 }
 
 /// Leaves below the root share 95 % equally, and all borrow.
-fn cbq(leaves: u32) -> Scene {
+pub(crate) fn cbq(leaves: u32) -> Scene {
     let whole = Value::Fraction(Fraction::ONE);
     let root = ClassConfig {
         name: "root".into(),
