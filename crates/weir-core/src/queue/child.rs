@@ -88,6 +88,16 @@ impl Child {
         }
         self.hold(cx)
     }
+    /// What goes next, where that is known without asking: of a leaf that decides nothing at departure.
+    #[inline(always)]
+    pub(crate) fn look(&mut self, cx: &Cx) -> Option<Head> {
+        match &mut self.queue {
+            Queue::Leaf(leaf) if !leaf.decides_at_departure() => {
+                Some(leaf.show(&cx.packets).map_or(Head::Idle, |len| Head::Packet { len }))
+            }
+            _ => None,
+        }
+    }
     /// The row of the packet that `head` has shown: its arrival, flow, class and length, for
     /// schedulers that choose by them. `None` where `head` showed no packet, or where the packet
     /// was taken since. It stays the same for as long as `head` does (A06).

@@ -36,11 +36,16 @@ pub(super) struct Slopes<const S: u32> {
 }
 
 /// Time that `bytes` take, rounded up.
-#[inline]
+#[inline(always)]
 fn span<const S: u32>(cost: PerByte, bytes: u64) -> u64 {
-    // A product of two words and 2^32 are less than 2^128.
-    let time = (cost.time_for(bytes).raw() + ((1 << S) - 1)) >> S;
-    if time > u128::from(u64::MAX) { u64::MAX } else { time as u64 }
+    let product = cost.time_for(bytes).raw();
+    let (high, low) = ((product >> 64) as u64, product as u64);
+    if high >> S > 0 {
+        return u64::MAX;
+    }
+    // What is below 2^S rounds up: a carry, and no sum of 128 bits.
+    let rest = u64::from(low << (64 - S) > 0);
+    (high << (64 - S) | low >> S).saturating_add(rest)
 }
 
 /// `ns` in units.
@@ -126,7 +131,7 @@ impl<const S: u32> Runtime<S> {
     /// The lesser of this curve and `slopes` started at (x, y), from x on [HFSC97 section 5.2].
     ///
     /// "This curve at x is below y" is asked as "it reaches y after x".
-    #[inline]
+    #[inline(always)]
     pub(super) fn min_with(&mut self, slopes: &Slopes<S>, x: u64, y: u64) {
         let reached_at = self.time_at(slopes, y);
         if slopes.is_convex {
@@ -158,6 +163,7 @@ impl<const S: u32> Runtime<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Random;
     use crate::units::Duration;
 
     fn ms(n: u64) -> u64 {
@@ -168,6 +174,28 @@ mod tests {
     }
     fn curve(m1: u64, d_ms: u64, m2: u64) -> Slopes<VIRTUAL> {
         Slopes::of(Curve { m1: Rate::from_bps(m1), d: Duration::from_millis(d_ms), m2: Rate::from_bps(m2) })
+    }
+
+    /// [`span`] in halves is the quotient by 2^S, rounded up and saturated.
+    #[test]
+    fn spans_are_rounded_up_and_saturate() {
+        fn plain<const S: u32>(cost: PerByte, bytes: u64) -> u64 {
+            let time = cost.time_for(bytes).raw().div_ceil(1 << S);
+            u64::try_from(time).unwrap_or(u64::MAX)
+        }
+        let mut random = Random::new(weir_seed::seed());
+        let mut word = || random.below(u64::MAX) >> random.below(64);
+        for _ in 0..10_000 {
+            let (rate, bytes) = (Rate::from_bps(word()), word());
+            let cost = PerByte::of(rate);
+            assert_eq!(span::<CLOCK>(cost, bytes), plain::<CLOCK>(cost, bytes), "{rate} {bytes}");
+            assert_eq!(span::<VIRTUAL>(cost, bytes), plain::<VIRTUAL>(cost, bytes), "{rate} {bytes}");
+        }
+        for (bps, bytes) in [(1, u64::MAX), (8, 1 << 32), (8, 1 << 31), (1 << 63, 1), (3, 0)] {
+            let cost = PerByte::of(Rate::from_bps(bps));
+            assert_eq!(span::<CLOCK>(cost, bytes), plain::<CLOCK>(cost, bytes), "{bps} {bytes}");
+            assert_eq!(span::<VIRTUAL>(cost, bytes), plain::<VIRTUAL>(cost, bytes), "{bps} {bytes}");
+        }
     }
 
     #[test]

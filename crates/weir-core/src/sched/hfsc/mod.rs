@@ -74,9 +74,10 @@ struct Owed {
 }
 
 /// Where a class with a real-time curve stands.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum Eligibility {
     /// Not in the trees.
+    #[default]
     Out,
     /// Not yet eligible.
     Waiting,
@@ -85,6 +86,7 @@ enum Eligibility {
 }
 
 /// A class, as every packet needs it.
+#[derive(Default)]
 struct HfscClass {
     /// Its queue; none for a class with children.
     queue: Option<Child>,
@@ -156,17 +158,7 @@ fn build(node: &registry::Node, builder: &mut Builder<'_>) -> Result<Box<dyn Dis
         ranges.push(first..builder.next_leaf());
         let depth = class.parent.map_or(1, |parent| specs[parent].depth + 1);
         specs.push(Spec { name: class.name.clone(), curves, depth });
-        classes.push(HfscClass {
-            queue,
-            active: false,
-            stirred: false,
-            place: Eligibility::Out,
-            shown: None,
-            ready_at: Instant::ZERO,
-            owed: None,
-            sent_packets: 0,
-            sent_bytes: 0,
-        });
+        classes.push(HfscClass { queue, ..HfscClass::default() });
     }
     let parents: Vec<usize> = node.classes.iter().map(|c| c.parent.map_or(share::ROOT, |p| p + 1)).collect();
     let n = classes.len();
@@ -206,27 +198,36 @@ impl Hfsc {
     }
 
     /// The queue of a class has changed from outside: the class joins in, or has to be asked.
-    #[inline]
+    #[inline(always)]
     fn stir(&mut self, cx: &mut Cx, class: usize) {
         let c = &mut self.classes[class];
-        let Some(queue) = &mut c.queue else { return };
-        if queue.is_empty() {
+        match c.queue.as_mut().and_then(|queue| queue.look(cx)) {
             // It may have dropped all that it had instead of taking one more.
+            Some(Head::Idle) => self.leave(class, cx.now),
+            Some(_) if c.active => {}
+            Some(head) => self.join(cx, class, head),
+            None => self.stir_inner(cx, class),
+        }
+    }
+
+    /// The same for a queue that has to be asked.
+    fn stir_inner(&mut self, cx: &mut Cx, class: usize) {
+        let c = &mut self.classes[class];
+        let Some(queue) = &c.queue else { return };
+        if queue.is_empty() {
             return self.leave(class, cx.now);
         }
-        let looked_at = queue.as_leaf().is_some_and(|leaf| !leaf.decides_at_departure());
-        let head = if looked_at { queue.head(cx) } else { Head::At(cx.now) };
-        if !looked_at && !c.stirred {
+        if !c.stirred {
             c.stirred = true;
             self.stirred.push(class as u32);
         }
         if !c.active {
-            self.join(cx, class, head);
+            self.join(cx, class, Head::At(cx.now));
         }
     }
 
     /// A class becomes active: what it did not ask for is not owed [HFSC97 equations 4 to 7].
-    #[inline]
+    #[inline(always)]
     fn join(&mut self, cx: &Cx, class: usize, head: Head) {
         let now = cx.now;
         let c = &mut self.classes[class];
@@ -236,9 +237,7 @@ impl Hfsc {
         if let Some(owed) = &mut c.owed {
             owed.curve.min_with(&owed.slopes, now.as_nanos(), owed.served);
         }
-        if self.share.takes_part(class + 1) {
-            self.share.activate(class + 1, now);
-        }
+        self.share.activate(class + 1, now);
         self.learn(cx, class, head);
     }
 
@@ -333,7 +332,9 @@ impl Hfsc {
             self.share.nodes[class + 1].queue_fit = Instant::ZERO;
         }
         self.busy -= 1;
-        self.set_place(class, Eligibility::Out, Instant::NEVER);
+        if c.place != Eligibility::Out {
+            self.set_place(class, Eligibility::Out, Instant::NEVER);
+        }
     }
 
     fn head(&mut self, cx: &mut Cx, class: usize) -> Head {

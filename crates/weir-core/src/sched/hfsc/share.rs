@@ -108,10 +108,70 @@ impl Group {
     /// When one of them may go.
     #[inline]
     fn fit_time(&self) -> Instant {
-        if self.fit.min().is_some() {
+        if !self.fit.is_empty() {
             return Instant::ZERO;
         }
         self.unfit.least().map_or(Instant::NEVER, as_instant)
+    }
+
+    /// The virtual time with which a member joins its active siblings, or begins a new period.
+    #[inline(always)]
+    fn join(&mut self, n: &mut Node, now: Instant) {
+        if self.active == 0 {
+            // A period of the parent begins, where the one before it ended.
+            self.least = 0;
+            self.greatest = self.next_start;
+        }
+        self.active += 1;
+        // The middle between the least and the greatest keeps any two within a constant of
+        // each other, however many there are [HFSC97 section 4.2]. A class that real time has
+        // brought ahead does not count, unless it has brought all of them there.
+        let first = self.fit.min().map_or(0, |(_, virtual_time)| virtual_time);
+        let greatest = self.greatest.max(first);
+        let virtual_time = if self.least > 0 { (self.least + greatest) >> 1 } else { greatest };
+        // What it had in this same period still counts: it may be ahead. What it had in another is
+        // behind where this one began.
+        n.virtual_time = n.virtual_time.max(virtual_time);
+        if let Some(slopes) = &n.slopes {
+            n.curve.min_with(slopes, n.virtual_time, n.total);
+        }
+        n.own_fit = Instant::ZERO;
+        if let Some(limit) = &mut n.limit {
+            limit.curve.min_with(&limit.slopes, now.as_nanos(), n.total);
+            n.own_fit = Instant::from_nanos(limit.curve.time_at(&limit.slopes, n.total));
+        }
+    }
+
+    /// Puts a member where it belongs: among those that fit, by virtual time, or among those that
+    /// wait, by fit time. None of its children fits before `below`.
+    #[inline(always)]
+    fn place(&mut self, n: &mut Node, below: Instant, now: Instant) {
+        let at = n.own_fit.max(n.queue_fit).max(below);
+        if at > now {
+            if !n.waits {
+                n.waits = true;
+                self.fit.remove(n.slot);
+            }
+            return self.unfit.set(n.slot, at.as_nanos());
+        }
+        if n.waits {
+            n.waits = false;
+            self.unfit.remove(n.slot);
+        }
+        self.fit.set(n.slot, n.virtual_time);
+    }
+
+    /// A member has nothing more to send.
+    #[inline(always)]
+    fn leave(&mut self, n: &mut Node) {
+        self.next_start = self.next_start.max(n.virtual_time);
+        self.active -= 1;
+        if n.waits {
+            n.waits = false;
+            self.unfit.remove(n.slot);
+        } else {
+            self.fit.remove(n.slot);
+        }
     }
 }
 
@@ -209,77 +269,43 @@ impl ShareTree {
         }
     }
 
-    /// A leaf has something to send: it, and the ancestors that had not, join in.
-    #[inline]
-    pub(super) fn activate(&mut self, leaf: usize, now: Instant) {
-        let (mut node, mut joins) = (leaf, true);
-        while node != ROOT {
-            if joins {
-                self.nodes[node].active += 1;
-                joins = self.nodes[node].active == 1;
-            }
-            if joins {
-                self.join(node, now);
-            }
-            self.place(node, now);
-            node = self.parent(node);
-        }
-        if joins {
-            self.nodes[ROOT].active += 1;
-        }
-    }
-
-    /// The virtual time with which a node joins its active siblings, or begins a new period.
-    #[inline]
-    fn join(&mut self, node: usize, now: Instant) {
-        let n = &mut self.nodes[node];
-        let group = &mut self.groups[n.group as usize];
-        if group.active == 0 {
-            // A period of the parent begins, where the one before it ended.
-            group.least = 0;
-            group.greatest = group.next_start;
-        }
-        group.active += 1;
-        // The middle between the least and the greatest keeps any two within a constant of
-        // each other, however many there are [HFSC97 section 4.2]. A class that real time has
-        // brought ahead does not count, unless it has brought all of them there.
-        let first = group.fit.min().map_or(0, |(_, virtual_time)| virtual_time);
-        let greatest = group.greatest.max(first);
-        let virtual_time = if group.least > 0 { (group.least + greatest) >> 1 } else { greatest };
-        // What it had in this same period still counts: it may be ahead. What it had in another is
-        // behind where this one began.
-        n.virtual_time = n.virtual_time.max(virtual_time);
-        if let Some(slopes) = &n.slopes {
-            n.curve.min_with(slopes, n.virtual_time, n.total);
-        }
-        n.own_fit = Instant::ZERO;
-        if let Some(limit) = &mut n.limit {
-            limit.curve.min_with(&limit.slopes, now.as_nanos(), n.total);
-            n.own_fit = Instant::from_nanos(limit.curve.time_at(&limit.slopes, n.total));
-        }
-    }
-
-    /// Puts a member where it belongs: among those that fit, by virtual time, or among those that
-    /// wait, by fit time.
-    #[inline]
     fn place(&mut self, node: usize, now: Instant) {
+        let below = self.below(node);
         let n = &mut self.nodes[node];
-        let mut at = n.own_fit.max(n.queue_fit);
-        if n.children != NONE {
-            at = at.max(self.groups[n.children as usize].fit_time());
+        self.groups[n.group as usize].place(n, below, now);
+    }
+
+    /// When one of a node's children fits, or its queue may be asked.
+    #[inline(always)]
+    fn below(&self, node: usize) -> Instant {
+        match self.nodes[node].children {
+            NONE => Instant::ZERO,
+            group => self.groups[group as usize].fit_time(),
         }
-        let group = &mut self.groups[n.group as usize];
-        if at > now {
-            n.waits = true;
-            group.fit.remove(n.slot);
-            group.unfit.set(n.slot, at.as_nanos());
+    }
+
+    /// A leaf has something to send: it, and the ancestors that had not, join in. One without a
+    /// link-share curve does not.
+    #[inline(always)]
+    pub(super) fn activate(&mut self, leaf: usize, now: Instant) {
+        if !self.takes_part(leaf) {
             return;
         }
-        if n.waits {
-            n.waits = false;
-            group.unfit.remove(n.slot);
+        let (mut node, mut joins) = (leaf, true);
+        while node != ROOT {
+            let below = self.below(node);
+            let n = &mut self.nodes[node];
+            let group = &mut self.groups[n.group as usize];
+            if joins {
+                n.active += 1;
+                joins = n.active == 1;
+            }
+            if joins {
+                group.join(n, now);
+            }
+            group.place(n, below, now);
+            node = group.parent as usize;
         }
-        group.fit.set(n.slot, n.virtual_time);
     }
 
     /// Takes off the virtual times of a group what all its active members have behind them.
@@ -310,18 +336,19 @@ impl ShareTree {
 
     /// A leaf has had `bytes`, `in_turn` if it was chosen here; `leaves` if it has nothing more to
     /// send.
-    #[inline]
+    #[inline(always)]
     pub(super) fn charge(&mut self, leaf: usize, bytes: u64, in_turn: bool, mut leaves: bool, now: Instant) {
         let mut node = leaf;
         while node != ROOT {
+            let below = self.below(node);
             let n = &mut self.nodes[node];
-            let group = &mut self.groups[n.group as usize];
-            let parent = group.parent as usize;
+            let group_of = n.group as usize;
+            let group = &mut self.groups[group_of];
+            node = group.parent as usize;
             n.total += bytes;
             if n.active == 0 {
                 // It has no share, and so does not leave those who have one.
                 leaves = false;
-                node = parent;
                 continue;
             }
             if let Some(slopes) = &n.slopes {
@@ -344,25 +371,13 @@ impl ShareTree {
                 leaves = n.active == 0;
             }
             if leaves {
-                group.next_start = group.next_start.max(n.virtual_time);
-                group.active -= 1;
-                group.fit.remove(n.slot);
-                if n.waits {
-                    n.waits = false;
-                    group.unfit.remove(n.slot);
-                }
+                group.leave(n);
             } else {
-                self.place(node, now);
+                group.place(n, below, now);
             }
             if far {
-                let group = self.nodes[node].group as usize;
-                self.move_back(group);
+                self.move_back(group_of);
             }
-            node = parent;
-        }
-        self.nodes[ROOT].total += bytes;
-        if leaves {
-            self.nodes[ROOT].active -= 1;
         }
     }
 
@@ -371,7 +386,7 @@ impl ShareTree {
     pub(super) fn choose(&mut self, now: Instant) -> Option<usize> {
         let mut group = 0;
         loop {
-            if self.groups[group].unfit.least().is_some_and(|at| as_instant(at) <= now) {
+            if !self.groups[group].unfit.is_empty() {
                 self.admit(group, now);
             }
             let g = &mut self.groups[group];
