@@ -65,6 +65,7 @@ const RULES: &[Rule] = &[
     prose::packets_are_dropped,
     names::configuration_names_no_discipline,
     text::no_paths_of_a_machine,
+    text::no_marks_of_a_conflict,
 ];
 
 /// Applies every rule to the files below `root` and prints what does not hold.
