@@ -263,14 +263,6 @@ impl View<'_> {
         })
     }
 
-    /// What control packets may take of `link` before all classes; `None` if the line says `protect off`.
-    pub fn protect(&self, link: &Link) -> Option<Protect> {
-        match self.interface.protect {
-            None => Some(Protect::of(link)),
-            Some(rate) => (!rate.is_zero()).then(|| Protect::at(rate, link)),
-        }
-    }
-
     /// What `build` would refuse or warn of, and the leaves that it would make, without the memory for
     /// what waits in them.
     ///

@@ -2,12 +2,13 @@
 
 use crate::limits;
 use crate::plan::{Attach, Fail, Interface, Queue, Tunnels, Xdp};
+use crate::protect::protection;
 use crate::read::{Done, Reader, Stop, at};
 use crate::words::{Word, Words};
 use weir_core::port::Segment;
 use weir_core::queue::Scope;
 use weir_core::sched::Entry;
-use weir_core::units::{Duration, Rate};
+use weir_core::units::Duration;
 use weir_text::Trouble;
 use weir_text::number;
 
@@ -29,7 +30,7 @@ const BEFORE: &str = "qlimit";
 
 impl Reader<'_> {
     /// `interface IF [bandwidth BPS] [tbrsize BYTES] [capacity PACKETS] [overhead BYTES]
-    /// [tunnels inner|outer] [protect RATE|off] [segment TIME|always|never]
+    /// [tunnels inner|outer] [protect RATE|auto|off [except PROTOCOL,...]] [segment TIME|always|never]
     /// [attach bridge PEER [xdp [busy-poll]] | attach nfqueue] [fail open|closed] [workers 1|2]
     /// [DISC [options]]`.
     /// What every interface has may also stand among the options of the discipline.
@@ -191,13 +192,7 @@ impl Reader<'_> {
             }
             "protect" => {
                 words.take();
-                let value =
-                    words.need("how much control packets may take", "write `protect 500K` or `off`")?;
-                let rate = match value.text {
-                    "off" => Rate::ZERO,
-                    text => number::rate(text).map_err(|bad| at(value, bad))?,
-                };
-                interface.protect.replace(rate).is_some()
+                interface.protect.replace(protection(words)?).is_some()
             }
             "segment" => {
                 words.take();

@@ -44,6 +44,7 @@ pub mod packet_spec;
 pub mod plan;
 mod precedence;
 mod print;
+pub mod protect;
 mod read;
 mod recognise;
 mod room;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 pub use weir_core::meter::Meter;
-use weir_core::packet::Family;
+use weir_core::packet::{ControlSet, Family};
 use weir_core::port::Segment;
 use weir_core::queue::{Kind, Link, ParamSpec, Params, Value};
 use weir_core::units::Rate;
@@ -55,9 +55,8 @@ pub struct Interface {
     pub overhead: Option<u32>,
     /// Which packet of a tunnel filters are asked about; the inner one if not said.
     pub tunnels: Option<Tunnels>,
-    /// What control packets may take before the classes: a twentieth of the link if not said, and
-    /// nothing if 0.
-    pub protect: Option<Rate>,
+    /// What control packets may take before the classes; all of them a twentieth of the link if not said.
+    pub protect: Option<Protection>,
     /// Which aggregates are taken apart; the usual ones if not said.
     pub segment: Option<Segment>,
     /// How the packets come to Weir.
@@ -84,6 +83,26 @@ pub struct Interface {
     pub allocations: Vec<Allocate>,
     /// Where its name stands.
     pub place: Place,
+}
+
+/// `protect`: which control packets go before the classes, and how much they may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protection {
+    /// None: they go where filters say.
+    Off,
+    /// All but some.
+    On {
+        /// Their rate on the link, above 0; `None`: a twentieth of the link.
+        rate: Option<Rate>,
+        /// Those that go where filters say.
+        except: ControlSet,
+    },
+}
+
+impl Default for Protection {
+    fn default() -> Self {
+        Protection::On { rate: None, except: ControlSet::NONE }
+    }
 }
 
 /// `recognise`: how real-time flows are found.

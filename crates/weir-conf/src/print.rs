@@ -8,7 +8,6 @@ use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use weir_core::packet::{Dscp, Family};
 use weir_core::port::Segment;
-use weir_core::units::Rate;
 
 /// The plan as altq.conf.
 pub fn print(plan: &Plan) -> String {
@@ -127,12 +126,8 @@ fn interface_line(text: &mut String, interface: &Interface) {
         Some(Tunnels::Inner) => text.push_str(" tunnels inner"),
         Some(Tunnels::Outer) => text.push_str(" tunnels outer"),
     }
-    match interface.protect {
-        None => {}
-        Some(Rate::ZERO) => text.push_str(" protect off"),
-        Some(rate) => {
-            put!(text, " protect {rate}");
-        }
+    if let Some(protection) = interface.protect {
+        put!(text, " protect {protection}");
     }
     match interface.segment {
         None => {}

@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used)]
 
 use weir_conf::plan::{
-    Action, Attach, Class, Conditioner, Fail, Filter, Given, Interface, Meter, Options, Plan, Queue,
-    RedDefaults, Tunnels, Xdp,
+    Action, Attach, Class, Conditioner, Fail, Filter, Given, Interface, Meter, Options, Plan, Protection,
+    Queue, RedDefaults, Tunnels, Xdp,
 };
 use weir_conf::{Place, print, read};
 use weir_core::Random;
-use weir_core::packet::Family;
+use weir_core::packet::{ControlKind, ControlSet, Family};
 use weir_core::port::Segment;
 use weir_core::queue::{Curve, Kind, ParamSpec, Scope, Value};
 use weir_core::sched::{Classes, Entry, Registry};
@@ -213,6 +213,15 @@ impl Generator {
         filter
     }
 
+    fn protection(&mut self) -> Protection {
+        if self.chance(20) {
+            return Protection::Off;
+        }
+        let rate = self.chance(50).then(|| Rate::from_bps(self.between(1, 1 << 40)));
+        let kinds = ControlKind::ALL.into_iter().filter(|_| self.chance(20));
+        Protection::On { rate, except: kinds.fold(ControlSet::NONE, ControlSet::with) }
+    }
+
     fn interface(&mut self, name: String, entry: &Entry) -> Interface {
         let mut interface = Interface {
             name,
@@ -225,7 +234,7 @@ impl Generator {
         interface.capacity = self.chance(30).then(|| self.between(1 << 19, 1 << 20) as u32);
         interface.overhead = self.chance(30).then(|| self.below(100) as u32);
         interface.tunnels = self.chance(30).then(|| [Tunnels::Inner, Tunnels::Outer][self.below(2) as usize]);
-        interface.protect = self.chance(30).then(|| Rate::from_bps(self.below(1 << 40)));
+        interface.protect = self.chance(30).then(|| self.protection());
         interface.segment = self.chance(30).then(|| match self.below(3) {
             0 => Segment::Never,
             1 => Segment::Always,

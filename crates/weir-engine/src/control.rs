@@ -286,7 +286,7 @@ fn port_head(port: &Port) -> PortState {
         wake_ups: port.wake_ups(),
         reassigned_packets: port.reassigned(),
         lost_ns: port.lost_time().as_nanos(),
-        protected: port.protects().then(|| PacketCounts::from(port.protected())),
+        protected: (!port.protects().is_empty()).then(|| PacketCounts::from(port.protected())),
         total: PacketCounts::from(&port.beside_leaves()),
         classes: Vec::new(),
         conditioners: Vec::new(),

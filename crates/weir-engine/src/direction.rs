@@ -1,7 +1,7 @@
 //! One direction of the bridge: frames from one interface, through a port, to the other.
 
 use weir_core::packet::dissect::Dissected;
-use weir_core::packet::{FragmentCache, FrameRef, Key, dissect, is_control, look_inside};
+use weir_core::packet::{FragmentCache, FrameRef, Key, dissect, look_inside};
 use weir_core::port::{Event, Port, PortPlan, Retired};
 use weir_core::queue::{DropReason, Link, Params};
 use weir_core::units::{Duration, Instant};
@@ -305,7 +305,7 @@ impl Direction {
         let Direction { port: Some(port), frames, delay, pieces, fragmented_below, .. } = self else {
             return;
         };
-        let control = port.protects() && is_control(frames.pool.head(frame), &read);
+        let control = port.protects().holds(frames.pool.head(frame), &read);
         let record = &mut frames.records[frame.0 as usize];
         (record.l3_offset, record.tos) = (read.l3_offset as u16, read.key.tos);
         let outer = frames.edge.as_ref().filter(|edge| edge.looks() && !control).map(|_| read);

@@ -312,6 +312,47 @@ fn wilful(act: fn(u32, &mut Cx, &PacketId)) -> Tree {
     tree(Box::new(Wilful { fifo: Fifo::new(Leaf::tail_drop(100)), seen: 0, act }))
 }
 
+/// Control packets go before what waits, but for those that the file excepts.
+#[test]
+fn control_packets_go_first_unless_excepted() {
+    let ethernet = |number: u8, ether_type: u16| {
+        let mut frame = vec![number; 60];
+        frame[12..14].copy_from_slice(&ether_type.to_be_bytes());
+        frame
+    };
+    let (arp, lldp) = (ethernet(0x11, 0x0806), ethernet(0x22, 0x88cc));
+    let cases: [(&str, &[&Vec<u8>], u64); 4] = [
+        ("", &[&arp, &lldp], 2),
+        ("protect auto except arp", &[&lldp], 1),
+        ("protect 1M except lldp,bgp", &[&arp], 1),
+        ("protect off", &[], 0),
+    ];
+    for (words, first, counted) in cases {
+        let registry = weir_core::sched::Registry::builtin();
+        let text = format!("interface em0 bandwidth 10M {words} fifoq\n");
+        let plan = weir_conf::read("test", &text, &registry).into_result().unwrap();
+        let view = plan.interface("em0").unwrap();
+        let link = view.link(1514);
+        let built = view.build(&registry, link).unwrap();
+        let wire = WireConfig::Link { ring: 1, refill: Refill::Packet };
+        let port = Port::new(PortConfig::new(link, wire), built.port_plan(link));
+        let forth = Direction::new(0, Some(port), SIZE, Delay::default());
+        let back = Direction::new(1, None, SIZE, Delay::default());
+        let mut bridge = Bridge::new(Memory::new(), Memory::new(), [forth, back]);
+        let data: Vec<_> = (0..9).map(|n| frame(n, 1250, 0)).collect();
+        bridge.interfaces().0.arriving = [&data[..], &[arp.clone(), lldp.clone()]].concat().into();
+        run(&mut bridge, ms(0), ms(100));
+        // The ring of one packet holds the first of the data when the others come.
+        let rest = [&arp, &lldp].into_iter().filter(|frame| !first.contains(frame));
+        let mut expected = vec![&data[0]];
+        expected.extend(first);
+        expected.extend(data[1..].iter().chain(rest));
+        assert!(bridge.interfaces().1.sent.iter().eq(expected), "{words}");
+        let port = bridge.directions()[0].port().unwrap();
+        assert_eq!(port.protected().sent_packets, counted, "{words}");
+    }
+}
+
 // Claim L36.
 #[test]
 fn marks_and_code_points_are_written_with_a_right_checksum() {

@@ -11,7 +11,7 @@ pub use watch::{FoundFlow, Recognised, Watch};
 
 use std::collections::HashMap;
 use std::io::{self, Write};
-use weir_core::packet::{FragmentCache, FrameRef, Meta, dissect, is_control, look_inside};
+use weir_core::packet::{FragmentCache, FrameRef, Meta, dissect, look_inside};
 use weir_core::port::{Conditioned, Event, EventKind, Port};
 use weir_core::queue::DropReason;
 use weir_core::units::Instant;
@@ -315,7 +315,7 @@ pub fn replay<R: Recording>(
             Content::Frame(bytes) => {
                 let mut read = dissect(bytes);
                 fragments.fill(&mut read);
-                let control = chain.port.protects() && is_control(bytes, &read);
+                let control = chain.port.protects().holds(bytes, &read);
                 let watch = chain.watch.as_mut().filter(|_| !control);
                 let verdict = watch.map(|watch| watch.examine(record.at, bytes, &read, len));
                 if let Some(verdict) = verdict {

@@ -9,7 +9,7 @@ mod list;
 mod table;
 pub mod tunnel;
 
-pub use control::{is_control, key_is_control};
+pub use control::{ControlKind, ControlSet};
 pub use dissect::{Dissected, Fragment, FragmentCache, dissect, dissect_ip};
 pub use dscp::{Dscp, set_tos};
 pub use ecn::Ecn;

@@ -49,8 +49,8 @@ impl Conditioned {
     pub fn leaf(&self) -> u32 {
         self.0.leaf
     }
-    /// The packet as one that keeps the link alive (`packet::is_control`): it goes before all others
-    /// where the port protects such packets, and their rate is not exceeded.
+    /// The packet as one that keeps the link alive: it goes before all others where the port
+    /// protects control packets, and their rate is not exceeded. Ask [`Port::protects`](super::Port::protects) first.
     pub fn protected(mut self) -> Self {
         self.0.control = true;
         self

@@ -7,7 +7,7 @@
 
 use super::{Account, Port};
 use crate::meter::TokenBucket;
-use crate::packet::{List, Meta, PacketId, PacketTable};
+use crate::packet::{ControlSet, List, Meta, PacketId, PacketTable};
 use crate::queue::Link;
 use crate::units::{Instant, Rate};
 
@@ -16,47 +16,48 @@ const DEFAULT_PART: u64 = 20;
 /// Full-size packets that may go at once.
 const BURST_PACKETS: u64 = 4;
 
-/// How much control packets may take before the tree gets its turn.
+/// Which control packets go before the tree, and how much they may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Protect {
     /// Their rate on the link, overhead included.
     pub rate: Rate,
     /// What may come at once, overhead included.
     pub depth_bytes: u64,
+    /// Their kinds. Others go where filters send them.
+    pub kinds: ControlSet,
 }
 
 impl Protect {
-    /// `rate` of `link`, and four full-size packets at once.
+    /// Every kind: `rate` of `link`, and four full-size packets at once.
     pub fn at(rate: Rate, link: &Link) -> Self {
         let depth_bytes = BURST_PACKETS * u64::from(link.mtu.saturating_add(link.overhead));
-        Protect { rate, depth_bytes }
+        Protect { rate, depth_bytes, kinds: ControlSet::ALL }
     }
-    /// One twentieth of `link`.
+    /// Every kind, and one twentieth of `link`.
     pub fn of(link: &Link) -> Self {
         Protect::at(Rate::from_bps(link.rate.as_bps() / DEFAULT_PART), link)
     }
 }
 
 /// Control packets that wait for the wire.
-#[derive(Default)]
 pub(super) struct Lane {
     bucket: Option<TokenBucket>,
+    kinds: ControlSet,
     pub(super) queue: List,
 }
 
 impl Lane {
     pub(super) fn new(protect: Option<Protect>) -> Self {
         let bucket = protect.map(|p| TokenBucket::new(p.rate, p.depth_bytes));
-        Lane { bucket, queue: List::new() }
-    }
-    pub(super) fn is_open(&self) -> bool {
-        self.bucket.is_some()
+        Lane { bucket, kinds: protect.map_or(ControlSet::NONE, |p| p.kinds), queue: List::new() }
     }
     /// Another rate, or none, from `now` on; what waits still leaves first.
     pub(super) fn reshape(&mut self, now: Instant, protect: Option<Protect>) {
+        let asked = Lane::new(protect);
+        self.kinds = asked.kinds;
         match (&mut self.bucket, protect) {
             (Some(bucket), Some(p)) => bucket.reshape(now, p.rate, p.depth_bytes),
-            (bucket, protect) => *bucket = Lane::new(protect).bucket,
+            (bucket, _) => *bucket = asked.bucket,
         }
     }
     /// True if the packet conforms: then it has paid, and is to be queued here.
@@ -74,9 +75,9 @@ impl Lane {
 }
 
 impl Port {
-    /// Whether control packets go first, so that the host is to look for them (`packet::is_control`).
-    pub fn protects(&self) -> bool {
-        self.lane.is_open()
+    /// Which control packets go first, so that the host is to look for them ([`ControlSet::holds`]).
+    pub fn protects(&self) -> ControlSet {
+        self.lane.kinds
     }
     /// The account of the control packets that went first.
     pub fn protected(&self) -> &Account {
@@ -86,7 +87,7 @@ impl Port {
 
 #[cfg(test)]
 mod tests {
-    use crate::packet::{FrameRef, Meta};
+    use crate::packet::{ControlKind, ControlSet, FrameRef, Meta};
     use crate::port::{
         Conditioned, Event, EventKind, Port, PortConfig, PortPlan, Protect, Refill, WireConfig,
     };
@@ -192,6 +193,23 @@ mod tests {
         assert_eq!(order, [0, 100, 1, 2, 3, 4, 5, 6, 7, 8, 9, 101]);
         assert_eq!((port.protected().sent_packets, port.total().sent_packets), (1, 12));
         port.check().unwrap();
+    }
+
+    /// The kinds that go first are those of the plan, also of the next one.
+    #[test]
+    fn the_kinds_are_those_of_the_plan() {
+        let some = ControlSet::NONE.with(ControlKind::Arp).others();
+        let less = Protect { kinds: some, ..Protect::of(&link()) };
+        let mut port = port(WIRES[0], Some(less));
+        for (protect, kinds) in [
+            (Some(Protect::of(&link())), ControlSet::ALL),
+            (Some(less), some),
+            (None, ControlSet::NONE),
+            (Some(less), some),
+        ] {
+            port.swap(Instant::ZERO, PortPlan { protect, ..PortPlan::fifo(300) }, &mut |_| {});
+            assert_eq!(port.protects(), kinds);
+        }
     }
 
     /// What the device refuses is a control packet that was dropped, and no class's.

@@ -4,7 +4,8 @@ use super::tables::print_wrapped;
 use super::{Done, Failure, print_json};
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use weir_conf::Plan;
+use weir_conf::{Plan, protect::names};
+use weir_core::packet::ControlSet;
 use weir_core::port::Protect;
 use weir_core::sched::Registry;
 use weir_report::RunKind;
@@ -123,10 +124,16 @@ fn made(view: &weir_conf::View<'_>, registry: &Registry) -> Vec<String> {
 fn control(protect: Option<Protect>) -> String {
     match protect {
         None => "control packets (ARP, routing protocols) go where filters say: `protect off`".into(),
-        Some(Protect { rate, .. }) => format!(
-            "control packets (ARP, routing protocols) go before all classes up to {}, beyond that where filters say",
-            show(rate.as_bps() as f64, Unit::Rate)
-        ),
+        Some(Protect { rate, kinds, .. }) => {
+            let except = match kinds.others() {
+                ControlSet::NONE => String::new(),
+                others => format!(" except {}", names(others, ", ")),
+            };
+            format!(
+                "control packets (ARP, routing protocols){except} go before all classes up to {}, beyond that where filters say",
+                show(rate.as_bps() as f64, Unit::Rate)
+            )
+        }
     }
 }
 

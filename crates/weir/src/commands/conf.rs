@@ -9,8 +9,8 @@ use std::path::Path;
 use weir_conf::{Built, BuiltFilter, Plan, Source};
 use weir_core::classify::FilterId;
 use weir_core::classify::explain::{self, Cause};
-use weir_core::packet::{Key, key_is_control};
-use weir_core::port::{Port, PortConfig, Refill, WireConfig};
+use weir_core::packet::{ControlKind, Key};
+use weir_core::port::{Port, PortConfig, Protect, Refill, WireConfig};
 use weir_core::queue::Link;
 use weir_core::sched::Registry;
 use weir_core::units::Rate;
@@ -242,13 +242,16 @@ fn class_of(built: &Built, found: &explain::Explanation) -> String {
 }
 
 /// What is to be said of a packet that keeps a link or its routes alive, if it is one.
-fn control(key: &Key, class: &str, rate: Rate) -> Option<String> {
-    let which = match key_is_control(key) {
-        Some(false) => return None,
-        Some(true) => "control packet:",
-        None => "router or neighbour discovery (ICMPv6 types 133 to 137)",
+fn control(key: &Key, class: &str, protect: &Protect) -> Option<String> {
+    let kind = ControlKind::of_headers(key)?;
+    let which = match kind {
+        ControlKind::Nd => "router or neighbour discovery (nd, ICMPv6 types 133 to 137)".to_string(),
+        kind => format!("control packet ({}):", kind.name()),
     };
-    let rate = show(rate.as_bps() as f64, Unit::Rate);
+    if !protect.kinds.contains(kind) {
+        return Some(format!("{which} goes where filters say, because of `except {}`", kind.name()));
+    }
+    let rate = show(protect.rate.as_bps() as f64, Unit::Rate);
     Some(format!("{which} goes before all classes up to {rate}; beyond that: class {class}"))
 }
 
@@ -261,7 +264,7 @@ pub fn explain(registry: &Registry, conf: &Path, interface: &str, packet: &str, 
     let written = |id: FilterId| !built.filters[id.index()].automatic;
     let found = explain::explain(&built.classifier, &key, NEAR, written);
     let class = class_of(&built, &found);
-    let control = built.protect.and_then(|protect| control(&key, &class, protect.rate));
+    let control = built.protect.and_then(|protect| control(&key, &class, &protect));
     let conditioner = built.conditioners.as_ref().and_then(|c| c.which(&key));
     let show = |id: FilterId| {
         let BuiltFilter { filter, automatic } = &built.filters[id.index()];

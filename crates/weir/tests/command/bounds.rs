@@ -241,9 +241,14 @@ fn check_tells_the_room_and_what_control_packets_get() {
         flat.contains("control packets (ARP, routing protocols) go before all classes up to 500 kbit/s"),
         "{flat}"
     );
-    for (words, said) in
-        [("protect 64K", "up to 64 kbit/s"), ("protect off", "go where filters say: `protect off`")]
-    {
+    for (words, said) in [
+        ("protect 64K", "up to 64 kbit/s"),
+        ("protect off", "go where filters say: `protect off`"),
+        (
+            "protect auto except bgp,arp",
+            "routing protocols) except arp, bgp go before all classes up to 500 kbit/s",
+        ),
+    ] {
         let told = weir(&["check", &folder.write("p.conf", text(words))]).ok();
         let flat = told.out.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(flat.contains(said), "{words}: {flat}");

@@ -197,19 +197,29 @@ fn explain_names_control_packets() {
         assert_eq!(text.lines().find_map(|line| line.strip_prefix("before  ")), said.as_deref());
         said
     };
-    let told = "control packet: goes before all classes up to 500 kbit/s; beyond that: class rest";
-    for packet in [
-        "tcp 10.0.0.2:4000 > 10.0.0.3:179",
-        "tcp 10.0.0.2:179 > 10.0.0.3:4000",
-        "ospf 10.0.0.1 > 224.0.0.5",
-        "udp 10.0.0.1:68 > 10.0.0.2:67",
+    let bgp = folder.write("bgp.altq", TWO_CLASSES.replace("10M", "10M protect auto except bgp,nd"));
+    let told = "goes before all classes up to 500 kbit/s; beyond that: class rest";
+    for (packet, kind) in [
+        ("tcp 10.0.0.2:4000 > 10.0.0.3:179", "bgp"),
+        ("tcp 10.0.0.2:179 > 10.0.0.3:4000", "bgp"),
+        ("ospf 10.0.0.1 > 224.0.0.5", "ospf"),
+        ("udp 10.0.0.1:68 > 10.0.0.2:67", "dhcp"),
+        ("udp 10.0.0.1:4000 > 10.0.0.2:3784", "bfd"),
     ] {
-        assert_eq!(control(&conf, packet).as_deref(), Some(told), "{packet}");
+        let told = format!("control packet ({kind}): {told}");
+        assert_eq!(control(&conf, packet).as_ref(), Some(&told), "{packet}");
+        let excepted = match kind {
+            "bgp" => "control packet (bgp): goes where filters say, because of `except bgp`",
+            _ => &told,
+        };
+        assert_eq!(control(&bgp, packet).as_deref(), Some(excepted), "{packet}");
         assert_eq!(control(&off, packet), None, "{packet}");
         assert!(control(&rate, packet).unwrap().contains("up to 200 kbit/s"), "{packet}");
     }
     let discovery = control(&conf, "icmpv6 fe80::1 > ff02::1").unwrap();
-    assert!(discovery.starts_with("router or neighbour discovery (ICMPv6 types 133 to 137) goes"));
+    assert!(discovery.starts_with("router or neighbour discovery (nd, ICMPv6 types 133 to 137) goes before"));
+    let discovery = control(&bgp, "icmpv6 fe80::1 > ff02::1").unwrap();
+    assert!(discovery.ends_with("137) goes where filters say, because of `except nd`"), "{discovery}");
     for packet in
         ["tcp 10.0.0.2:4000 > 10.0.0.3:80", "udp 10.0.0.1:179 > 10.0.0.2:179", "icmp 10.0.0.1 > 10.0.0.2"]
     {
