@@ -9,12 +9,17 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use weir_sys::netlink::{Address, Link, addresses, links};
 
 /// Where the claims lie: a folder in which strangers can take no name.
 pub const CLAIMS: &str = "/run/weir";
 /// What their names begin with.
 const PREFIX: &str = "claim-";
+/// How long another process may take to make its claim.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often it is asked whether that is done.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// The claim of a running Weir on a device: a locked file, in which stands whose it is. The lock ends with
 /// the process, however that ends, and passes to the one that takes over.
@@ -77,6 +82,30 @@ fn open(path: &Path) -> io::Result<File> {
     options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
+/// Locks the folder of the claims, in which one process claims at a time.
+///
+/// # Errors
+/// Another process has it for longer than `patience`.
+fn lock(folder: &File, path: &Path, patience: Duration) -> io::Result<()> {
+    let until = Instant::now() + patience;
+    loop {
+        match folder.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::Error(e)) => return Err(e),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(LOOK),
+            Err(TryLockError::WouldBlock) => {
+                let what = format!(
+                    "another process has locked the claims on interfaces, {}, for {} s: `lslocks -o PID,PATH` names \
+                     that process, end it or let it go on",
+                    path.display(),
+                    patience.as_secs()
+                );
+                return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+            }
+        }
+    }
+}
+
 /// Removes the claims that nobody has any more: what was killed left them.
 fn sweep(path: &Path, but: &str) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
@@ -94,12 +123,13 @@ impl Claim {
     /// Claims the device of that number, which `interface` leads to.
     ///
     /// # Errors
-    /// `ResourceBusy` if another process has done so; what else the system refuses.
+    /// `ResourceBusy` if another process has done so, `TimedOut` if another one does not come to an end with its
+    /// own claim; what else the system refuses.
     pub(crate) fn on(interface: &str, device: u32) -> io::Result<Claim> {
         let (path, name) = (claims(), name_of(device)?);
         // One claims at a time, so that nobody removes what another one is about to lock.
         let folder = folder(&path)?;
-        folder.lock()?;
+        lock(&folder, &path, PATIENCE)?;
         sweep(&path, &name)?;
         let path = path.join(name);
         let claim = Claim(open(&path)?);
@@ -367,6 +397,26 @@ mod tests {
         drop(Claim::on("e1", NONE + 1).unwrap());
         assert!(!left.exists());
         drop(Claim::on("e0", NONE).unwrap());
+    }
+
+    /// A process that was stopped while it claimed keeps another one waiting, but not for ever.
+    #[test]
+    fn a_lock_that_is_kept_is_told_of() {
+        let path = std::env::temp_dir().join(format!("weir-claims-locked-{}", std::process::id()));
+        let (kept, mine) = (folder(&path).unwrap(), folder(&path).unwrap());
+        kept.try_lock().unwrap();
+        let refused = lock(&mine, &path, 2 * LOOK).err().unwrap();
+        assert_eq!(refused.kind(), io::ErrorKind::TimedOut);
+        let said = refused.to_string();
+        assert!(said.contains(path.to_str().unwrap()) && said.contains("`lslocks -o PID,PATH`"), "{said}");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(3 * LOOK);
+                drop(kept);
+            });
+            lock(&mine, &path, 60 * PATIENCE).unwrap();
+        });
+        fs::remove_dir(&path).unwrap();
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a client may take to say what it wants, and then to take an answer.
+/// How long a client may take to say what it wants, and then to take each part of its answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Clients that are served side by side. One more ends the one that has been there for longest.
 const CLIENTS: usize = 64;
@@ -122,7 +122,7 @@ impl Server {
     fn wait(&self, wait: Duration) {
         let wait = weir_core::units::Duration::from_nanos(wait.as_nanos().min(u64::MAX.into()) as u64);
         let (hears, speaks): (Vec<&Client>, Vec<&Client>) =
-            self.clients.iter().partition(|client| client.left.is_empty());
+            self.clients.iter().partition(|client| client.answer.is_empty());
         let mut readable: Vec<BorrowedFd<'_>> = hears.iter().map(|client| client.stream.as_fd()).collect();
         readable.push(self.listener.as_fd());
         let writable: Vec<BorrowedFd<'_>> = speaks.iter().map(|client| client.stream.as_fd()).collect();
@@ -135,8 +135,10 @@ struct Client {
     stream: UnixStream,
     /// What it has said so far.
     said: Vec<u8>,
-    /// What it is still to be told; nothing until it has said all.
-    left: Vec<u8>,
+    /// What it is told; nothing until it has said all.
+    answer: Vec<u8>,
+    /// Bytes of that which it has taken.
+    taken: usize,
     /// When nobody waits for it any more.
     until: Instant,
 }
@@ -155,12 +157,13 @@ const TURN: usize = 1 << 20;
 impl Client {
     fn new(stream: UnixStream) -> io::Result<Client> {
         stream.set_nonblocking(true)?;
-        Ok(Client { stream, said: Vec::new(), left: Vec::new(), until: Instant::now() + PATIENCE })
+        let until = Instant::now() + PATIENCE;
+        Ok(Client { stream, said: Vec::new(), answer: Vec::new(), taken: 0, until })
     }
 
     /// Does what can be done at once.
     fn serve(&mut self, answer: &mut dyn FnMut(&str, &UnixStream) -> Answer) -> io::Result<After> {
-        if self.left.is_empty() {
+        if self.answer.is_empty() {
             if !self.hear()? {
                 return self.stays();
             }
@@ -168,7 +171,7 @@ impl Client {
             // Who answers may speak by itself.
             self.stream.set_nonblocking(false)?;
             match answer(said.trim_end(), &self.stream) {
-                Answer::Line(line) => self.left = (line + "\n").into_bytes(),
+                Answer::Line(line) => self.answer = (line + "\n").into_bytes(),
                 Answer::Told => return Ok(After::Leaves),
                 Answer::Last => return Ok(After::Last),
             }
@@ -200,11 +203,14 @@ impl Client {
         Ok(false)
     }
 
-    /// Writes what there is room for: true if that is all.
+    /// Writes what there is room for, for which the client gets its time anew: true if that is all.
     fn tell(&mut self) -> io::Result<bool> {
-        while !self.left.is_empty() {
-            match self.stream.write(&self.left) {
-                Ok(n) => drop(self.left.drain(..n)),
+        while self.taken < self.answer.len() {
+            match self.stream.write(&self.answer[self.taken..]) {
+                Ok(n) => {
+                    self.taken += n;
+                    self.until = Instant::now() + PATIENCE;
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),
@@ -368,6 +374,32 @@ mod tests {
         server.serve(Duration::ZERO, &|| false, &mut |_, _, _| Answer::Told);
         assert_eq!(server.clients.len(), CLIENTS);
         assert_eq!((&many[0]).read(&mut [0]).unwrap(), 0);
+        drop(server);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// A client that reads a little at a time gets the whole answer, however long that takes.
+    #[test]
+    fn who_reads_has_its_time_anew() {
+        let folder = folder("slow");
+        let path = folder.join("socket");
+        let mut server = Server::bind(&path).unwrap();
+        let mut client = UnixStream::connect(&path).unwrap();
+        client.write_all(b"long\n").unwrap();
+        let long: String = (0..1_000_000).map(|n| format!("{n} ")).collect();
+        let (mut told, mut part, mut turns) = (Vec::new(), vec![0; 1 << 20], 0);
+        loop {
+            server.serve(Duration::ZERO, &|| false, &mut |_, _, _| Answer::Line(long.clone()));
+            let Some(waiting) = server.clients.front_mut() else { break };
+            // Its time is over, unless it has taken something since.
+            waiting.until = Instant::now();
+            let n = client.read(&mut part).unwrap();
+            told.extend_from_slice(&part[..n]);
+            turns += 1;
+        }
+        client.read_to_end(&mut told).unwrap();
+        assert!(turns > 10, "{turns} turns: the answer fits the socket");
+        assert!(told == (long + "\n").as_bytes(), "{} bytes", told.len());
         drop(server);
         fs::remove_dir_all(folder).unwrap();
     }
