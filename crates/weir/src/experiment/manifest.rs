@@ -198,7 +198,56 @@ impl Manifest {
                 add(at, "fails", message, "add must_fail = true, or leave `fails` out");
             }
         }
+        for (index, compare) in self.compare.iter().enumerate() {
+            let (what, at) = (&compare.what, ("compare", index));
+            let sides = [("left", &compare.left), ("right", &compare.right)];
+            let unknown: Vec<_> = sides.into_iter().filter(|(_, value)| !self.has(value)).collect();
+            for (side, value) in &unknown {
+                let message = match value.run.is_empty() {
+                    true => {
+                        format!("`{what}` names no run, and `{}` is no benchmark of this file", value.what)
+                    }
+                    false => format!("`{what}` names the run `{}`, which is not there", value.run),
+                };
+                add(at, side, message, &self.help_to_name(value));
+            }
+            if unknown.is_empty() && ![false, true].into_iter().any(|live| compare.stands(self, live)) {
+                let message = format!("`{what}` compares a run in the simulator with one in the lab");
+                add(at, "", message, "give one of the two runs the other form: `scenario` or `live`");
+            }
+        }
         problems
+    }
+
+    /// The run that a value belongs to.
+    fn run_of(&self, value: &Value) -> Option<&Run> {
+        self.run.iter().find(|run| run.name == value.run)
+    }
+
+    /// Whether a value is one of its benchmarks': these have names of their parts, too.
+    fn is_benchmark(&self, value: &Value) -> bool {
+        let of = |name: &String| {
+            value.what.strip_prefix(name).is_some_and(|rest| matches!(rest, "" | " enqueue" | " dequeue"))
+        };
+        value.run.is_empty() && self.bench.iter().any(of)
+    }
+
+    /// Whether something in it can measure a value.
+    fn has(&self, value: &Value) -> bool {
+        self.run_of(value).is_some() || self.is_benchmark(value)
+    }
+
+    /// How to name what measures a value.
+    fn help_to_name(&self, value: &Value) -> String {
+        let names = || self.run.iter().map(|run| run.name.as_str()).filter(|name| !name.is_empty());
+        if let Some(near) = weir_text::nearest(&value.run, names()).filter(|_| !value.run.is_empty()) {
+            return format!("write run = \"{near}\"");
+        }
+        let all: Vec<_> = names().chain(self.bench.iter().map(String::as_str)).collect();
+        match all.is_empty() {
+            true => "give a run a name, and write it".into(),
+            false => format!("there are {}", all.join(", ")),
+        }
     }
 }
 
@@ -273,8 +322,17 @@ fn r_squared(xs: &[f64], ys: &[f64]) -> Option<f64> {
 }
 
 impl Compare {
-    /// The check, or `None` if neither value was measured (the other kind of run).
-    pub fn check(&self, measured: &Measurements) -> Option<Check> {
+    /// Whether runs of that kind measure both values: in the lab (`live`), or in the simulator and by
+    /// benchmarks.
+    pub fn stands(&self, manifest: &Manifest, live: bool) -> bool {
+        [&self.left, &self.right].into_iter().all(|value| match manifest.run_of(value) {
+            Some(run) => (if live { &run.live } else { &run.scenario }).is_some(),
+            None => !live && manifest.is_benchmark(value),
+        })
+    }
+
+    /// The check. It fails if one of its values was not measured.
+    pub fn check(&self, measured: &Measurements) -> Check {
         let find = |value: &Value| {
             measured
                 .get(&(value.run.clone(), value.what.clone()))
@@ -283,7 +341,6 @@ impl Compare {
         let (left, right) = (find(&self.left), find(&self.right));
         let ((left, unit), right) = match (left, right) {
             (Some(left), Some(right)) => (left, right.0),
-            (None, None) => return None,
             (left, _) => {
                 let missing = if left.is_none() { &self.left } else { &self.right };
                 let mut known: Vec<String> =
@@ -291,14 +348,14 @@ impl Compare {
                 known.sort();
                 let note =
                     format!("no value `{}: {}`; there are: {}", missing.run, missing.what, known.join("; "));
-                return Some(Check {
+                return Check {
                     what: self.what.clone(),
                     expected: "two measured values".into(),
                     measured: None,
                     unit: Unit::Number,
                     pass: false,
                     note: Some(note),
-                });
+                };
             }
         };
         let mut bound = right * self.times;
@@ -307,14 +364,14 @@ impl Compare {
         }
         let pass = if self.at_least { left >= bound } else { left <= bound };
         let sign = if self.at_least { '≥' } else { '≤' };
-        Some(Check {
+        Check {
             what: self.what.clone(),
             expected: format!("{sign} {}", show(bound, unit)),
             measured: Some(left),
             unit,
             pass,
             note: None,
-        })
+        }
     }
 }
 
@@ -343,14 +400,60 @@ mod tests {
             at_least: false,
             doubtful: false,
         };
-        let held = compare.check(&measured()).unwrap();
+        let held = compare.check(&measured());
         assert!(held.pass);
         assert_eq!((held.expected.as_str(), held.shown().as_str()), ("≤ 10.5 ns", "10 ns"));
         compare.at_least = true;
-        assert!(!compare.check(&measured()).unwrap().pass, "reversed");
-        compare.left = value("z");
-        let missing = compare.check(&measured()).unwrap();
-        assert!(!missing.pass && missing.note.unwrap().contains("no value"));
+        assert!(!compare.check(&measured()).pass, "reversed");
+        // A value that was not measured proves nothing, and two prove no more.
+        for (left, right) in [("z", "b"), ("a", "z"), ("z", "z")] {
+            (compare.left, compare.right) = (value(left), value(right));
+            let missing = compare.check(&measured());
+            assert!(!missing.pass && missing.note.unwrap().contains("no value `: z`"), "{left} {right}");
+        }
+    }
+
+    /// A comparison names what is there, and is made where both of its values are measured.
+    #[test]
+    fn comparisons_name_runs_that_are_there() {
+        let runs = "bench = [\"red\"]\n[[run]]\nname = \"with\"\nscenario = \"a\"\nlive = \"a\"\n\
+                    [[run]]\nname = \"without\"\nscenario = \"b\"\n[[run]]\nname = \"wire\"\nlive = \"c\"\n";
+        let of = |left: &str, right: &str| {
+            let side = |of: &str| match of.split_once(':') {
+                Some((run, what)) => format!("{{ run = \"{run}\", what = \"{what}\" }}"),
+                None => format!("{{ what = \"{of}\" }}"),
+            };
+            let text =
+                format!("[[compare]]\nwhat = \"less\"\nleft = {}\nright = {}\n", side(left), side(right));
+            format!("{HEAD}{runs}{text}")
+        };
+        for (left, right, kinds) in [
+            ("with:x", "without:x", [true, false]),
+            ("with:x", "wire:y", [false, true]),
+            ("with:x", "with:y", [true, true]),
+            ("red", "red enqueue", [true, false]),
+            ("red dequeue", "without:x", [true, false]),
+        ] {
+            let manifest = Manifest::parse("x.toml", &of(left, right)).unwrap();
+            let stands = [false, true].map(|live| manifest.compare[0].stands(&manifest, live));
+            assert_eq!(stands, kinds, "{left} {right}");
+        }
+        for (left, right, line, message, help) in [
+            ("witj:x", "with:x", 17, "names the run `witj`, which is not there", "write run = \"with\""),
+            ("with:x", "other:x", 18, "names the run `other`", "there are with, without, wire, red"),
+            ("with:x", "reds", 18, "names no run, and `reds` is no benchmark", "there are with"),
+            ("wire:x", "without:x", 15, "a run in the simulator with one in the lab", "`scenario` or `live`"),
+            ("wire:x", "red", 15, "a run in the simulator with one in the lab", "`scenario` or `live`"),
+        ] {
+            let all = said(&of(left, right));
+            assert_eq!(all.len(), 1, "{all:?}");
+            let d = &all[0];
+            assert!(d.line == line && d.message.contains(message) && d.help.contains(help), "{d:?}");
+        }
+        // A nameless run is named by leaving the name out.
+        let nameless = "[[run]]\nscenario = \"a\"\n[[compare]]\nwhat = \"w\"\n\
+                        left = { what = \"x\" }\nright = { what = \"y\" }\n";
+        assert!(said(&format!("{HEAD}{nameless}")).is_empty());
     }
 
     fn checks() -> Vec<Check> {

@@ -11,7 +11,7 @@ pub use manifest::{Manifest, Run};
 pub use memory::Memory;
 
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use weir_report::disk::read_text;
 use weir_report::report::Check;
@@ -118,7 +118,7 @@ pub fn run(dir: &Path, id: &str, manifest: &Manifest, live: bool, runners: &Runn
             worst = verdict;
         }
     };
-    let mut ran = 0;
+    let (mut ran, mut skipped) = (0, HashSet::new());
     for part in &manifest.run {
         let scenario = if live { part.live.as_ref() } else { part.scenario.as_ref() };
         let Some(scenario) = scenario else { continue };
@@ -127,6 +127,7 @@ pub fn run(dir: &Path, id: &str, manifest: &Manifest, live: bool, runners: &Runn
             Ok(checks) => checks,
             Err(NotRun::Impossible(why)) => {
                 outcome.checks.push(note(&part.name, &why, true));
+                skipped.insert(part.name.clone());
                 worsen(Verdict::Skipped);
                 continue;
             }
@@ -184,13 +185,16 @@ pub fn run(dir: &Path, id: &str, manifest: &Manifest, live: bool, runners: &Runn
         }
         outcome.checks.push(check);
     }
-    for compare in &manifest.compare {
-        if let Some(check) = compare.check(&measured) {
-            if !check.pass {
-                worsen(if compare.doubtful { Verdict::Doubtful } else { Verdict::Fail });
-            }
-            outcome.checks.push(check);
+    for compare in manifest.compare.iter().filter(|compare| compare.stands(manifest, live)) {
+        if [&compare.left, &compare.right].iter().any(|value| skipped.contains(&value.run)) {
+            outcome.checks.push(note(&compare.what, "a run that it compares could not run here", true));
+            continue;
         }
+        let check = compare.check(&measured);
+        if !check.pass {
+            worsen(if compare.doubtful { Verdict::Doubtful } else { Verdict::Fail });
+        }
+        outcome.checks.push(check);
     }
     if ran == 0 {
         outcome.checks.push(note("", if live { "has no live form" } else { "runs live only" }, true));
