@@ -88,12 +88,17 @@ pub struct Hosts {
 /// Connects a host by an interface of the box. Its addresses, also that of layer 2, are always the
 /// same for the same bridge and side.
 pub fn connect(host: &Held, boxed: &Held, interface: &str, bridge: usize, address: u8) {
+    connect_knowing(host, boxed, interface, bridge, address, "true");
+}
+
+/// The same; the host does `first` before it has an address, and so before it can send anything.
+pub fn connect_knowing(host: &Held, boxed: &Held, interface: &str, bridge: usize, address: u8, first: &str) {
     let peer = format!("peer name {interface} netns {}", boxed.pid());
     inside(
         host,
         &format!(
             "ip link add eth0 address 02:00:00:00:{bridge:02x}:{address:02x} type veth {peer}; \
-             ip addr add 10.{bridge}.0.{address}/24 dev eth0; ip link set eth0 up"
+             ip link set eth0 up; {first}; ip addr add 10.{bridge}.0.{address}/24 dev eth0"
         ),
     );
     inside(boxed, &format!("ip link set {interface} up"));

@@ -1,10 +1,10 @@
 //! The world moves while packets pass: links, devices, addresses, clocks, disks, and a second owner.
 
 use crate::Size;
-use crate::bed::{Bed, Held, connect, inside, mortal, terminate, wait};
+use crate::bed::{Bed, Held, connect_knowing, inside, mortal, terminate, wait};
 use crate::page::Row;
 use crate::place::{
-    Mode, bed, counted, egress, hosts_know_each_other, in_box, lapses, pause, probes, running, until_shaped,
+    Mode, bed, counted, egress, in_box, knows_the_other, lapses, pause, probes, running, until_shaped,
 };
 use crate::probes::{Fate, Load, Seen};
 use crate::support::WEIR;
@@ -101,8 +101,9 @@ fn happen(bed: &Bed, event: &'static Event) -> Happened {
     }
     if let Some(name) = event.again {
         let (host, address) = if name == "left0" { (&hosts.left, 1) } else { (&hosts.right, 2) };
-        connect(host, &bed.boxed, name, 0, address);
-        hosts_know_each_other(bed, 0);
+        // A packet that waits for the address of layer 2 can be overtaken in the host when it is known.
+        let knows = knows_the_other(0, 3 - address);
+        connect_knowing(host, &bed.boxed, name, 0, address, &knows);
     }
     let over = now();
     for side in ["left0", "right0"] {

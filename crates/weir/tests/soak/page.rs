@@ -14,13 +14,11 @@ pub struct Row {
     pub found: String,
     /// What is wrong; empty if nothing is.
     pub wrong: Vec<String>,
-    /// Why it is known to be missed, if it is. The page says so, and the test goes on.
-    pub known: Option<&'static str>,
 }
 
 impl Row {
     pub fn new(what: impl Into<String>, asked: impl Into<String>) -> Row {
-        Row { what: what.into(), asked: asked.into(), found: String::new(), wrong: Vec::new(), known: None }
+        Row { what: what.into(), asked: asked.into(), found: String::new(), wrong: Vec::new() }
     }
     /// Notes that something is wrong, if it is.
     pub fn expect(&mut self, holds: bool, wrong: impl FnOnce() -> String) {
@@ -37,20 +35,15 @@ impl Row {
     pub fn held(&self) -> bool {
         self.wrong.is_empty()
     }
-    /// Neither held nor known to be missed.
-    pub fn missed(&self) -> bool {
-        !self.held() && self.known.is_none()
-    }
 }
 
 /// The rows as a table of the book.
 pub fn table<'r>(rows: impl IntoIterator<Item = &'r Row>) -> String {
     let mut text = "| what | asked | found | |\n|---|---|---|---|\n".to_string();
     for row in rows {
-        let verdict = match row.known {
-            _ if row.held() => "held".into(),
-            Some(why) => format!("**missed**: {why}"),
-            None => format!("**missed**: {}", row.wrong.join("; ")),
+        let verdict = match row.held() {
+            true => "held".into(),
+            false => format!("**missed**: {}", row.wrong.join("; ")),
         };
         writeln!(text, "| {} | {} | {} | {verdict} |", row.what, row.asked, row.found).unwrap();
     }

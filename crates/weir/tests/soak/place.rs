@@ -67,25 +67,22 @@ fn quieten(bed: &Bed, bridge: usize, mode: Mode) {
     } else {
         inside(&bed.boxed, no_v6);
     }
-    if mode == Mode::Nfqueue {
-        know(bed, bridge, |own, _| format!("02:00:00:00:fe:0{own}"));
-    } else {
-        hosts_know_each_other(bed, bridge);
-    }
-}
-
-/// The hosts of a bridge never ask for each other's address.
-pub fn hosts_know_each_other(bed: &Bed, bridge: usize) {
-    know(bed, bridge, |_, other| format!("02:00:00:00:{bridge:02x}:0{other}"));
-}
-
-/// Tells each host the address of layer 2 behind which the other is.
-fn know(bed: &Bed, bridge: usize, link: impl Fn(u8, u8) -> String) {
-    let hosts = &bed.hosts[bridge];
     for (host, own, other) in [(&hosts.left, 1, 2), (&hosts.right, 2, 1)] {
-        let link = link(own, other);
-        inside(host, &format!("ip neigh replace 10.{bridge}.0.{other} lladdr {link} nud permanent dev eth0"));
+        let knows = match mode {
+            Mode::Nfqueue => knows(bridge, other, &format!("02:00:00:00:fe:0{own}")),
+            _ => knows_the_other(bridge, other),
+        };
+        inside(host, &knows);
     }
+}
+
+/// Tells a host of a bridge the other one's address of layer 2, so that it never asks for it.
+pub fn knows_the_other(bridge: usize, other: u8) -> String {
+    knows(bridge, other, &format!("02:00:00:00:{bridge:02x}:0{other}"))
+}
+
+fn knows(bridge: usize, other: u8, link: &str) -> String {
+    format!("ip neigh replace 10.{bridge}.0.{other} lladdr {link} nud permanent dev eth0")
 }
 
 /// A quiet bed of so many bridges.
