@@ -3,9 +3,11 @@
 use super::report::fold_checks;
 use super::tables::{print_checks, print_wrapped, table};
 use super::{Done, Failure, print_json};
+use crate::experiment::together::{in_order, neighbours};
 use crate::experiment::{self, NotRun, Outcome, Runners, Verdict};
 use crate::progress::Progress;
 use serde_json::json;
+use std::num::NonZero;
 use std::path::PathBuf;
 use weir_core::sched::Registry;
 
@@ -64,34 +66,47 @@ pub fn run(registry: &Registry, ids: &[String], all: bool, live: bool, no_bench:
         chosen = known.iter().filter(|(_, m)| !live || m.run.iter().any(|r| r.live.is_some())).collect();
     }
     chosen.retain(|(_, m)| !no_bench || m.bench.is_empty());
-    let memory = experiment::Memory::default();
-    let runners = Runners {
-        simulate: &|scenario, seed| {
-            memory.recall(scenario, seed, || super::run::simulate_quietly(registry, scenario, Some(seed)))
-        },
-        live: &|scenario| {
-            super::run::lab_quietly(scenario).map_err(|f| match f.code {
-                3 => NotRun::Impossible(f.message),
-                _ => NotRun::Broke(f.message),
-            })
-        },
-        bench: &|name| super::bench::nanoseconds(registry, name),
-    };
-    let mut outcomes = Vec::new();
     let progress = Progress::new(chosen.len() as u64, json);
-    for (id, manifest) in chosen {
-        if progress.is_shown() {
-            progress.begin(id);
-        } else {
+    let shown = progress.is_shown();
+    if shown {
+        progress.begin("experiments");
+    }
+    // What is measured in time, or on links, is measured alone.
+    let threads = if live { 1 } else { std::thread::available_parallelism().map_or(1, NonZero::get) };
+    let run = |memory: &experiment::Memory, index: usize| {
+        let (id, manifest) = chosen[index];
+        if !shown {
             eprintln!("weir: experiment {id} ...");
         }
-        let outcome = experiment::run(&dir, id, manifest, live, &runners);
-        progress.step();
-        if !json {
-            progress.beside(|| print(&outcome));
-        }
-        outcomes.push(outcome);
-    }
+        let runners = Runners {
+            simulate: &|scenario, seed| {
+                memory.recall(scenario, seed, || super::run::simulate_quietly(registry, scenario, Some(seed)))
+            },
+            live: &|scenario| {
+                super::run::lab_quietly(scenario).map_err(|f| match f.code {
+                    3 => NotRun::Impossible(f.message),
+                    _ => NotRun::Broke(f.message),
+                })
+            },
+            bench: &|name| super::bench::nanoseconds(registry, name),
+        };
+        experiment::run_guarded(&dir, id, manifest, live, &runners)
+    };
+    let groups = neighbours(chosen.iter().map(|(_, manifest)| manifest));
+    let mut outcomes = Vec::new();
+    in_order(
+        &groups,
+        threads,
+        |index| !chosen[index].1.bench.is_empty(),
+        run,
+        |outcome| {
+            progress.step();
+            if !json {
+                progress.beside(|| print(&outcome));
+            }
+            outcomes.push(outcome);
+        },
+    );
     progress.clear();
     if json {
         print_json(&json!({ "experiments": outcomes }))?;

@@ -6,6 +6,7 @@
 
 pub(crate) mod manifest;
 mod memory;
+pub mod together;
 
 pub use manifest::{Manifest, Run};
 pub use memory::Memory;
@@ -95,16 +96,33 @@ pub fn list(dir: &Path) -> Result<Vec<(String, Manifest)>, String> {
         .collect()
 }
 
+/// The same as [`run`]; an experiment that panics has failed, and the others go on.
+pub fn run_guarded(dir: &Path, id: &str, manifest: &Manifest, live: bool, runners: &Runners<'_>) -> Outcome {
+    let run = std::panic::AssertUnwindSafe(|| run(dir, id, manifest, live, runners));
+    std::panic::catch_unwind(run).unwrap_or_else(|_| {
+        let mut outcome = Outcome::of(id, manifest, live);
+        outcome.checks.push(note("", "it panicked; standard error says where", false));
+        outcome.verdict = Verdict::Fail;
+        outcome
+    })
+}
+
+impl Outcome {
+    fn of(id: &str, manifest: &Manifest, live: bool) -> Outcome {
+        Outcome {
+            id: id.to_owned(),
+            live,
+            verdict: Verdict::Pass,
+            checks: Vec::new(),
+            title: manifest.title.clone(),
+            source: manifest.source.clone(),
+        }
+    }
+}
+
 /// Runs one experiment.
 pub fn run(dir: &Path, id: &str, manifest: &Manifest, live: bool, runners: &Runners<'_>) -> Outcome {
-    let mut outcome = Outcome {
-        id: id.to_owned(),
-        live,
-        verdict: Verdict::Pass,
-        checks: Vec::new(),
-        title: manifest.title.clone(),
-        source: manifest.source.clone(),
-    };
+    let mut outcome = Outcome::of(id, manifest, live);
     let mut measured = Measurements::new();
     let mut worst = Verdict::Pass;
     let mut worsen = |verdict| {

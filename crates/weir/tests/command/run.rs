@@ -1,7 +1,8 @@
 //! `weir sim`, `compare`, `explain`, `experiment`: runs, their files, their verdicts.
 
-use crate::support::{Folder, TWO_CLASSES, scenario, source, weir};
+use crate::support::{Folder, Run, TWO_CLASSES, WEIR, scenario, source, weir};
 use serde_json::Value;
+use std::process::Command;
 
 const FILES: [&str; 5] = ["report.json", "samples.csv", "rate.svg", "delay.svg", "drops.svg"];
 
@@ -255,6 +256,48 @@ fn experiments_are_listed_and_run() {
     let run = weir(&["experiment", "run", "--live", "-j", "qosbox-fig9a"]).ok();
     assert_eq!(run.json()["experiments"][0]["verdict"], "skipped");
     assert_eq!(run.json()["experiments"][0]["live"], true);
+}
+
+/// Several at a time say what each says by itself, in the order of their files, whichever is done first. One that is
+/// broken loses none of the others.
+#[test]
+fn experiments_together_say_what_each_says() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path("experiments")).unwrap();
+    let short = scenario("40%");
+    folder.write("experiments/long.scenario", short.replace("\"2s\"", "\"40s\""));
+    folder.write("experiments/short.scenario", short);
+    let ids = ["a", "b", "c", "d", "e"];
+    for (id, run) in ids.iter().zip(["long", "short", "gone", "long", "short"]) {
+        let text = format!(
+            "title = \"t {id}\"\nsource = \"s\"\nabout = \"a\"\nseeds = 2\n[[run]]\nscenario = \"{run}.scenario\"\n"
+        );
+        folder.write(&format!("experiments/{id}.toml"), text);
+    }
+    let run = |arguments: &[&str]| -> Run {
+        let mut command = Command::new(WEIR);
+        command
+            .args(["experiment", "run"])
+            .args(arguments)
+            .current_dir(folder.path(""))
+            .output()
+            .unwrap()
+            .into()
+    };
+    let said = |run: &Run| run.out.split_once("experiments:").unwrap().0.to_owned();
+    let together = run(&["--all"]);
+    assert_eq!(together.code, 1, "one is broken: {together:?}");
+    assert!(together.out.contains("gone.scenario"), "{together:?}");
+    let alone: String = ids.iter().map(|id| said(&run(&[id]))).collect();
+    assert_eq!(said(&together), alone);
+    assert!(
+        run(&["--all", "-j"]).json()["experiments"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .zip(ids)
+            .all(|(e, id)| e["id"] == id)
+    );
 }
 
 #[test]
