@@ -95,6 +95,19 @@ mod tests {
         in_order(&[], 2, |_| false, |_, index| index, |_| panic!("there is nothing to tell"));
     }
 
+    /// With two threads two groups are on at once: each of these waits for the other.
+    #[test]
+    fn two_threads_do_two_things() {
+        let both = std::sync::Barrier::new(2);
+        let mut heard = Vec::new();
+        let run = |_: &Memory, index| {
+            both.wait();
+            index
+        };
+        in_order(&[0..1, 1..2], 2, |_| false, run, |index| heard.push(index));
+        assert_eq!(heard, [0, 1]);
+    }
+
     #[test]
     fn neighbours_share_their_first_scenario() {
         let manifest = |runs: &str| -> Manifest {
