@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what is missing and says so first. Usage: scripts/setup.sh build|demo|media|fuzz
-# build: a C linker and the Rust toolchain. demo: besides, iproute2 and iptables for the live part, tshark, which reads what
-# is written for others, faketime, which steps the clock of a process, and valgrind, which counts instructions.
+# build: a C linker, protoc for the broker's store on etcd, and the Rust toolchain. demo: besides, iproute2 and iptables for the
+# live part, tshark, which reads what is written for others, faketime, which steps the clock of a process, valgrind, which
+# counts instructions, and etcd, on which brokers are killed.
 # media: besides, programs that make calls and streams, and aiortc in target/media.
 # fuzz: besides, a C++ compiler, because libFuzzer is built from source.
 set -eu
@@ -21,6 +22,7 @@ debian() { # debian COMMAND PACKAGE: install PACKAGE if COMMAND is not there
 }
 
 debian cc gcc
+debian protoc protobuf-compiler
 dpkg -s libc6-dev >/dev/null 2>&1 || [ -e /usr/include/stdio.h ] || debian no-such-command libc6-dev
 
 PATH="$HOME/.cargo/bin:$PATH"
@@ -42,6 +44,7 @@ if [ "${1:-build}" = demo ] && [ "$(id -u)" = 0 ]; then
     debian iptables iptables
     debian tshark tshark || echo "setup: going on without tshark" >&2
     debian faketime faketime || echo "setup: going on without faketime" >&2
+    debian etcd etcd-server || echo "setup: going on without etcd: the tests of the broker's store on it skip themselves" >&2
     debian valgrind valgrind || echo "setup: going on without valgrind: the test of instructions skips itself" >&2
 fi
 if [ "${1:-build}" = media ]; then

@@ -8,7 +8,7 @@ use crate::http::{Connection, HttpError, Target};
 use crate::journal::{Given, Journal};
 use crate::serve::config::{Config, Resource, Token};
 use crate::serve::{Broker, Role, new_token};
-use crate::store::{Batch, Memory, Redb, Store};
+use crate::store::{Batch, Memory, Place, Redb, Store};
 use crate::wire::{Answer, Entry, Wish};
 use crate::{MAX_RATE, SECOND};
 use hyper::Method;
@@ -178,7 +178,7 @@ fn book_alone(span: Duration) -> Result<Row, String> {
 fn config(folder: &Path) -> Result<(Config, Vec<String>), String> {
     let mut config = Config {
         domain: "bench".into(),
-        store: folder.join("bench.redb"),
+        store: Place::File(folder.join("bench.redb")),
         unix: folder.join("bench.sock"),
         http: None,
         tls: None,

@@ -23,11 +23,23 @@
 //! sha256 = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
 //! expires = "2027-11-22"
 //! ```
+//!
+//! A domain whose brokers run on several machines has, instead of the file `store`:
+//!
+//! ```toml
+//! [store]
+//! etcd = ["https://10.0.0.1:2379", "https://10.0.0.2:2379", "https://10.0.0.3:2379"]
+//! ca = "etcd-ca.pem"
+//! cert = "etcd.pem"
+//! key = "etcd.key"
+//! silence = "10s"
+//! ```
 
 use super::who::Role;
 use crate::MAX_RATE;
 use crate::book::{Name, is_name};
 use crate::journal::AUDIT_LINES;
+use crate::store::Place;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use std::net::SocketAddr;
@@ -43,8 +55,8 @@ use weir_text::BitRate;
 pub struct Config {
     /// The name of the domain, as its neighbours know it.
     pub domain: Name,
-    /// The file of the store. It is made if it is not there.
-    pub store: PathBuf,
+    /// The file of the store, which is made if it is not there; or the nodes of etcd.
+    pub store: Place,
     /// The Unix socket. Whoever may open it may do everything: it is made for its owner alone.
     #[serde(default = "usual_socket")]
     pub unix: PathBuf,
@@ -189,7 +201,7 @@ impl Config {
         let tls = config.tls.iter_mut();
         let tls =
             tls.flat_map(|tls| [&mut tls.cert, &mut tls.key, &mut tls.ca].into_iter().chain(&mut tls.crl));
-        for path in [&mut config.store, &mut config.unix].into_iter().chain(tls) {
+        for path in config.store.files().chain([&mut config.unix]).chain(tls) {
             *path = folder.join(&path);
         }
         Ok(config)
@@ -215,6 +227,7 @@ impl Config {
             Err(format!("{what} \"{name}\": expected 1 to 64 printable ASCII characters without / or blanks"))
         };
         name("domain", &self.domain)?;
+        self.store.check()?;
         if let Some(http) = self.http.filter(|http| !http.ip().is_loopback()) {
             return Err(format!(
                 "http = \"{http}\": without TLS only the loopback is safe: write 127.0.0.1:{}, or use [tls]",
@@ -281,9 +294,23 @@ mod tests {
         let text: Vec<_> =
             head.map(str::trim).skip_while(|l| *l != "```toml").skip(1).take_while(|l| *l != "```").collect();
         let config = Config::read(&text.join("\n"), Path::new("/etc/weir")).expect("it is an example");
-        assert_eq!(config.store, Path::new("/etc/weir/core.redb"));
+        assert_eq!(config.store.to_string(), "/etc/weir/core.redb");
         assert_eq!(config.resources[0].capacity.as_bps(), 8_000_000);
         assert_eq!(config.tokens[0].expires, Some(Day(1_826_841_600_000)));
+        let tables = include_str!("config.rs").lines().map_while(|line| line.strip_prefix("//!"));
+        let second = tables.map(str::trim).skip_while(|l| *l != "[store]").take_while(|l| *l != "```");
+        let cluster = format!("domain = \"core\"\n{}\n", second.collect::<Vec<_>>().join("\n"));
+        match Config::read(&cluster, Path::new("/etc/weir")) {
+            Ok(mut config) if cfg!(feature = "etcd") => {
+                assert!(config.store.to_string().starts_with("etcd at https://10.0.0.1:2379, "));
+                let files: Vec<_> = config.store.files().map(|path| path.display().to_string()).collect();
+                assert_eq!(files, ["/etc/weir/etcd-ca.pem", "/etc/weir/etcd.pem", "/etc/weir/etcd.key"]);
+            }
+            Err(why) if !cfg!(feature = "etcd") => {
+                assert!(why.contains("built without it: build it by `cargo build"), "{why}");
+            }
+            other => panic!("{other:?}"),
+        }
         let small = Config::read(SMALL, Path::new("/etc/weir")).expect("the rest has defaults");
         assert_eq!(small.unix, Path::new(super::super::SOCKET));
     }
@@ -319,6 +346,50 @@ mod tests {
         }
         let why = Config::read("store = \"x\"\n", Path::new("")).expect_err("no domain");
         assert!(why.contains("missing field `domain`"), "{why}");
+    }
+
+    #[test]
+    fn what_is_wrong_about_a_cluster_is_said_with_its_place_and_its_mend() {
+        let read = |store: &str| {
+            Config::read(&format!("domain = \"core\"\n{store}\n"), Path::new("")).expect_err(store)
+        };
+        // What is wrong with a value is shown where it stands.
+        for (store, said) in [
+            ("store = 7", "a file, as store = \"core.redb\", or [store] with the nodes of etcd"),
+            ("[store]\nnodes = []", "unknown field `nodes`, expected one of"),
+            (
+                "[store]\netcd = [\"10.0.0.1:2379\"]",
+                "expected https://HOST:PORT, as \"https://10.0.0.1:2379\"",
+            ),
+            ("[store]\netcd = [\"https://10.0.0.1\"]", "expected HOST:PORT and nothing behind it"),
+            ("[store]\netcd = [\"https://a:2379/v3\"]", "expected HOST:PORT and nothing behind it"),
+            (
+                "[store]\netcd = [\"http://10.0.0.1:2379\"]",
+                "without TLS only an address of the loopback is safe",
+            ),
+            ("[store]\netcd = []\nsilence = \"1s\"", "expected 2s to 60s"),
+        ] {
+            let why = read(store);
+            assert!(why.contains(said) && why.contains("TOML parse error at line "), "{store}: {why}");
+        }
+        if cfg!(feature = "etcd") {
+            let (http, https) =
+                ("[store]\netcd = [\"http://[::1]:1\"]\n", "[store]\netcd = [\"https://a:1\"]\n");
+            for (store, said) in [
+                ("[store]\netcd = []".to_owned(), "expected at least one node"),
+                (
+                    "[store]\netcd = [\"https://a:1\", \"http://127.0.0.1:1\"]".into(),
+                    "make all of them https",
+                ),
+                (https.into(), "as ca = \"etcd-ca.pem\""),
+                (format!("{https}ca = \"a\"\ncert = \"b\""), "expected the private key of `cert`"),
+                (format!("{https}ca = \"a\"\nkey = \"b\""), "expected the certificate of `key`"),
+                (format!("{http}ca = \"a\""), "write https, or leave these away"),
+            ] {
+                let why = read(&store);
+                assert!(why.contains(said), "{store}: {why}");
+            }
+        }
     }
 
     #[test]

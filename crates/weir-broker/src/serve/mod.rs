@@ -25,7 +25,7 @@ pub use who::{REQUESTS_PER_SECOND, Role, new_token};
 
 use crate::book::{Book, Command};
 use crate::journal::{Journal, JournalError};
-use crate::store::{Redb, Store};
+use crate::store::Store;
 use config::Config;
 use doors::Doors;
 use keeper::Keeper;
@@ -85,7 +85,7 @@ impl Broker {
     /// # Errors
     /// The store, a certificate or a door cannot be opened.
     pub async fn start(config: Config) -> Result<Self, String> {
-        let store: Box<dyn Store> = Box::new(Redb::open(&config.store).map_err(|e| e.to_string())?);
+        let store = config.store.open(&config.domain, |_| {}).await.map_err(|e| e.to_string())?;
         Self::start_on(store, config).await
     }
 
@@ -110,8 +110,7 @@ impl Broker {
         let address = |listener: &Option<TcpListener>| listener.as_ref().and_then(|l| l.local_addr().ok());
         let (http_at, tls_at, cops_at) = (address(&http), address(&tls), address(&cops));
         let opened = Journal::open(store, &config.domain);
-        let journal =
-            opened.map_err(|e| format!("{}: {e}", config.store.display()))?.keeping(config.audit_lines);
+        let journal = opened.map_err(|e| format!("{}: {e}", config.store))?.keeping(config.audit_lines);
         let first = capacities(&config, journal.book());
         let apart = set_apart(&config, journal.book());
         let (keeper, thread) = Keeper::start(journal, first)?;
@@ -218,18 +217,25 @@ async fn listen(at: Option<SocketAddr>) -> Result<Option<TcpListener>, String> {
     }
 }
 
-/// Serves until SIGINT or SIGTERM comes, or the store fails. `ready` is called once it serves.
+/// Serves until SIGINT or SIGTERM comes, or the store fails. `ready` is called once it serves. `waits` is told why it does
+/// not yet: another broker of the domain does, or etcd does not answer.
 ///
 /// # Errors
 /// What could not be opened, or how the store failed.
-pub fn run(config: Config, ready: impl FnOnce(&Broker)) -> Result<(), String> {
+pub fn run(config: Config, waits: impl FnMut(&str), ready: impl FnOnce(&Broker)) -> Result<(), String> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|e| e.to_string())?;
     runtime.block_on(async {
         let asked = |kind| signal(kind).map_err(|e| e.to_string());
         let (mut interrupt, mut terminate) =
             (asked(SignalKind::interrupt())?, asked(SignalKind::terminate())?);
-        let broker = Broker::start(config).await?;
+        // While it stands by it has no doors, so whoever knows several brokers finds the one that serves.
+        let store = tokio::select! {
+            store = config.store.open(&config.domain, waits) => store.map_err(|e| e.to_string())?,
+            _ = interrupt.recv() => return Ok(()),
+            _ = terminate.recv() => return Ok(()),
+        };
+        let broker = Broker::start_on(store, config).await?;
         ready(&broker);
         let mut look = tokio::time::interval(SILENCE);
         while !broker.has_ended() {

@@ -3,6 +3,7 @@
 use super::*;
 use crate::audit::Chain;
 use crate::http::{Connection, HttpError, Target};
+use crate::store::Place;
 use crate::wire::{Answer, Answers, AuditLines, LeaseNow, LeasesNow, Problem, ResourcesNow, Told};
 use axum::body::Bytes;
 use config::{Day, Resource, Tls, Token};
@@ -36,7 +37,7 @@ impl Folder {
     pub fn config(&self) -> Config {
         Config {
             domain: "core".into(),
-            store: self.at("core.redb"),
+            store: Place::File(self.at("core.redb")),
             unix: self.at("broker.sock"),
             http: None,
             tls: None,

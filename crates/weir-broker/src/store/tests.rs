@@ -132,7 +132,7 @@ impl Store for Failing {
     }
 }
 
-fn keeps_what_it_was_given(mut store: impl Store) {
+pub(crate) fn keeps_what_it_was_given(mut store: impl Store) {
     assert_eq!(store.load(), Ok(Loaded::default()));
     let commit = |store: &mut dyn Store, number: u64, keep_from, snapshot: Option<&[u8]>| {
         let (record, first_line) = (format!("r{number}"), 2 * number - 1);

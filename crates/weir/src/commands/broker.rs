@@ -136,7 +136,8 @@ fn read(file: &Path) -> Result<Config, Failure> {
 }
 
 fn serve(file: &Path) -> Done {
-    serve::run(read(file)?, |broker| {
+    let waits = |why: &str| eprintln!("weir broker: stands by: {why}");
+    serve::run(read(file)?, waits, |broker| {
         let doors = [
             broker.http().map(|at| format!("http://{at}")),
             broker.tls().map(|at| format!("https://{at}")),
