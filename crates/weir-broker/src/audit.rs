@@ -52,6 +52,8 @@ enum What<'a> {
     Refused { asked: Asked<'a>, why: String },
     /// In one second so many more refusals that changed nothing than are written.
     LeftOut { refusals: u64 },
+    /// A neighbour said what it leases to this domain now.
+    Leased { resource: &'a str, rate_bps: u64 },
     /// An edge was told to come down.
     CalledBack { lease: &'a str, version: u64, rate_bps: u64 },
     /// A lease ended.
@@ -108,6 +110,15 @@ impl Chain {
         events: &[(usize, Event)],
         book: &Book,
     ) {
+        // Who waited for a neighbour is answered by what another one has said.
+        let waited: Vec<Option<Request>> = events
+            .iter()
+            .map(|(_, event)| match (event, command) {
+                (Event::Answer { lease, .. }, Command::Ask(request)) if request.lease == *lease => None,
+                (Event::Answer { lease, .. }, _) => book.wish(lease),
+                _ => None,
+            })
+            .collect();
         let mut add = |what, sum_bps| self.add(text, Line { line: 0, time_ms, who, what, sum_bps });
         match command {
             Command::Begin => add(What::Began { domain: book.domain() }, BTreeMap::new()),
@@ -122,11 +133,20 @@ impl Chain {
                 let sums = sums(book, std::slice::from_ref(resource));
                 add(What::Provided { resource, capacity_bps }, sums);
             }
-            Command::Ask(_) | Command::Tick | Command::Agree { .. } | Command::Leased { .. } => {}
+            Command::Leased { resource, rate, .. } => {
+                let sums = sums(book, std::slice::from_ref(resource));
+                add(What::Leased { resource, rate_bps: *rate }, sums);
+            }
+            Command::Ask(_) | Command::Tick | Command::Agree { .. } => {}
         }
-        for (_, event) in events {
-            match (event, command) {
-                (Event::Answer { verdict, .. }, Command::Ask(request)) => {
+        for ((_, event), waited) in events.iter().zip(&waited) {
+            match event {
+                Event::Answer { lease, verdict, .. } => {
+                    let request = match (command, waited) {
+                        (Command::Ask(request), _) if request.lease == *lease => request,
+                        (_, Some(request)) => request,
+                        (_, None) => continue,
+                    };
                     let asked = Asked::of(request);
                     let what = match verdict {
                         Verdict::Granted { rate, ttl_ms } => {
@@ -136,13 +156,13 @@ impl Chain {
                     };
                     add(what, sums(book, &request.path));
                 }
-                (Event::CallBack { lease, version, rate }, _) => {
+                Event::CallBack { lease, version, rate } => {
                     add(What::CalledBack { lease, version: *version, rate_bps: *rate }, BTreeMap::new());
                 }
-                (Event::Ended { lease, freed }, _) => {
+                Event::Ended { lease, freed } => {
                     add(What::Ended { lease, freed_bps: *freed }, BTreeMap::new());
                 }
-                (Event::Answer { .. } | Event::Want { .. }, _) => {}
+                Event::Want { .. } => {}
             }
         }
     }

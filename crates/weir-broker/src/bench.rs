@@ -185,6 +185,7 @@ fn config(folder: &Path) -> Result<(Config, Vec<String>), String> {
         cops: None,
         audit_lines: 1_000_000,
         resources: vec![Resource { name: "wan0:rt".into(), capacity: BitRate::from_bps(MAX_RATE) }],
+        agreements: Vec::new(),
         tokens: Vec::new(),
     };
     let mut tokens = Vec::new();
@@ -277,8 +278,8 @@ async fn by_rest(
 }
 
 async fn put(connection: &mut Connection, request: &Request) -> Result<Answer, HttpError> {
-    let Entry { lease, version, path, rate_bps, min_bps, ttl_ms } = Entry::from(request);
-    let wish = Wish { version, path, rate_bps, min_bps, ttl_ms };
+    let Entry { lease, version, path, rate_bps, min_bps, ttl_ms, domains } = Entry::from(request);
+    let wish = Wish { version, path, rate_bps, min_bps, ttl_ms, domains };
     connection.json(Method::PUT, &format!("/v1/leases/{lease}"), Some(&wish)).await
 }
 

@@ -7,7 +7,7 @@
 //! has one. If the session ends, another is begun, every 0.25 to 2 s, and then all that is held is said at once. Until then
 //! each lease goes on to its end.
 
-mod rest;
+pub(crate) mod rest;
 
 use crate::book::{Name, Refusal, Request};
 use crate::cops::pep;

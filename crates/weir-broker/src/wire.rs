@@ -19,6 +19,9 @@ pub struct Wish {
     pub min_bps: u64,
     /// How long the grant is to hold.
     pub ttl_ms: u32,
+    /// The domains whose brokers asked before, the first one first. An edge names none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub domains: Vec<Name>,
 }
 
 /// One entry of the body of `POST /v1/batch`.
@@ -38,6 +41,9 @@ pub struct Entry {
     pub min_bps: u64,
     /// How long the grant is to hold.
     pub ttl_ms: u32,
+    /// The domains whose brokers asked before, the first one first. An edge names none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub domains: Vec<Name>,
 }
 
 /// The body of `POST /v1/batch`.
@@ -170,8 +176,8 @@ pub enum Told {
 impl Wish {
     /// As the book takes it.
     pub fn request(self, lease: Name) -> Request {
-        let Wish { version, path, rate_bps: rate, min_bps: min, ttl_ms } = self;
-        Request { lease, version, path, rate, min, ttl_ms, domains: Vec::new() }
+        let Wish { version, path, rate_bps: rate, min_bps: min, ttl_ms, domains } = self;
+        Request { lease, version, path, rate, min, ttl_ms, domains }
     }
 }
 
@@ -184,14 +190,15 @@ impl From<&Request> for Entry {
             rate_bps: request.rate,
             min_bps: request.min,
             ttl_ms: request.ttl_ms,
+            domains: request.domains.clone(),
         }
     }
 }
 
 impl From<Entry> for Request {
     fn from(entry: Entry) -> Self {
-        let Entry { lease, version, path, rate_bps, min_bps, ttl_ms } = entry;
-        Wish { version, path, rate_bps, min_bps, ttl_ms }.request(lease)
+        let Entry { lease, version, path, rate_bps, min_bps, ttl_ms, domains } = entry;
+        Wish { version, path, rate_bps, min_bps, ttl_ms, domains }.request(lease)
     }
 }
 

@@ -143,6 +143,9 @@ struct Wait {
 pub struct Book {
     domain: Name,
     per_owner: u32,
+    /// How often a broker has begun to serve.
+    #[serde(default)]
+    lives: u32,
     resources: Vec<Resource>,
     leases: Vec<Option<Lease>>,
     empty: Vec<LeaseAt>,
@@ -214,6 +217,7 @@ impl Book {
         Book {
             domain: domain.into(),
             per_owner: LEASES_PER_OWNER,
+            lives: 0,
             resources: Vec::new(),
             leases: Vec::new(),
             empty: Vec::new(),
@@ -235,6 +239,16 @@ impl Book {
     /// Whose account it is.
     pub fn domain(&self) -> &str {
         &self.domain
+    }
+
+    /// How often a broker has [begun](Command::Begin) to serve.
+    pub fn lives(&self) -> u32 {
+        self.lives
+    }
+
+    /// The resources that neighbours lease to this domain.
+    pub fn agreements(&self) -> impl Iterator<Item = Shown<'_>> {
+        self.resources.iter().filter(|r| r.agreement.is_some()).map(Resource::shown)
     }
 
     /// The resources in the order in which they were told.
@@ -335,6 +349,7 @@ impl Book {
 
     /// A new broker serves. Its clock starts somewhere; nobody knows how long the last one has been gone.
     fn begin(&mut self, now: Nanos, events: &mut Vec<Event>) {
+        self.lives = self.lives.saturating_add(1);
         while let Some(&at) = self.waiting.front() {
             self.stop_waiting(at);
         }

@@ -14,7 +14,7 @@ struct Session {
 }
 
 /// Speaks with the broker at `target` until one of both ends it.
-pub(super) async fn session(
+pub(crate) async fn session(
     target: Target,
     token: Option<String>,
     words: UnboundedReceiver<Word>,

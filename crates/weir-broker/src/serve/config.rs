@@ -17,6 +17,17 @@
 //! name = "wan0:rt"
 //! capacity = "8M"
 //!
+//! [[agreement]]
+//! resource = "peer:rt"
+//! broker = "https://bb.example.net:7443"
+//! path = ["core:rt"]
+//! ceiling = "4M"
+//! bulk = "500k"
+//! ttl = "30s"
+//! cert = "broker.pem"
+//! key = "broker.key"
+//! ca = "peer-ca.pem"
+//!
 //! [[token]]
 //! name = "portal"
 //! role = "read"
@@ -36,10 +47,11 @@
 //! ```
 
 use super::who::Role;
-use crate::MAX_RATE;
-use crate::book::{Name, is_name};
+use crate::book::{MAX_PATH, MAX_TTL_MS, MIN_TTL_MS, Name, is_name};
+use crate::http::Target;
 use crate::journal::AUDIT_LINES;
 use crate::store::Place;
+use crate::{MAX_RATE, MILLISECOND};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use std::net::SocketAddr;
@@ -47,7 +59,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_rustls::rustls::ServerConfig;
-use weir_text::BitRate;
+use weir_text::{BitRate, Time};
 
 /// A broker's file, read. Paths in it are relative to the folder of the file.
 #[derive(Clone, Debug, Deserialize)]
@@ -75,6 +87,9 @@ pub struct Config {
     /// What the domain has. What the file no longer names has nothing.
     #[serde(default, rename = "resource")]
     pub resources: Vec<Resource>,
+    /// What neighbours lease to the domain.
+    #[serde(default, rename = "agreement")]
+    pub agreements: Vec<Agreement>,
     /// Who may come without a certificate.
     #[serde(default, rename = "token")]
     pub tokens: Vec<Token>,
@@ -131,6 +146,102 @@ pub struct Resource {
     pub name: Name,
     /// `"8M"`: what may be granted in all.
     pub capacity: BitRate,
+}
+
+/// A resource that a neighbour leases to this domain, at most up to a ceiling. Edges of this domain name it in their
+/// paths.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Agreement {
+    /// `LINK:CLASS`, as this domain calls it.
+    pub resource: Name,
+    /// The broker of the neighbour: `https://HOST:PORT`, or `unix:PATH` on this machine.
+    pub broker: String,
+    /// The resources there, as the neighbour calls them.
+    pub path: Vec<Name>,
+    /// The most that is asked for.
+    pub ceiling: BitRate,
+    /// It is asked for in multiples of this, so that most requests end here.
+    #[serde(default = "one")]
+    pub bulk: BitRate,
+    /// How long each grant holds: 1 s to 1 h. Grants of this domain on it end no later.
+    #[serde(default = "usual_ttl")]
+    pub ttl: Time,
+    /// The certificate of this broker for the neighbour, which names the domain as an edge: `URI:weir:edge:DOMAIN`.
+    #[serde(default)]
+    pub cert: Option<PathBuf>,
+    /// Its private key, in PEM.
+    #[serde(default)]
+    pub key: Option<PathBuf>,
+    /// Who signs the certificate of the neighbour's broker, in PEM.
+    #[serde(default)]
+    pub ca: Option<PathBuf>,
+}
+
+fn one() -> BitRate {
+    BitRate::from_bps(1)
+}
+
+fn usual_ttl() -> Time {
+    Time::from_secs(30)
+}
+
+impl Agreement {
+    /// What this domain calls its lease there.
+    pub(super) fn lease(&self, domain: &str) -> Name {
+        format!("{domain}/{}", self.resource).into()
+    }
+
+    pub(super) fn ttl_ms(&self) -> u32 {
+        u32::try_from(self.ttl.as_nanos() / MILLISECOND).unwrap_or(u32::MAX)
+    }
+
+    /// Where the neighbour's broker is.
+    ///
+    /// # Errors
+    /// A file cannot be read, or does not fit the others.
+    pub(super) fn target(&self) -> Result<Target, String> {
+        if let Some(path) = self.broker.strip_prefix("unix:") {
+            return Ok(Target::Unix(path.into()));
+        }
+        let at = self.broker.strip_prefix("https://").unwrap_or(&self.broker);
+        let (Some(ca), Some(cert), Some(key)) = (&self.ca, &self.cert, &self.key) else {
+            return Err(format!("agreement \"{}\": expected ca, cert and key beside https", self.resource));
+        };
+        Ok(Target::Tls(at.to_owned(), crate::tls::client(ca, Some((cert, key)))?))
+    }
+
+    fn check(&self, domain: &str) -> Result<(), String> {
+        let told = |what: &str| Err(format!("agreement \"{}\": {what}", self.resource));
+        let https = self.broker.strip_prefix("https://").map(|at| at.rsplit_once(':'));
+        let there = https
+            .is_some_and(|at| at.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()));
+        let path = &self.path;
+        if !there && !self.broker.starts_with("unix:/") {
+            told("broker: expected https://HOST:PORT, or unix:/PATH on this machine")
+        } else if there && [&self.ca, &self.cert, &self.key].iter().any(|file| file.is_none()) {
+            told("expected ca, cert and key, by which both brokers know each other")
+        } else if path.is_empty()
+            || path.len() > MAX_PATH
+            || path.iter().enumerate().any(|(at, name)| !is_name(name) || path[..at].contains(name))
+        {
+            told("path: expected 1 to 8 different resources of the neighbour, each LINK:CLASS")
+        } else if self.ceiling.as_bps() > MAX_RATE {
+            told(&format!("ceiling: expected at most {MAX_RATE} bit/s"))
+        } else if self.bulk.as_bps() == 0 || self.bulk > self.ceiling {
+            told("bulk: expected 1 bit/s to the ceiling")
+        } else if !(MIN_TTL_MS..=MAX_TTL_MS).contains(&self.ttl_ms()) {
+            told("ttl: expected 1s to 1h, as \"30s\"")
+        } else if !is_name(&self.lease(domain)) {
+            told("expected the domain and the resource to have at most 63 characters together")
+        } else {
+            Ok(())
+        }
+    }
+
+    fn files(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        [&mut self.ca, &mut self.cert, &mut self.key].into_iter().flatten()
+    }
 }
 
 /// A token of a person or a program, as its hash.
@@ -201,7 +312,8 @@ impl Config {
         let tls = config.tls.iter_mut();
         let tls =
             tls.flat_map(|tls| [&mut tls.cert, &mut tls.key, &mut tls.ca].into_iter().chain(&mut tls.crl));
-        for path in config.store.files().chain([&mut config.unix]).chain(tls) {
+        let agreed = config.agreements.iter_mut().flat_map(Agreement::files);
+        for path in config.store.files().chain([&mut config.unix]).chain(tls).chain(agreed) {
             *path = folder.join(&path);
         }
         Ok(config)
@@ -212,7 +324,8 @@ impl Config {
     /// # Errors
     /// One cannot be read, or does not fit the others.
     pub fn check_certificates(&self) -> Result<(), String> {
-        self.tls.as_ref().map_or(Ok(()), |tls| tls.server().map(drop))
+        self.tls.as_ref().map_or(Ok(()), |tls| tls.server().map(drop))?;
+        self.agreements.iter().try_for_each(|agreement| agreement.target().map(drop))
     }
 
     /// Whether a broker can serve by it.
@@ -243,14 +356,19 @@ impl Config {
         if self.audit_lines == 0 {
             return Err("audit-lines = 0: expected at least 1".into());
         }
-        for (at, resource) in self.resources.iter().enumerate() {
-            name("resource", &resource.name)?;
-            if !resource.name.contains(':') {
-                return Err(format!("resource \"{}\": expected LINK:CLASS, as wan0:rt", resource.name));
+        let own = self.resources.iter().map(|resource| &resource.name);
+        let all: Vec<&Name> = own.chain(self.agreements.iter().map(|agreed| &agreed.resource)).collect();
+        for (at, &resource) in all.iter().enumerate() {
+            name("resource", resource)?;
+            if !resource.contains(':') {
+                return Err(format!("resource \"{resource}\": expected LINK:CLASS, as wan0:rt"));
             }
-            if self.resources[..at].iter().any(|other| other.name == resource.name) {
-                return Err(format!("resource \"{}\" is there twice: leave one", resource.name));
+            if all[..at].contains(&resource) {
+                return Err(format!("resource \"{resource}\" is there twice: leave one"));
             }
+        }
+        self.agreements.iter().try_for_each(|agreement| agreement.check(&self.domain))?;
+        for resource in &self.resources {
             if resource.capacity.as_bps() > MAX_RATE {
                 return Err(format!("resource \"{}\": expected at most {MAX_RATE} bit/s", resource.name));
             }
@@ -296,6 +414,9 @@ mod tests {
         let config = Config::read(&text.join("\n"), Path::new("/etc/weir")).expect("it is an example");
         assert_eq!(config.store.to_string(), "/etc/weir/core.redb");
         assert_eq!(config.resources[0].capacity.as_bps(), 8_000_000);
+        let agreement = &config.agreements[0];
+        assert_eq!((&*agreement.lease("core"), agreement.ttl_ms()), ("core/peer:rt", 30_000));
+        assert_eq!(agreement.ca.as_deref(), Some(Path::new("/etc/weir/peer-ca.pem")));
         assert_eq!(config.tokens[0].expires, Some(Day(1_826_841_600_000)));
         let tables = include_str!("config.rs").lines().map_while(|line| line.strip_prefix("//!"));
         let second = tables.map(str::trim).skip_while(|l| *l != "[store]").take_while(|l| *l != "```");
@@ -346,6 +467,36 @@ mod tests {
         }
         let why = Config::read("store = \"x\"\n", Path::new("")).expect_err("no domain");
         assert!(why.contains("missing field `domain`"), "{why}");
+    }
+
+    #[test]
+    fn what_is_wrong_about_an_agreement_is_said_with_its_mend() {
+        let good = "[[agreement]]\nresource = \"p:rt\"\nbroker = \"unix:/run/peer.sock\"\npath = [\"c:rt\"]\nceiling = \"4M\"\n";
+        let read = |text: &str| Config::read(&format!("{SMALL}{text}"), Path::new(""));
+        let small = read(good).expect("the rest has defaults");
+        assert_eq!((small.agreements[0].bulk.as_bps(), small.agreements[0].ttl_ms()), (1, 30_000));
+        for (from, to, said) in [
+            (
+                "unix:/run/peer.sock",
+                "http://10.0.0.1:80",
+                "broker: expected https://HOST:PORT, or unix:/PATH",
+            ),
+            ("unix:/run/peer.sock", "https://10.0.0.1", "broker: expected https://HOST:PORT"),
+            ("unix:/run/peer.sock", "https://10.0.0.1:80", "expected ca, cert and key"),
+            ("[\"c:rt\"]", "[]", "path: expected 1 to 8 different resources"),
+            ("[\"c:rt\"]", "[\"c:rt\", \"c:rt\"]", "path: expected 1 to 8 different resources"),
+            ("\"4M\"", "\"2000000G\"", "ceiling: expected at most 1000000000000000 bit/s"),
+            ("\"4M\"", "\"4M\"\nbulk = \"5M\"", "bulk: expected 1 bit/s to the ceiling"),
+            ("\"4M\"", "\"4M\"\nttl = \"2h\"", "2h"),
+            ("\"4M\"", "\"4M\"\nttl = \"500ms\"", "ttl: expected 1s to 1h"),
+            ("p:rt", "p", "expected LINK:CLASS"),
+            ("\"4M\"", "\"4M\"\nrate = 1", "unknown field `rate`, expected one of"),
+        ] {
+            let why = read(&good.replace(from, to)).expect_err(to);
+            assert!(why.contains(said), "{to}: {why}");
+        }
+        let twice = format!("{good}[[resource]]\nname = \"p:rt\"\ncapacity = \"1M\"\n");
+        assert!(read(&twice).expect_err("twice").contains("is there twice"));
     }
 
     #[test]

@@ -1,22 +1,28 @@
 //! The thread that has the journal. All that changes the book passes here, a group at a time: while one group is being
 //! written, the next one gathers. So the disk sees some hundred writes a second, however many requests come.
 
+use super::agreement::News;
 use super::clock::{Clock, time_of_day_ms};
 use super::who::{BROKER, OPERATOR};
-use crate::Nanos;
-use crate::book::{Command, Event, Name, Verdict};
+use crate::book::{Command, Event, HOLD, Name, Verdict};
 use crate::journal::{Given, Journal, JournalError};
 use crate::store::Store;
 use crate::wire::Told;
+use crate::{Nanos, Rate, SECOND};
+use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
 /// Commands that one group has at most.
 pub const GROUP: usize = 512;
 /// Jobs that wait at most. Whoever comes then is told to come again.
 const QUEUE: usize = 4_096;
+/// How long a request that waits for a neighbour has no answer, at most: the book holds what it needs as long as that.
+const WAIT: Duration = Duration::from_nanos(HOLD + SECOND);
 /// Messages that a listener may be behind. Then it is let go, and asks anew.
 pub(super) const BEHIND: usize = 1_024;
 
@@ -62,6 +68,22 @@ pub(super) struct Effort {
 #[derive(Clone, Debug)]
 pub(crate) struct Keeper {
     jobs: SyncSender<Job>,
+    clock: Clock,
+}
+
+/// Where the news about an agreement go.
+pub(super) struct Agreed {
+    pub news: UnboundedSender<News>,
+    /// What it heard last.
+    pub lent: Rate,
+}
+
+/// A job with requests that wait for a neighbour.
+struct Waiting {
+    events: Events,
+    /// The place of each request without an answer, its lease and version.
+    open: Vec<(usize, Name, u64)>,
+    answer: oneshot::Sender<Events>,
 }
 
 /// What the thread has.
@@ -70,6 +92,8 @@ pub(super) struct Kept {
     pub clock: Clock,
     pub listeners: Vec<Listener>,
     pub effort: Effort,
+    agreements: HashMap<Name, Agreed>,
+    waiting: Vec<Waiting>,
 }
 
 impl Keeper {
@@ -81,16 +105,25 @@ impl Keeper {
     pub(super) fn start(
         mut journal: Journal<Box<dyn Store>>,
         first: Vec<Command>,
+        agreements: HashMap<Name, Agreed>,
     ) -> Result<(Keeper, JoinHandle<Result<(), JournalError>>), String> {
         let clock = Clock::start();
         let operator = |command| Given { who: OPERATOR.into(), command };
         let given: Vec<Given> = std::iter::once(Command::Begin).chain(first).map(operator).collect();
-        journal.commit(clock.now(), time_of_day_ms(), &given).map_err(|e| e.to_string())?;
+        let events = journal.commit(clock.now(), time_of_day_ms(), &given).map_err(|e| e.to_string())?;
         let (jobs, taken) = sync_channel(QUEUE);
-        let mut kept = Kept { journal, clock, listeners: Vec::new(), effort: Effort::default() };
+        let (listeners, effort, waiting) = (Vec::new(), Effort::default(), Vec::new());
+        let mut kept = Kept { journal, clock, listeners, effort, agreements, waiting };
+        events.iter().for_each(|(_, event)| kept.tell(event));
+        kept.tell_lent();
         let builder = std::thread::Builder::new().name("keeper".into());
         let thread = builder.spawn(move || kept.run(&taken)).map_err(|e| format!("no thread: {e}"))?;
-        Ok((Keeper { jobs }, thread))
+        Ok((Keeper { jobs, clock }, thread))
+    }
+
+    /// The time by which the book decides.
+    pub(super) fn now(&self) -> Nanos {
+        self.clock.now()
     }
 
     pub(super) fn take(&self, job: Job) -> Result<(), Busy> {
@@ -100,11 +133,15 @@ impl Keeper {
         })
     }
 
-    /// Commits, and answers what came of it.
+    /// Commits, and answers what came of it. A request that waits for a neighbour is answered when that one has said
+    /// something, or has not in time. One that a newer request for its lease replaces has no answer.
     pub(crate) async fn commit(&self, given: Vec<Given>) -> Result<Events, Busy> {
         let (answer, heard) = oneshot::channel();
         self.take(Job::Commit(given, answer))?;
-        heard.await.map_err(|_| Busy::Stopped)
+        match timeout(WAIT, heard).await {
+            Ok(heard) => heard.map_err(|_| Busy::Stopped),
+            Err(_) => Err(Busy::Full),
+        }
     }
 
     /// What `look` sees.
@@ -196,18 +233,62 @@ impl Kept {
         for (_, event) in &events {
             self.tell(event);
         }
-        let (mut events, mut from) = (events.into_iter().peekable(), 0);
+        self.tell_lent();
+        self.answer(&events);
+        let (mut from, mut rest) = (0, &events[..]);
         for (end, answer) in group.ends.drain(..) {
-            let mut own = Vec::with_capacity(end - from);
-            while let Some((place, event)) = events.next_if(|(place, _)| *place < end) {
-                own.push((place - from, event));
+            let (own, later) = rest.split_at(rest.partition_point(|(place, _)| *place < end));
+            let own: Events = own.iter().map(|(place, event)| (place - from, event.clone())).collect();
+            let open = unanswered(&group.given[from..end], &own);
+            (from, rest) = (end, later);
+            if open.is_empty() {
+                // Who asked may have gone: then it asks again, and hears the same.
+                let _ = answer.send(own);
+            } else {
+                self.waiting.push(Waiting { events: own, open, answer });
             }
-            from = end;
-            // Who asked may have gone: then it asks again, and hears the same.
-            let _ = answer.send(own);
         }
+        // What they wait for may have come in the same group.
+        self.answer(&events);
         self.effort.busy += began.elapsed();
         Ok(())
+    }
+
+    /// Those that waited for this hear it.
+    fn answer(&mut self, events: &Events) {
+        let answers = || {
+            events.iter().filter_map(|(_, event)| match event {
+                Event::Answer { lease, version, .. } => Some((lease, *version, event)),
+                _ => None,
+            })
+        };
+        for job in std::mem::take(&mut self.waiting) {
+            let Waiting { events: mut own, mut open, answer } = job;
+            for (lease, version, event) in answers() {
+                open.retain(|(place, waits, asked)| {
+                    if waits == lease && *asked == version {
+                        own.push((*place, event.clone()));
+                    }
+                    waits != lease || *asked > version
+                });
+            }
+            if open.is_empty() {
+                let _ = answer.send(own);
+            } else if !answer.is_closed() {
+                self.waiting.push(Waiting { events: own, open, answer });
+            }
+        }
+    }
+
+    /// Each agreement hears how much of it is in use.
+    fn tell_lent(&mut self) {
+        for (resource, agreed) in &mut self.agreements {
+            let lent = self.journal.book().on(resource).map_or(0, |shown| shown.taken);
+            if std::mem::replace(&mut agreed.lent, lent) != lent {
+                // Its task ends after this thread.
+                let _ = agreed.news.send(News::Lent(lent));
+            }
+        }
     }
 
     fn tell(&mut self, event: &Event) {
@@ -217,6 +298,11 @@ impl Kept {
                 Verdict::Refused(_) => self.effort.refused += 1,
             }
         }
+        if let Event::Want { resource, serial, rate, domains } = event
+            && let Some(agreed) = self.agreements.get(resource)
+        {
+            let _ = agreed.news.send(News::Want { serial: *serial, rate: *rate, domains: domains.clone() });
+        }
         let Some(told) = Told::of(event) else { return };
         let owner = told.owner();
         self.listeners.retain(|listener| {
@@ -224,4 +310,19 @@ impl Kept {
             if its_own { listener.to.try_send(told.clone()).is_ok() } else { !listener.to.is_closed() }
         });
     }
+}
+
+/// The requests of `given` about which `events` say nothing: they wait for a neighbour.
+fn unanswered(given: &[Given], events: &Events) -> Vec<(usize, Name, u64)> {
+    let asked = given.iter().enumerate().filter_map(|(place, given)| match &given.command {
+        Command::Ask(request) => Some((place, request)),
+        _ => None,
+    });
+    let answered = |place, lease: &Name| {
+        events.iter().any(
+            |(at, event)| matches!(event, Event::Answer { lease: of, .. } if *at == place && of == lease),
+        )
+    };
+    let open = asked.filter(|(place, request)| !answered(*place, &request.lease));
+    open.map(|(place, request)| (place, request.lease.clone(), request.version)).collect()
 }

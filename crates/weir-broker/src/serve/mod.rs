@@ -3,6 +3,7 @@
 //! One thread, the keeper, has the journal. Requests come to it over HTTP, by a Unix socket, the loopback or TLS, and
 //! are answered once they are written down. [`wire`](crate::wire) has the JSON, [`config`] the file.
 
+mod agreement;
 mod clock;
 pub mod config;
 mod doors;
@@ -30,12 +31,14 @@ use config::Config;
 use doors::Doors;
 use keeper::Keeper;
 use rest::Desk;
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
@@ -56,11 +59,16 @@ pub struct Broker {
 
 /// What the file gives, and nothing for what it no longer names.
 fn capacities(config: &Config, book: &Book) -> Vec<Command> {
+    let agree = |resource: &str, ceiling, bulk| Command::Agree { resource: resource.into(), ceiling, bulk };
+    let agreed = |name: &str| config.agreements.iter().any(|a| *a.resource == *name);
+    let ended = book.agreements().filter(|r| !agreed(r.resource)).map(|r| agree(r.resource, 0, 1));
+    let agreements =
+        config.agreements.iter().map(|a| agree(&a.resource, a.ceiling.as_bps(), a.bulk.as_bps()));
     let provide = |resource: &str, capacity| Command::Declare { resource: resource.into(), capacity };
     let named = |name: &str| config.resources.iter().any(|r| *r.name == *name);
     let gone = book.resources().filter(|r| !named(r.resource)).map(|r| provide(r.resource, 0));
     let given = config.resources.iter().map(|r| provide(&r.name, r.capacity.as_bps()));
-    gone.chain(given).collect()
+    gone.chain(given).chain(ended).chain(agreements).collect()
 }
 
 /// What the operator has set since the file was read last, and the file does not say: it goes on.
@@ -113,7 +121,22 @@ impl Broker {
         let journal = opened.map_err(|e| format!("{}: {e}", config.store))?.keeping(config.audit_lines);
         let first = capacities(&config, journal.book());
         let apart = set_apart(&config, journal.book());
-        let (keeper, thread) = Keeper::start(journal, first)?;
+        if let Some(r) =
+            journal.book().agreements().find(|r| config.resources.iter().any(|o| *o.name == *r.resource))
+        {
+            return Err(format!(
+                "resource \"{}\" was an agreement with a neighbour until now: give the resource another name",
+                r.resource
+            ));
+        }
+        let life = journal.book().lives() + 1;
+        let (mut agreed, mut heard) = (HashMap::new(), Vec::new());
+        for agreement in &config.agreements {
+            let (news, to) = unbounded_channel();
+            agreed.insert(agreement.resource.clone(), keeper::Agreed { news, lent: 0 });
+            heard.push(to);
+        }
+        let (keeper, thread) = Keeper::start(journal, first, agreed)?;
         let desk = Arc::new(Desk {
             keeper,
             tokens: config.tokens,
@@ -130,6 +153,11 @@ impl Broker {
             Some(acceptor) => tokio::spawn(all.cops().tls(cops, acceptor)),
             None => tokio::spawn(all.cops().plain(cops)),
         }));
+        for (agreement, heard) in config.agreements.iter().zip(heard) {
+            let task =
+                agreement::Task::new(agreement, &config.domain, life, desk.keeper.clone(), desk.clone())?;
+            doors.push(tokio::spawn(task.run(heard)));
+        }
         let unix = config.unix;
         Ok(Broker { desk, keeper: thread, doors, unix, http: http_at, tls: tls_at, cops: cops_at, apart })
     }

@@ -204,7 +204,7 @@ impl Desk {
                 }
                 None => {
                     place += 1;
-                    // It waits for a neighbour. The same request has the answer later.
+                    // It waited for a neighbour, and a newer one has replaced it.
                     verdict(&events, place - 1, &request).ok_or(Busy::Full)?
                 }
             };
@@ -393,6 +393,12 @@ async fn provide(
     if !desk.keeper.look(move |kept| kept.journal.book().on(&wanted).is_some()).await? {
         let help = "GET /v1/resources lists them; a new one goes into the file of the broker";
         return Err(Refused::new(StatusCode::NOT_FOUND, format!("there is no resource {name}"), help));
+    }
+    let wanted = name.clone();
+    if desk.keeper.look(move |kept| kept.journal.book().agreements().any(|r| *r.resource == *wanted)).await? {
+        let error = format!("{name} is what a neighbour leases to this domain");
+        let help = "set `ceiling` of its [[agreement]] in the file of the broker, and start it again";
+        return Err(Refused::new(StatusCode::FORBIDDEN, error, help));
     }
     let resource: Name = name.into();
     let command = Command::Provide { resource: resource.clone(), capacity };

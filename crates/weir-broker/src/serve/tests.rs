@@ -44,6 +44,7 @@ impl Folder {
             cops: None,
             audit_lines: 1_000,
             resources: vec![Resource { name: "wan:rt".into(), capacity: BitRate::from_bps(1_000) }],
+            agreements: Vec::new(),
             tokens: Vec::new(),
         }
     }
@@ -322,7 +323,7 @@ fn each_malformed_request_has_its_message_and_changes_nothing() {
                 path,
                 r#"{"version":1,"path":["wan:rt"],"rate":1,"ttl_ms":5000}"#,
                 400,
-                "the body: unknown field `rate`, expected one of `version`, `path`, `rate_bps`, `min_bps`, `ttl_ms` at line 1 column 37",
+                "the body: unknown field `rate`, expected one of `version`, `path`, `rate_bps`, `min_bps`, `ttl_ms`, `domains` at line 1 column 37",
             ),
             (
                 Method::PUT,

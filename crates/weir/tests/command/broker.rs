@@ -21,10 +21,10 @@ const TTL: Duration = Duration::from_secs(2);
 const EDGES: usize = 3;
 
 /// A broker in a process of its own, which goes with the test.
-struct Process(Child);
+pub(crate) struct Process(Child);
 
 impl Process {
-    fn start(folder: &Folder) -> Process {
+    pub fn start(folder: &Folder) -> Process {
         Self::start_with(folder, &[])
     }
 
@@ -48,7 +48,7 @@ impl Process {
     }
 
     /// kill -9.
-    fn kill(mut self) {
+    pub fn kill(mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
@@ -109,13 +109,13 @@ fn carry(mut from: TcpStream, mut to: TcpStream, is_cut: &AtomicBool) {
 
 /// What all edges use. It is looked at at each change, so no moment is missed.
 #[derive(Default)]
-struct Link {
-    used: [(Rate, Option<State>); EDGES],
-    most: Rate,
+pub(crate) struct Link {
+    pub used: [(Rate, Option<State>); EDGES],
+    pub most: Rate,
     changes: u64,
 }
 
-struct OnLink(usize, Arc<Mutex<Link>>);
+pub(crate) struct OnLink(pub usize, pub Arc<Mutex<Link>>);
 
 impl Shaper for OnLink {
     fn shape(&mut self, _: &str, rate: Rate, state: State, _: Option<&Refusal>) {
@@ -129,7 +129,12 @@ impl Shaper for OnLink {
 }
 
 /// Waits until `is_so`. Says how long that took.
-fn until(what: &str, most: Duration, link: &Mutex<Link>, is_so: impl Fn(&Link) -> bool) -> Duration {
+pub(crate) fn until(
+    what: &str,
+    most: Duration,
+    link: &Mutex<Link>,
+    is_so: impl Fn(&Link) -> bool,
+) -> Duration {
     let start = Instant::now();
     loop {
         let now = link.lock().unwrap();
@@ -142,7 +147,7 @@ fn until(what: &str, most: Duration, link: &Mutex<Link>, is_so: impl Fn(&Link) -
     }
 }
 
-fn token(name: &str, more: &[&str]) -> (String, String) {
+pub(crate) fn token(name: &str, more: &[&str]) -> (String, String) {
     let run = weir(&[&["broker", "token", name, "--role", "operate"], more].concat()).ok();
     let lines = run.err.split_once("\n\n").unwrap().1.to_owned();
     (run.out.trim().to_owned(), lines)

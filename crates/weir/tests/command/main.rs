@@ -12,6 +12,7 @@ mod fail_open;
 mod json;
 mod live;
 mod media;
+mod neighbours;
 mod operate;
 mod owner;
 mod pcap;

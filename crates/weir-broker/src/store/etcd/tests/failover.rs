@@ -166,12 +166,15 @@ impl World {
         }
     }
 
-    /// How long it takes until a request that was sent after `since` is granted.
-    async fn served(&self, since: Instant) -> Duration {
+    /// Waits until a request that is sent from now on is granted. Says how long after `began` it was sent.
+    async fn served(&self, began: Instant) -> Duration {
+        // A signal takes its time to arrive.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let since = Instant::now();
         loop {
             let served = self.seen.lock().expect("no test holds it and fails").served;
             if served > since {
-                return served - since;
+                return served - began;
             }
             assert!(since.elapsed() < 4 * FAILOVER, "nobody serves");
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -317,9 +320,9 @@ async fn ask(
             }
         }
         let Some(connection) = &mut to else { continue };
-        let Entry { lease, version, path, rate_bps, min_bps, ttl_ms } = Entry::from(&request);
+        let Entry { lease, version, path, rate_bps, min_bps, ttl_ms, domains } = Entry::from(&request);
         let (way, sent) = (format!("/v1/leases/{lease}"), Instant::now());
-        let wish = Wish { version, path, rate_bps, min_bps, ttl_ms };
+        let wish = Wish { version, path, rate_bps, min_bps, ttl_ms, domains };
         match connection.json::<Answer>(Method::PUT, &way, Some(&wish)).await {
             Ok(answer) => {
                 let mut seen = seen.lock().expect("no test holds it and fails");

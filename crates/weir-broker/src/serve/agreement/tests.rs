@@ -1,0 +1,219 @@
+//! Two brokers, one of which leases to the other.
+
+use super::super::config::{Resource, Tls};
+use super::super::tests::{Authority, Folder, call, connect, uri, within};
+use super::super::{Broker, config::Config};
+use super::*;
+use crate::http::Connection;
+use hyper::Method;
+use rcgen::SanType;
+use serde_json::{Value, json};
+use std::time::Instant;
+use weir_text::{BitRate, Time};
+
+/// The file of domain `a`, which has `wan:rt` of its own and leases `peer:rt` from `broker`.
+fn asking(folder: &Folder, broker: String) -> Config {
+    let agreement = Agreement {
+        resource: "peer:rt".into(),
+        broker,
+        path: vec!["core:rt".into()],
+        ceiling: BitRate::from_bps(800),
+        bulk: BitRate::from_bps(1),
+        ttl: Time::from_secs(6),
+        cert: None,
+        key: None,
+        ca: None,
+    };
+    Config { domain: "a".into(), agreements: vec![agreement], ..folder.config() }
+}
+
+/// The file of domain `b`, which has `core:rt`.
+fn granting(folder: &Folder) -> Config {
+    let resources = vec![Resource { name: "core:rt".into(), capacity: BitRate::from_bps(1_000) }];
+    Config { domain: "b".into(), resources, ..folder.config() }
+}
+
+fn abroad(version: u64, rate_bps: u64, min_bps: u64) -> Value {
+    json!({
+        "version": version, "path": ["wan:rt", "peer:rt"], "rate_bps": rate_bps, "min_bps": min_bps,
+        "ttl_ms": 60_000
+    })
+}
+
+/// Capacity and what is taken of a resource.
+async fn shown(to: &mut Connection, resource: &str) -> (u64, u64) {
+    let (_, now) = call(to, Method::GET, "/v1/resources", "").await;
+    let all = now["resources"].as_array().expect("a list");
+    let found = all.iter().find(|r| r["resource"] == resource).expect("it is there");
+    (found["capacity_bps"].as_u64().expect("a number"), found["taken_bps"].as_u64().expect("a number"))
+}
+
+/// Waits until so much of a resource is there and taken.
+async fn becomes(to: &mut Connection, resource: &str, expected: (u64, u64), within: Duration) {
+    let since = Instant::now();
+    loop {
+        let now = shown(to, resource).await;
+        if now == expected {
+            return;
+        }
+        assert!(since.elapsed() < within, "{resource} has {now:?}, not {expected:?}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// T38
+#[test]
+fn a_request_goes_to_the_neighbour_and_its_answer_comes_back() {
+    let (here, there) = (Folder::new("asks"), Folder::new("grants"));
+    let authority = Authority::new(&there, "ca");
+    let loopback = SanType::IpAddress(std::net::Ipv4Addr::LOCALHOST.into());
+    let (cert, key) = authority.sign(&there, "broker", loopback, false);
+    let (own_cert, own_key) = authority.sign(&here, "a", uri("weir:edge:a"), false);
+    let (ca, listen) = (there.at("ca.pem"), "127.0.0.1:0".parse().expect("an address"));
+    within(async {
+        let tls = Some(Tls { listen, cert, key, ca: ca.clone(), crl: None });
+        let b = Broker::start(Config { tls, ..granting(&there) }).await.expect("it starts");
+        let at = format!("https://{}", b.tls().expect("it listens"));
+        let mut config = asking(&here, at);
+        let agreement = &mut config.agreements[0];
+        (agreement.ca, agreement.cert, agreement.key) = (Some(ca), Some(own_cert), Some(own_key));
+        let a = Broker::start(config).await.expect("it starts");
+        let (mut at_a, mut at_b) = (connect(&here.unix(), None).await, connect(&there.unix(), None).await);
+
+        let (status, answer) = call(&mut at_a, Method::PUT, "/v1/leases/e/1", abroad(1, 600, 600)).await;
+        assert_eq!((status, &answer["granted"]["rate_bps"]), (200, &json!(600)), "{answer}");
+        let ttl = answer["granted"]["ttl_ms"].as_u64().expect("a number");
+        assert!((3_000..6_000).contains(&ttl), "no longer than the neighbour's: {ttl}");
+        let (_, lease) = call(&mut at_b, Method::GET, "/v1/leases/a/peer:rt", "").await;
+        assert_eq!((&lease["granted_bps"], &lease["path"]), (&json!(600), &json!(["core:rt"])), "{lease}");
+
+        // The neighbour has 100 left for its own edge, and less than what is asked.
+        let core = json!({"version": 1, "path": ["core:rt"], "rate_bps": 300, "ttl_ms": 60_000});
+        assert_eq!(call(&mut at_b, Method::PUT, "/v1/leases/f/1", core).await.0, 200);
+        let since = Instant::now();
+        let (status, answer) = call(&mut at_a, Method::PUT, "/v1/leases/e/2", abroad(1, 200, 200)).await;
+        let full = json!({"why": "full", "resource": "peer:rt", "free_bps": 100});
+        assert_eq!((status, &answer["refused"]), (409, &full), "{answer}");
+        assert!(since.elapsed() < Duration::from_secs(4), "nobody waited for the end of a hold");
+        assert_eq!(shown(&mut at_a, "wan:rt").await, (1_000, 600), "what was held is free again");
+
+        // What was asked for in vain goes back.
+        becomes(&mut at_b, "core:rt", (1_000, 900), Duration::from_secs(3)).await;
+        // What the operator over there takes away is called back here.
+        assert_eq!(
+            call(&mut at_b, Method::PUT, "/v1/resources/core:rt", json!({"capacity_bps": 450})).await.0,
+            200
+        );
+        becomes(&mut at_a, "peer:rt", (300, 600), Duration::from_secs(3)).await;
+        let (_, answer) = call(&mut at_a, Method::PUT, "/v1/leases/e/1", abroad(2, 300, 0)).await;
+        assert_eq!(answer["granted"]["rate_bps"], json!(300), "{answer}");
+        becomes(&mut at_b, "core:rt", (450, 600), Duration::from_secs(3)).await;
+
+        // Nobody here sets what is leased from there.
+        let (status, answer) =
+            call(&mut at_a, Method::PUT, "/v1/resources/peer:rt", json!({"capacity_bps": 9})).await;
+        assert_eq!(status, 403, "{answer}");
+
+        let (status, _) = call(&mut at_a, Method::DELETE, "/v1/leases/e/1", "").await;
+        assert_eq!(status, 200);
+        becomes(&mut at_b, "core:rt", (450, 300), Duration::from_secs(3)).await;
+        let lines = a.keeper().look(|kept| kept.journal.audit(0, 1_000)).await.expect("it runs");
+        let lines = lines.expect("it is there").join("\n");
+        assert!(lines.contains("\"leased\":{\"resource\":\"peer:rt\",\"rate_bps\":600}"), "{lines}");
+        assert!(lines.contains("\"granted\":{\"asked\":{\"lease\":\"e/1\",\"version\":1,"), "{lines}");
+        a.stop().await.expect("nothing failed");
+        b.stop().await.expect("nothing failed");
+    });
+}
+
+#[test]
+fn a_neighbour_that_is_silent_is_waited_for_5_s_and_what_was_held_is_free() {
+    let (here, there) = (Folder::new("silent"), Folder::new("comes"));
+    within(async {
+        let socket = format!("unix:{}", there.at("broker.sock").display());
+        let a = Broker::start(asking(&here, socket)).await.expect("it starts");
+        let (mut to, mut other) = (connect(&here.unix(), None).await, connect(&here.unix(), None).await);
+        let since = Instant::now();
+        let waits =
+            tokio::spawn(
+                async move { call(&mut to, Method::PUT, "/v1/leases/e/1", abroad(1, 600, 1)).await },
+            );
+        becomes(&mut other, "wan:rt", (1_000, 600), Duration::from_secs(2)).await;
+        let (status, answer) = waits.await.expect("it does not panic");
+        let took = since.elapsed();
+        assert_eq!(
+            (status, &answer["refused"]),
+            (409, &json!({"why": "neighbour", "resource": "peer:rt"})),
+            "{answer}"
+        );
+        assert!((4_900..7_000).contains(&took.as_millis()), "{took:?}");
+        assert_eq!(shown(&mut other, "wan:rt").await, (1_000, 0), "the hold is over");
+        // It is there now. What is wanted next is granted.
+        let b = Broker::start(granting(&there)).await.expect("it starts");
+        let (status, answer) = call(&mut other, Method::PUT, "/v1/leases/e/1", abroad(2, 600, 600)).await;
+        assert_eq!((status, &answer["granted"]["rate_bps"]), (200, &json!(600)), "{answer}");
+        a.stop().await.expect("nothing failed");
+        b.stop().await.expect("nothing failed");
+    });
+}
+
+#[test]
+fn a_request_that_comes_back_to_where_it_was_is_refused_at_once() {
+    let (here, there) = (Folder::new("loop-a"), Folder::new("loop-b"));
+    within(async {
+        let socket = |folder: &Folder| format!("unix:{}", folder.at("broker.sock").display());
+        let mut b = granting(&there);
+        b.agreements = asking(&there, socket(&here)).agreements;
+        b.agreements[0].resource = "back:rt".into();
+        b.agreements[0].path = vec!["peer:rt".into()];
+        let mut a = asking(&here, socket(&there));
+        a.agreements[0].path = vec!["back:rt".into()];
+        let (a, b) = (Broker::start(a).await.expect("it starts"), Broker::start(b).await.expect("it starts"));
+        let mut to = connect(&here.unix(), None).await;
+        let since = Instant::now();
+        let (status, answer) = call(&mut to, Method::PUT, "/v1/leases/e/1", abroad(1, 600, 600)).await;
+        assert_eq!((status, &answer["refused"]["why"]), (409, &json!("full")), "{answer}");
+        assert!(since.elapsed() < Duration::from_secs(4), "it went round until the hold ended");
+        a.stop().await.expect("nothing failed");
+        b.stop().await.expect("nothing failed");
+    });
+}
+
+#[test]
+fn a_broker_that_starts_again_speaks_for_its_domain_at_the_neighbour() {
+    let (here, there) = (Folder::new("again"), Folder::new("stays"));
+    within(async {
+        let socket = format!("unix:{}", there.at("broker.sock").display());
+        let b = Broker::start(granting(&there)).await.expect("it starts");
+        let mut at_b = connect(&there.unix(), None).await;
+        for life in 1..=3 {
+            let a = Broker::start(asking(&here, socket.clone())).await.expect("it starts");
+            let mut to = connect(&here.unix(), None).await;
+            // What its edges have goes on, and can grow.
+            let rate = 100 * life;
+            if life > 1 {
+                becomes(&mut to, "peer:rt", (rate - 100, rate - 100), Duration::from_secs(4)).await;
+            }
+            let (status, answer) =
+                call(&mut to, Method::PUT, "/v1/leases/e/1", abroad(life, rate, rate)).await;
+            assert_eq!((status, &answer["granted"]["rate_bps"]), (200, &json!(rate)), "{answer}");
+            let (_, lease) = call(&mut at_b, Method::GET, "/v1/leases/a/peer:rt", "").await;
+            assert_eq!(lease["version"].as_u64().map(|version| version >> 32), Some(life), "{lease}");
+            a.stop().await.expect("nothing failed");
+        }
+        // The whole domain has gone: its lease ends by itself, and its file no longer has the agreement.
+        becomes(&mut at_b, "core:rt", (1_000, 0), Duration::from_secs(10)).await;
+        let config = Config { agreements: Vec::new(), ..asking(&here, socket.clone()) };
+        let a = Broker::start(config).await.expect("it starts");
+        let mut to = connect(&here.unix(), None).await;
+        let (status, answer) = call(&mut to, Method::PUT, "/v1/leases/e/2", abroad(1, 10, 10)).await;
+        assert_eq!((status, &answer["refused"]["why"]), (409, &json!("full")), "{answer}");
+        a.stop().await.expect("nothing failed");
+        let mut taken = asking(&here, socket);
+        taken.agreements.clear();
+        taken.resources[0].name = "peer:rt".into();
+        let why = Broker::start(taken).await.err().expect("it was an agreement");
+        assert!(why.contains("give the resource another name"), "{why}");
+        b.stop().await.expect("nothing failed");
+    });
+}
