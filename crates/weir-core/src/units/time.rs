@@ -174,14 +174,15 @@ impl Fine {
         self.0
     }
     /// The first whole nanosecond at or after this time; `NEVER` past the end of time.
+    #[inline(always)]
     pub const fn ceil(self) -> Instant {
-        let ns = (self.0 + 0xffff_ffff) >> 32;
-        if ns > u64::MAX as u128 { Instant::NEVER } else { Instant(ns as u64) }
+        // The floor and a carry: no sum of 128 bits.
+        Instant(self.floor().0.saturating_add((self.0 as u32 > 0) as u64))
     }
     /// The last whole nanosecond at or before this time.
+    #[inline(always)]
     pub const fn floor(self) -> Instant {
-        let ns = self.0 >> 32;
-        if ns > u64::MAX as u128 { Instant::NEVER } else { Instant(ns as u64) }
+        if self.0 >> 96 > 0 { Instant::NEVER } else { Instant((self.0 >> 32) as u64) }
     }
     /// `self - other`, zero if `other` is greater.
     pub const fn saturating_sub(self, other: Fine) -> Fine {
@@ -230,6 +231,15 @@ mod tests {
         let t = Fine::from_nanos(3) + Fine::from_raw(1);
         assert_eq!((t.floor(), t.ceil()), (Instant(3), Instant(4)));
         assert_eq!(Fine::from_nanos(u64::MAX).ceil(), Instant::NEVER);
+        assert_eq!(Fine::from_raw(1 << 96).floor(), Instant::NEVER);
+        let last = Fine::from_nanos(u64::MAX - 1);
+        assert_eq!((last.ceil(), (last + Fine::from_raw(1)).ceil()), (Instant(u64::MAX - 1), Instant::NEVER));
+        for bits in 0..128 {
+            for raw in [1u128 << bits, (1 << bits) + 1, (1 << bits) - 1, u128::MAX >> 1 >> bits] {
+                let ns = u64::try_from(raw.div_ceil(1 << 32)).unwrap_or(u64::MAX);
+                assert_eq!(Fine::from_raw(raw).ceil(), Instant(ns), "{raw}");
+            }
+        }
     }
 
     #[test]

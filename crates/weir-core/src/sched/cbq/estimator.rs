@@ -54,7 +54,7 @@ pub(super) struct Shape {
 }
 
 /// The estimator of one class.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Estimator {
     average: i128,
     /// When the last packet that entered the average ended.
@@ -77,7 +77,7 @@ pub(super) struct Estimator {
 }
 
 /// The packets that enter the average together.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Burst {
     /// Packets that are yet to come, the next one included; 1 outside a burst.
     left: u32,
@@ -173,18 +173,29 @@ impl Estimator {
     }
 
     /// Counts a packet of `bytes` on the wire, whose transmission starts at `start` and takes
-    /// `on_link`. Since `since` the class has had packets and the link has not been idle. Answers
-    /// from when on the class is underlimit: `Instant::ZERO` if it is so now.
-    #[inline]
-    pub fn charge(&mut self, start: Fine, on_link: Fine, bytes: u64, since: Fine) -> Instant {
+    /// `on_link`. Since the later of `since` the class has had packets and the link has not been
+    /// idle. Answers from when on the class is underlimit: `Instant::ZERO` if it is so now.
+    #[inline(always)]
+    pub fn charge(&mut self, start: Fine, on_link: Fine, bytes: u64, since: [Fine; 2]) -> Instant {
         if self.wake == Instant::NEVER {
             return self.wake;
         }
         let (start, on_link) = (raw(start), raw(on_link));
         let cost = raw(self.per_byte.time_for(bytes));
+        if self.minburst > 1 || self.burst.on_link > 0 {
+            return self.charge_burst(start, on_link, cost, since);
+        }
+        // What `charge_burst` does where each packet is a burst of its own.
+        let begin = if self.over { self.begin(start, since) } else { start };
+        self.until = start + on_link;
+        self.enter(begin + on_link, begin - self.next, cost, on_link, self.over)
+    }
+
+    /// The plain form of `charge`: packets of a burst enter the average together.
+    fn charge_burst(&mut self, start: i128, on_link: i128, cost: i128, since: [Fine; 2]) -> Instant {
         let begun = self.burst.on_link > 0;
         let regulated = if begun { self.burst.regulated } else { self.over };
-        let begin = if regulated { self.begin(start, raw(since)) } else { start };
+        let begin = if regulated { self.begin(start, since) } else { start };
         self.until = start + on_link;
         let end = begin + on_link;
         let burst = &mut self.burst;
@@ -200,14 +211,21 @@ impl Estimator {
             return self.wake;
         }
         let burst = core::mem::replace(&mut self.burst, NO_BURST);
-        let own = (burst.cost - burst.on_link).max(0);
+        self.enter(end, burst.idle, burst.cost, burst.on_link, regulated)
+    }
+
+    /// A burst enters the average. It ended at `end`, began `idle` after it might have, took `cost`
+    /// at the class's rate and `on_link` on the link. `regulated`: it was waited for.
+    #[inline(always)]
+    fn enter(&mut self, end: i128, idle: i128, cost: i128, on_link: i128, regulated: bool) -> Instant {
+        let own = (cost - on_link).max(0);
         // At most 10: a shift by less than a word is one instruction.
         let gain_log2 = self.gain_log2 & 31;
         let (average, wait) = if regulated {
             // When the waiting ended the average was 0. What this burst costs is waited for next.
-            (burst.idle >> gain_log2, own)
+            (idle >> gain_log2, own)
         } else {
-            let idle = end - self.last - burst.cost;
+            let idle = end - self.last - cost;
             let wait = own.saturating_mul(i128::from(self.minburst)).min(MOST_CREDIT);
             (self.average + ((idle - self.average) >> gain_log2), wait)
         };
@@ -231,18 +249,21 @@ impl Estimator {
 
     /// When the packet that starts at `start` on the link begins in the class's own time: a class
     /// that has waited waits for the link no longer than it must.
-    #[inline]
-    fn begin(&self, start: i128, since: i128) -> i128 {
+    #[inline(always)]
+    fn begin(&self, start: i128, since: [Fine; 2]) -> i128 {
+        if !self.leaf {
+            return start.min(self.from(start));
+        }
+        let since = raw(since[0].max(since[1]));
         // A class is not without packets while its last one is on the link.
-        let from = match self.leaf {
-            true if since <= self.until + NANOSECOND => self.next,
-            true => since,
-            false => start,
-        };
-        // Hosts count whole nanoseconds: who starts in the nanosecond in which its waiting ended
-        // is in time. Who starts before that has borrowed.
-        let from = if from - self.next < NANOSECOND { self.next } else { from };
+        let from = if since <= self.until + NANOSECOND { self.next } else { self.from(since) };
         start.min(from)
+    }
+    /// Hosts count whole nanoseconds: who starts in the nanosecond in which its waiting ended
+    /// is in time. Who starts before that has borrowed.
+    #[inline]
+    fn from(&self, start: i128) -> i128 {
+        if start - self.next < NANOSECOND { self.next } else { start }
     }
 }
 
@@ -274,7 +295,7 @@ mod tests {
         let (mut first, mut last, mut sent, mut since) = (0, 0, 0u32, 0u32);
         let mut busy_since = free;
         for n in 0..30_000 {
-            let wake = estimator.charge(free, on_link, len.into(), busy_since);
+            let wake = estimator.charge(free, on_link, len.into(), [busy_since; 2]);
             let paused = Fine::from(wake) > free + on_link;
             free = (free + on_link).max(wake.into());
             busy_since = if paused { free } else { busy_since };
@@ -335,15 +356,57 @@ mod tests {
             (us(100) + NANOSECOND + 1, us(100) + NANOSECOND + 1),
             (us(120), us(120)),
         ] {
-            assert_eq!(estimator.begin(us(200), since), begins, "since {since}");
+            assert_eq!(
+                estimator.begin(us(200), [Fine::ZERO, Fine::from_raw(since as u128)]),
+                begins,
+                "since {since}"
+            );
         }
         // It came when its waiting had ended: within the same nanosecond counts as in time.
         estimator.until = us(10);
         for (since, begins) in [(us(50) + NANOSECOND - 1, us(50)), (us(50) + NANOSECOND, us(50) + NANOSECOND)]
         {
-            assert_eq!(estimator.begin(us(200), since), begins, "since {since}");
+            assert_eq!(
+                estimator.begin(us(200), [Fine::ZERO, Fine::from_raw(since as u128)]),
+                begins,
+                "since {since}"
+            );
         }
     }
+    /// A packet that is a burst by itself enters the average by the short way as by the plain one, whatever
+    /// came before. Reversed: a class that sends bursts does not.
+    #[test]
+    fn the_short_way_is_the_plain_one() {
+        for seed in weir_seed::seeds(20) {
+            let mut random = crate::Random::new(seed);
+            let link = Link::new(Rate::from_mbps(10), 24, 1_500);
+            let mut others = [0, 0];
+            for minburst in [1, 2] {
+                let waits = Shape { minburst, waits: true, leaf: random.below(2) == 0, ..shape(5) };
+                let mut estimator = Estimator::new(&waits, &link);
+                let mut now = Fine::from_nanos(random.below(1 << 40));
+                for _ in 0..2_000 {
+                    let (len, pause) =
+                        (40 + random.below(1_400) as u32, random.below(3) * random.below(20_000_000));
+                    now += Fine::from_raw(u128::from(pause) << random.below(36));
+                    let since = [now, Fine::from_nanos(random.below(1 << 41))].map(|t| t.min(now));
+                    let (on_link, bytes) = (link.time_for(len), link.cost_bytes(len));
+                    let cost = raw(estimator.per_byte.time_for(bytes));
+                    let mut plain = estimator;
+                    let wake = plain.charge_burst(raw(now), raw(on_link), cost, since);
+                    let mut alone = estimator;
+                    (alone.minburst, alone.burst) = (1, NO_BURST);
+                    others[minburst as usize - 1] +=
+                        u32::from(alone.charge(now, on_link, bytes, since) != wake);
+                    assert_eq!(estimator.charge(now, on_link, bytes, since), wake, "seed {seed}");
+                    assert_eq!(estimator, plain, "seed {seed}");
+                    now = now.max(wake.into()).min(now + Fine::from_nanos(1 << 30)) + on_link;
+                }
+            }
+            assert!(others[0] == 0 && others[1] > 10, "seed {seed}: {others:?}");
+        }
+    }
+
     /// A class of 1 Mbit/s with this gain on a link of 10, to be changed.
     fn shape(gain_log2: u32) -> Shape {
         Shape {
@@ -418,7 +481,7 @@ mod tests {
             };
             let len = 40 + random.below(1_461);
             let (time, bytes) = (link.time_for(len as u32), len + 20);
-            let wake = estimator.charge(Fine::from_nanos(start), time, bytes, Fine::ZERO);
+            let wake = estimator.charge(Fine::from_nanos(start), time, bytes, [Fine::ZERO; 2]);
             plain.charge(start as f64, on_link(len), 10.0 * on_link(len), least, most);
             let underlimit = if plain.over { plain.next } else { 0.0 };
             let waits = (wake.as_nanos() as f64 - underlimit).abs() < 100.0;
@@ -456,7 +519,7 @@ mod tests {
         let on_link = link.time_for(1_000);
         let mut start = Fine::ZERO;
         while estimator.wake() == Instant::ZERO {
-            estimator.charge(start, on_link, 1_000, Fine::ZERO);
+            estimator.charge(start, on_link, 1_000, [Fine::ZERO; 2]);
             start += on_link;
         }
         assert_eq!((estimator.minburst, estimator.burst.left), (3, 3));
@@ -473,7 +536,7 @@ mod tests {
         assert_eq!(estimator.wake(), wake, "it waits on");
         estimator.shape(&Shape { rate: Rate::ZERO, ..waiting }, &link);
         assert_eq!(estimator.wake(), Instant::NEVER);
-        assert_eq!(estimator.charge(start, on_link, 1_000, Fine::ZERO), Instant::NEVER);
+        assert_eq!(estimator.charge(start, on_link, 1_000, [Fine::ZERO; 2]), Instant::NEVER);
         estimator.shape(&waiting, &link);
         assert_eq!(estimator.wake(), Instant::ZERO);
     }

@@ -58,6 +58,19 @@ pub(super) struct Member {
     wake: Instant,
 }
 
+impl Member {
+    /// Since when there is demand for the class's share; `NEVER` without any.
+    #[inline(always)]
+    pub fn since(&self) -> Instant {
+        if self.demand > 0 { self.since } else { Instant::NEVER }
+    }
+    /// True if the class's own queue has packets that could go.
+    #[inline(always)]
+    pub fn is_queued(&self) -> bool {
+        self.queued
+    }
+}
+
 /// Where a class stands in the tree, to build from.
 pub(super) struct Position {
     pub parent: u32,
@@ -349,34 +362,42 @@ impl LinkSharing {
             return None;
         }
         let lowest = self.levels.trailing_zeros() as u8;
-        match self.rule {
-            Rule::Formal => self.pick_below(lowest),
+        let right_ahead = self.rule == Rule::TopLevel && lowest == 1;
+        let ceiling = match self.rule {
+            Rule::Formal => lowest,
             // A class that is underlimit and has packets goes before all borrowers, whether or not
             // an arrival told of it.
-            Rule::TopLevel if lowest == 1 => {
-                let pick = self.pick_below(1)?;
-                self.ahead = self.borrower_above(self.members[pick.class as usize].priority);
-                Some(pick)
-            }
+            Rule::TopLevel if right_ahead => 1,
             Rule::TopLevel => {
-                self.ahead = false;
                 // Nobody at or below Top-Level may send: it rises to where somebody may.
                 self.top_level = self.top_level.max(lowest);
-                self.pick_below(self.top_level)
+                self.top_level
             }
             Rule::AncestorOnly => {
                 // A root that is just at its limit, as that of a whole busy link is, lends only
                 // where the link would idle otherwise. Hosts count whole nanoseconds.
                 let root = &self.members[0];
                 let lends = root.wake.as_nanos().saturating_add(1) < starts.as_nanos();
-                self.pick_below(if lends { root.level } else { root.level - 1 })
-                    .or_else(|| self.pick_below(u8::MAX))
+                if lends { root.level } else { root.level - 1 }
             }
-        }
+        };
+        let pick = self.pick_below(ceiling);
+        self.ahead = match pick {
+            Some(pick) if right_ahead => self.borrower_above(self.members[pick.class as usize].priority),
+            None if self.rule == Rule::AncestorOnly => return self.pick_of_any(),
+            _ => false,
+        };
+        pick
+    }
+
+    /// The next class that has anybody to borrow from.
+    #[cold]
+    fn pick_of_any(&mut self) -> Option<Pick> {
+        self.pick_below(u8::MAX)
     }
 
     /// The next class that may send if ancestors above the level `ceiling` do not lend.
-    #[inline]
+    #[inline(always)]
     fn pick_below(&mut self, ceiling: u8) -> Option<Pick> {
         let (members, borrowers) = (&self.members, ceiling > 1);
         let mut priorities = if borrowers { self.queued } else { self.ready };
@@ -418,13 +439,6 @@ impl LinkSharing {
     pub fn sent(&mut self, class: usize, bytes: u64) {
         let member = &self.members[class];
         self.rings[usize::from(member.priority)].sent(member.place as usize, bytes);
-    }
-
-    /// Since when there is demand for the class's share; `NEVER` without any.
-    #[inline]
-    pub fn demand_since(&self, class: usize) -> Instant {
-        let member = &self.members[class];
-        if member.demand > 0 { member.since } else { Instant::NEVER }
     }
 
     /// True if the class's own queue has packets that could go.

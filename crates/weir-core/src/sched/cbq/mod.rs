@@ -287,7 +287,7 @@ impl Cbq {
     }
 
     /// The link sends a packet from `start` on, which takes `on_link`.
-    #[inline]
+    #[inline(always)]
     fn occupy(&mut self, start: Fine, on_link: Fine) {
         // Hosts count whole nanoseconds: less than one is no pause.
         if start > self.link_free + Fine::from_nanos(1) {
@@ -298,18 +298,19 @@ impl Cbq {
 
     /// Counts a packet of `bytes` on the wire, which takes `on_link` from `start` on, against its
     /// class and every ancestor. The root counts under ancestor-only; else it is the link itself.
-    #[inline]
+    #[inline(always)]
     fn charge(&mut self, class: usize, bytes: u64, start: Fine, on_link: Fine, now: Instant) {
         let now = self.starts(now);
         let mut at = class;
         loop {
-            let parent = self.sharing.members[at].parent;
+            let member = &mut self.sharing.members[at];
+            let parent = member.parent;
             if parent == NONE && self.options.rule != Rule::AncestorOnly {
                 break;
             }
             let class = &mut self.classes[at];
-            let since = self.busy_since.max(self.sharing.demand_since(at).into());
-            let wake = class.estimator.charge(start, on_link, bytes, since);
+            let wake =
+                class.estimator.charge(start, on_link, bytes, [self.busy_since, member.since().into()]);
             class.count.overs += u64::from(wake > now);
             self.sharing.set_wake(at, wake, now);
             if parent == NONE {
@@ -320,31 +321,33 @@ impl Cbq {
     }
 
     /// What a packet of `pick.class` that just left means for everybody.
-    #[inline]
+    #[inline(always)]
     fn sent(&mut self, cx: &Cx, pick: Pick, len: u32) {
         let class = pick.class as usize;
+        let bytes = cx.link.cost_bytes(len);
         let count = &mut self.classes[class].count;
         count.packets += 1;
         count.bytes += u64::from(len);
         count.borrows += u64::from(pick.lender != NONE);
-        self.sharing.sent(class, cx.link.cost_bytes(len));
+        self.sharing.sent(class, bytes);
         if !self.options.callback {
-            let start = self.link_free.max(cx.now.into());
+            let now = Fine::from(cx.now);
+            let start = self.link_free.max(now);
             let on_link = cx.link.time_for(len);
             self.occupy(start, on_link);
-            self.link_free = self.link_free.min(Fine::from(cx.now) + self.ahead);
+            self.link_free = self.link_free.min(now + self.ahead);
             self.starts_next = self.link_free.ceil();
-            let bytes = cx.link.cost_bytes(len);
             self.charge(class, bytes, start, on_link, cx.now);
         }
         if self.children[class].is_empty() || self.held_count > 0 {
             self.refresh(class, false, cx.now);
         }
-        let wakes_at = self.sharing.members[class].lender == NONE && self.sharing.is_queued(class);
-        if wakes_at && self.classes[class].estimator.wake() > self.starts(cx.now) {
+        let starts = self.starts(cx.now);
+        let member = &self.sharing.members[class];
+        if member.lender == NONE && member.is_queued() && self.classes[class].estimator.wake() > starts {
             self.classes[class].count.delays += 1;
         }
-        self.sharing.departed(pick, self.starts(cx.now));
+        self.sharing.departed(pick, starts);
     }
 
     /// Everything that is made from the classes' settings, anew.

@@ -133,9 +133,16 @@ impl Ring {
     }
 
     /// The same, around the ring.
-    #[inline]
+    #[inline(always)]
     fn next_around(&self, from: usize, borrowers: bool) -> Option<usize> {
-        self.next(from, borrowers).or_else(|| self.next(0, borrowers))
+        let [sets] = &self.sets[..] else {
+            return self.next(from, borrowers).or_else(|| self.next(0, borrowers));
+        };
+        // A single word needs no walk.
+        let all = sets[READY] | if borrowers { sets[OVER] } else { 0 };
+        let after = if from < 64 { all & u64::MAX << from } else { 0 };
+        let bits = if after > 0 { after } else { all };
+        (bits > 0).then(|| bits.trailing_zeros() as usize)
     }
 
     /// The class whose turn it is among those that `may` send; with it, what `may` said.
