@@ -111,25 +111,29 @@ impl TokenBucket {
         self.empty_at.max((inflow + self.depth).saturating_sub(self.depth.max(cost))) + cost
     }
     /// When `bytes` may go: `now` or later, `NEVER` where nothing flows in.
-    pub fn ready_at(&self, now: Instant, bytes: u64) -> Instant {
+    #[cfg(test)]
+    fn ready_at(&self, now: Instant, bytes: u64) -> Instant {
+        self.clone().pay_or_wait(now, bytes).unwrap_or(now)
+    }
+    /// Pays for `bytes` that go at `now`, or says when they may go: later, `NEVER` where nothing flows in.
+    #[inline]
+    pub fn pay_or_wait(&mut self, now: Instant, bytes: u64) -> Option<Instant> {
         let inflow = self.inflow(now);
-        let missing = self.regulated(inflow, cost_of(bytes)).saturating_sub(inflow + self.depth);
-        if missing == 0 {
-            return now;
+        let after = self.regulated(inflow, cost_of(bytes));
+        let full = inflow + self.depth;
+        if after <= full {
+            self.empty_at = after;
+            return None;
         }
         if self.rate_bps == 0 {
-            return Instant::NEVER;
+            return Some(Instant::NEVER);
         }
+        let missing = after - full;
         let wait_ns = match u64::try_from(missing) {
             Ok(missing) => missing.div_ceil(self.rate_bps),
             Err(_) => missing.div_ceil(u128::from(self.rate_bps)).min(u128::from(u64::MAX)) as u64,
         };
-        now + crate::units::Duration::from_nanos(wait_ns)
-    }
-    /// Pays for `bytes` that go at `now`, which `ready_at` allowed.
-    pub fn pay(&mut self, now: Instant, bytes: u64) {
-        debug_assert!(self.ready_at(now, bytes) <= now, "a packet goes before the bucket lets it");
-        self.empty_at = self.regulated(self.inflow(now), cost_of(bytes));
+        Some(now + crate::units::Duration::from_nanos(wait_ns))
     }
 }
 
@@ -218,7 +222,7 @@ mod tests {
                     assert_eq!(kept.bytes(now), tokens, "seed {seed}: the same again changes nothing");
                 }
                 if kept.ready_at(now, len.into()) == now {
-                    kept.pay(now, len.into());
+                    assert_eq!(kept.pay_or_wait(now, len.into()), None);
                     passed.push((at, u64::from(len)));
                 }
                 if fresh.take(now, len) {
@@ -280,7 +284,7 @@ mod tests {
                 let late_ns = if random.below(10) == 0 { random.below(50_000) } else { 0 };
                 lateness_ns += late_ns + 1;
                 now = ready + Duration::from_nanos(late_ns);
-                bucket.pay(now, len);
+                assert_eq!(bucket.pay_or_wait(now, len), None);
                 sent.push((now.as_nanos(), len));
             }
             assert!(excess(&sent, bps, depth) <= 0, "{bps}");
@@ -306,7 +310,7 @@ mod tests {
         assert!(!small.take(never, 101));
         let mut small = TokenBucket::new(Rate::from_bps(8_000), 100);
         assert_eq!(small.ready_at(Instant::ZERO, 200), Instant::from_millis(100));
-        small.pay(Instant::from_millis(100), 200);
+        assert_eq!(small.pay_or_wait(Instant::from_millis(100), 200), None);
         assert_eq!(small.ready_at(Instant::from_millis(100), 200), Instant::from_millis(300));
     }
 
@@ -323,7 +327,7 @@ mod tests {
                 now += Duration::from_nanos(random.below(10_000_000));
                 let bytes = 1 + random.below(2 * depth);
                 if one.ready_at(now, bytes) <= now {
-                    one.pay(now, bytes);
+                    assert_eq!(one.pay_or_wait(now, bytes), None);
                 }
                 let mut other = TokenBucket::new(rate, depth);
                 other.set_level(now, one.level_bytes(now));

@@ -68,8 +68,8 @@ pub enum PacketState {
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Meta {
-    pub(super) next: u32,
-    pub(super) prev: u32,
+    pub(crate) next: u32,
+    pub(crate) prev: u32,
     /// Bytes: the frame as handed to the port, layer-2 header included, without checksum,
     /// preamble or gap.
     pub len: u32,

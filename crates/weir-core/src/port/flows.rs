@@ -18,7 +18,7 @@
 use super::Port;
 use crate::classify::Classifier;
 use crate::packet::key::fold;
-use crate::packet::{Family, Key, Meta};
+use crate::packet::{Family, Key};
 use alloc::boxed::Box;
 
 /// Flows whose headers fall to the same set.
@@ -34,11 +34,11 @@ const REST: u32 = 16 * TRIAL;
 
 /// What depends on the headers of a packet alone.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Known {
-    leaf: u32,
-    flow: u32,
-    src_hash: u32,
-    dst_hash: u32,
+pub(super) struct Known {
+    pub(super) leaf: u32,
+    pub(super) flow: u32,
+    pub(super) src_hash: u32,
+    pub(super) dst_hash: u32,
 }
 
 /// One flow: a cache line. No flow is of [`Family::Other`].
@@ -120,16 +120,23 @@ impl Port {
         self.classifier.classify(key).map_or(self.default_leaf, |found| found.class)
     }
 
-    /// Writes into `meta` what depends on the headers: the leaf of a packet with `key`, and its hashes.
+    /// What depends on the headers: the leaf of a packet with `key`, and its hashes.
     #[inline]
-    pub(super) fn place(&mut self, meta: &mut Meta, key: &Key) {
-        let known = self.flows.find(key).unwrap_or_else(|| {
-            let known = self.search(key);
-            self.flows.remember(key, known);
-            known
-        });
-        (meta.leaf, meta.flow) = (known.leaf, known.flow);
-        (meta.src_hash, meta.dst_hash) = (known.src_hash, known.dst_hash);
+    pub(super) fn known(&mut self, key: &Key) -> Known {
+        self.flows.find(key).unwrap_or_else(|| self.learn(key))
+    }
+
+    /// The same for a packet that a conditioner has marked.
+    #[inline(never)]
+    pub(super) fn known_marked(&mut self, key: &Key, dscp: u8) -> Known {
+        self.known(&key.with_tos(dscp << 2 | (key.tos & 3)))
+    }
+
+    #[inline(never)]
+    fn learn(&mut self, key: &Key) -> Known {
+        let known = self.search(key);
+        self.flows.remember(key, known);
+        known
     }
 
     /// The plain form.
@@ -212,16 +219,9 @@ mod tests {
                 }
                 let key = key(&mut random, flows);
                 let before = port.flows.found;
-                let mut meta = Meta::new(100, Instant::ZERO, Default::default());
-                port.place(&mut meta, &key);
+                let cached = port.known(&key);
                 hits += u32::from(port.flows.found > before);
                 let plain = port.search(&key);
-                let cached = Known {
-                    leaf: meta.leaf,
-                    flow: meta.flow,
-                    src_hash: meta.src_hash,
-                    dst_hash: meta.dst_hash,
-                };
                 assert_eq!(cached, plain, "seed {seed}: {key}");
             }
         }

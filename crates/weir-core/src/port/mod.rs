@@ -22,6 +22,7 @@
 mod clock;
 mod estate;
 mod event;
+mod fill;
 mod flows;
 mod hold;
 mod ledger;
@@ -42,10 +43,8 @@ pub use wire::{Refill, WireConfig};
 
 use crate::classify::Classifier;
 use crate::meter::{Conditioners, Judgement};
-use crate::packet::{FrameRef, Key, Meta, PacketId, PacketState};
-use crate::queue::{
-    Backlog, Broken, Cause, Child, Cx, DropReason, Head, Link, Next, ParamError, Params, Verdict, Visit,
-};
+use crate::packet::{Colour, FrameRef, Key, Meta, PacketId, PacketState};
+use crate::queue::{Backlog, Broken, Child, Cx, DropReason, Link, ParamError, Params, Verdict, Visit};
 use crate::sched::LeafInfo;
 use crate::units::{Duration, Fine, Instant};
 use alloc::vec::Vec;
@@ -55,9 +54,6 @@ use ledger::Ledger;
 use protect::Lane;
 use room::Room;
 use wire::Wire;
-
-/// ALTQ's rule for a coarse timer: the next tick may be arbitrarily close, so wait for two.
-const MIN_TICKS: u64 = 2;
 
 #[derive(Clone, Copy)]
 struct Timer {
@@ -84,6 +80,8 @@ pub struct Port {
     lane: Lane,
     wire: Wire,
     timer: Option<Timer>,
+    /// The timer runs until the bucket has tokens for the packet that the tree has shown.
+    short_of_tokens: bool,
     /// What stands below takes nothing (`hold.rs`).
     held: bool,
     classifier: Classifier,
@@ -126,6 +124,7 @@ impl Port {
             clock: Clock::new(wire.tolerance(&link)),
             wire,
             timer: None,
+            short_of_tokens: false,
             held: false,
             flows: Flows::new(&classifier),
             classifier,
@@ -169,25 +168,32 @@ impl Port {
 
     /// The first half of `receive`, for hosts that want to know the class first: the packet as the
     /// conditioners leave it, with its leaf. Their buckets have paid for it: `offer` it.
+    #[inline]
     pub fn condition(&mut self, now: Instant, len: u32, frame: FrameRef, key: &Key) -> Conditioned {
-        let mut conditioned = Conditioned(Meta::new(len, now, frame));
-        let meta = &mut conditioned.0;
-        (meta.tos_in, meta.dscp) = (key.tos, key.tos >> 2);
-        if let Some(conditioners) = &mut self.conditioners {
-            let now = now.max(self.clock.host(self.cx.now));
-            let Judgement { passes, dscp, colour } =
-                conditioners.judge(now, len, &self.cx.link, key, &mut self.cx.random);
-            (meta.dscp, meta.colour) = (dscp, colour);
-            if !passes {
-                meta.state = PacketState::Dropped;
+        let own = Judgement { passes: true, dscp: key.tos >> 2, colour: Colour::Green };
+        let Judgement { passes, dscp, colour } = match &mut self.conditioners {
+            None => own,
+            Some(conditioners) => {
+                let now = now.max(self.clock.host(self.cx.now));
+                conditioners.judge(now, len, &self.cx.link, key, &mut self.cx.random)
             }
-        }
-        let marked = key.with_tos((meta.dscp << 2) | (key.tos & 3));
-        self.place(meta, &marked);
-        (meta.src_port, meta.dst_port) = (key.src_port, key.dst_port);
-        meta.protocol = key.protocol;
-        meta.ecn = if self.ecn { key.tos & 3 } else { 0 };
-        conditioned
+        };
+        let known = if dscp == own.dscp { self.known(key) } else { self.known_marked(key, dscp) };
+        Conditioned(Meta {
+            leaf: known.leaf,
+            flow: known.flow,
+            src_hash: known.src_hash,
+            dst_hash: known.dst_hash,
+            src_port: key.src_port,
+            dst_port: key.dst_port,
+            protocol: key.protocol,
+            dscp,
+            ecn: if self.ecn { key.tos & 3 } else { 0 },
+            tos_in: key.tos,
+            colour,
+            state: if passes { PacketState::Held } else { PacketState::Dropped },
+            ..Meta::new(len, now, frame)
+        })
     }
 
     /// Whether the host is to give the key of the packet inside a tunnel.
@@ -209,6 +215,7 @@ impl Port {
         self.take_in(now, packet.into(), host)
     }
 
+    #[inline(always)]
     fn take_in(
         &mut self,
         now: Instant,
@@ -236,8 +243,9 @@ impl Port {
         if !self.finds_room(&packet.0) {
             return self.refuse(packet.0, DropReason::Nobuf, host);
         }
+        let control = packet.0.control;
         let verdict = match self.cx.packets.insert(packet.0) {
-            Ok(id) if self.cx.packets.get(&id).control => {
+            Ok(id) if control => {
                 self.cx.packets.get_mut(&id).state = PacketState::Held;
                 self.lane.queue.push_back(&mut self.cx.packets, id);
                 Verdict::Queued
@@ -389,6 +397,7 @@ impl Port {
     }
 
     /// Does what is due before `now`, and at `now` too if `inclusive`; then sets the clock.
+    #[inline(always)]
     fn run(&mut self, now: Instant, inclusive: bool, host: &mut impl FnMut(Event<'_>)) {
         match &self.wire {
             Wire::Device(_) => self.run_in_order(now, inclusive, host),
@@ -397,6 +406,7 @@ impl Port {
     }
 
     /// On a real wire all that was due happens now, or at the latest time that the bucket allows.
+    #[inline(always)]
     fn run_at(&mut self, now: Instant, inclusive: bool, host: &mut impl FnMut(Event<'_>)) {
         // A clock that runs backwards stands still here.
         let present = self.clock.tree(now).max(self.cx.now);
@@ -405,6 +415,10 @@ impl Port {
             self.cx.now = present;
             return;
         }
+        self.wake_up(due, present, host);
+    }
+
+    fn wake_up(&mut self, due: Instant, present: Instant, host: &mut impl FnMut(Event<'_>)) {
         self.cx.now = self.clock.late(due, self.clock.host(present)).max(self.cx.now);
         self.wake_ups += 1;
         self.timer = None;
@@ -451,6 +465,7 @@ impl Port {
         }
     }
 
+    #[inline(always)]
     fn sent(&mut self, id: PacketId, at: Instant, host: &mut impl FnMut(Event<'_>)) {
         let control = self.cx.packets.get(&id).control;
         if !control {
@@ -465,98 +480,6 @@ impl Port {
         let leaf = meta.leaf;
         self.gone(control, leaf);
         self.cx.packets.remove(id);
-    }
-
-    /// A packet event: ask the tree, unless a timer runs and packet events do not count.
-    fn ask_again(&mut self, host: &mut impl FnMut(Event<'_>)) {
-        if self.packet_events || self.timer.is_none() {
-            self.fill(host);
-        }
-    }
-
-    /// Moves packets from the tree to the wire while the wire has room.
-    fn fill(&mut self, host: &mut impl FnMut(Event<'_>)) {
-        if self.held {
-            self.timer = None;
-            return self.settle(host);
-        }
-        loop {
-            let now = self.cx.now;
-            let first = self.lane.head(&self.cx.packets).map(|len| Head::Packet { len });
-            let next = match &mut self.wire {
-                Wire::Device(device) if !device.has_room() => return,
-                Wire::Device(_) | Wire::Open => self.take_next(),
-                Wire::Bucket(bucket) => match first.unwrap_or_else(|| self.tree.head(&mut self.cx)) {
-                    _ if self.cx.is_broken().is_some() => Next::Idle,
-                    Head::Packet { len } => {
-                        // Tokens never go below zero: the head's length is known before it leaves.
-                        let cost_bytes = self.cx.link.cost_bytes(len);
-                        match bucket.ready_at(now, cost_bytes) {
-                            Instant::NEVER => Next::Held(Cause::Rate),
-                            at if at > now => Next::At(at),
-                            _ => {
-                                bucket.pay(now, cost_bytes);
-                                self.take_next()
-                            }
-                        }
-                    }
-                    Head::At(at) => Next::At(at),
-                    Head::Held(cause) => Next::Held(cause),
-                    Head::Idle => Next::Idle,
-                },
-            };
-            match next {
-                // What a broken call gives may have overtaken its flow: it stays in the table.
-                _ if self.cx.is_broken().is_some() => return self.settle(host),
-                Next::Packet(id) => {
-                    let row = self.cx.packets.get_mut(&id);
-                    (row.state, row.arrival) = (PacketState::Ring, self.clock.came(row.arrival));
-                    host(Event { at: self.clock.host(now), meta: row, kind: EventKind::Taken });
-                    match &mut self.wire {
-                        Wire::Device(device) => device.load(&mut self.cx.packets, &self.cx.link, now, id),
-                        _ => self.sent(id, now, host),
-                    }
-                    self.settle(host);
-                }
-                Next::At(at) => {
-                    self.arm(at);
-                    self.settle(host);
-                    return;
-                }
-                Next::Held(_) | Next::Idle => {
-                    self.timer = None;
-                    self.settle(host);
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Control packets before all others.
-    fn take_next(&mut self) -> Next {
-        match self.lane.take(&mut self.cx.packets) {
-            Some(id) => Next::Packet(id),
-            None => self.tree.take(&mut self.cx),
-        }
-    }
-
-    fn arm(&mut self, at: Instant) {
-        if at <= self.cx.now || at == Instant::NEVER {
-            self.cx.broken("port", "At(t) must be later than now, and not for ever");
-            return;
-        }
-        if self.timer.is_some_and(|t| t.at == at) {
-            return;
-        }
-        let armed = self.cx.now;
-        let tick_ns = self.tick.as_nanos();
-        let due = if tick_ns == 0 {
-            at
-        } else {
-            let earliest = at.max(armed + self.tick.saturating_mul(MIN_TICKS - 1) + Duration::from_nanos(1));
-            Instant::from_nanos(earliest.as_nanos().div_ceil(tick_ns).saturating_mul(tick_ns))
-        };
-        self.timer = Some(Timer { at, due });
     }
 
     /// After each call to the tree: hands dropped packets to the host, and acts on `Broken`.

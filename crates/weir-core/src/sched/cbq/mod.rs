@@ -537,11 +537,16 @@ impl Discipline for Cbq {
     }
 
     fn on_sent(&mut self, cx: &mut Cx, id: &PacketId, at: Instant) {
+        if self.inner.is_empty() && !self.options.callback {
+            return;
+        }
         let row = cx.packets.get(id);
         let (Some(class), len) = (self.routes.child(row.leaf), row.len) else { return };
-        let was_empty = self.children[class].is_empty();
-        self.children[class].on_sent(cx, id, at);
-        self.refresh(class, was_empty, cx.now);
+        if self.children[class].as_leaf().is_none() {
+            let was_empty = self.children[class].is_empty();
+            self.children[class].on_sent(cx, id, at);
+            self.refresh(class, was_empty, cx.now);
+        }
         if self.options.callback {
             let on_link = cx.link.time_for(len);
             let bytes = cx.link.cost_bytes(len);

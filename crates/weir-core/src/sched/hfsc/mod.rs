@@ -123,6 +123,8 @@ struct Hfsc {
     /// Classes that are stirred. An inner discipline may drop what it is asked for, so it is asked
     /// at a dequeue, never at an arrival.
     stirred: Vec<u32>,
+    /// Some queue is a discipline of its own.
+    has_inner: bool,
     /// Active classes.
     busy: u32,
     /// The class of each leaf.
@@ -163,6 +165,7 @@ fn build(node: &registry::Node, builder: &mut Builder<'_>) -> Result<Box<dyn Dis
     let parents: Vec<usize> = node.classes.iter().map(|c| c.parent.map_or(share::ROOT, |p| p + 1)).collect();
     let n = classes.len();
     let mut hfsc = Hfsc {
+        has_inner: classes.iter().filter_map(|c| c.queue.as_ref()).any(|queue| queue.as_leaf().is_none()),
         classes,
         specs,
         share: ShareTree::new(&parents),
@@ -443,10 +446,6 @@ impl Hfsc {
         let held = |class: &HfscClass| class.active && class.ready_at == Instant::NEVER;
         if self.classes.iter().any(held) { Cause::Child } else { Cause::Rate }
     }
-
-    fn find(&self, name: &str) -> Option<usize> {
-        self.specs.iter().position(|spec| spec.name == name)
-    }
 }
 
 impl Discipline for Hfsc {
@@ -515,7 +514,7 @@ impl Discipline for Hfsc {
         if class.is_empty() {
             return params::accept(ENTRY.params, Scope::Discipline, "", params);
         }
-        let Some(index) = self.find(class) else {
+        let Some(index) = self.specs.iter().position(|spec| spec.name == class) else {
             let queues = self.classes.iter_mut().filter_map(|c| c.queue.as_mut());
             Child::reconfigure_one_of(queues, cx, class, params)?;
             // What an inner discipline may send has changed.
@@ -585,6 +584,9 @@ impl Discipline for Hfsc {
         Ok(())
     }
     fn on_sent(&mut self, cx: &mut Cx, id: &PacketId, at: Instant) {
+        if !self.has_inner {
+            return;
+        }
         let Some(class) = self.routes.child(cx.packets.get(id).leaf) else { return };
         if let Some(queue) = &mut self.classes[class].queue
             && queue.as_leaf().is_none()

@@ -607,6 +607,7 @@ fn a_packet_for_a_class_without_a_queue_is_dropped_and_reported() {
         waiting: Tournament::new(1),
         ready: Tournament::new(1),
         stirred: Vec::new(),
+        has_inner: false,
         busy: 0,
         routes: Routes::new(core::slice::from_ref(&(0..1))),
     };
