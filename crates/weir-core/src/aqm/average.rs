@@ -51,6 +51,7 @@ impl Average {
         Average { scaled: old.value() << self.shift, idle_from: old.idle_from, ..self }
     }
     /// An arrival finds `queue` packets.
+    #[inline(always)]
     pub fn update(&mut self, now: Instant, queue: u32) {
         if queue == 0 {
             self.idle(now);
@@ -59,13 +60,14 @@ impl Average {
         // avg' = avg + w_q (q - avg), multiplied by 2^shift. The shift rounds down by less than
         // one unit a step, which the feedback bounds to one unit of 2^-24 packets in avg.
         let queue = u64::from(queue.min(LONGEST)) << LENGTH_BITS;
-        self.scaled = self.scaled - (self.scaled >> self.shift) + queue;
+        self.scaled = self.scaled - self.value() + queue;
     }
     /// The queue was left empty.
     pub fn emptied(&mut self, now: Instant) {
         self.idle_from = now;
     }
     /// avg' = avg (1 - w_q)^m, where m packets could have left since the queue went idle.
+    #[cold]
     fn idle(&mut self, now: Instant) {
         let idle = u128::from(now.since(self.idle_from).as_nanos()) << 16;
         if idle < u128::from(self.packet_time) {
@@ -87,8 +89,10 @@ impl Average {
         }
     }
     /// The average, in units of 2^-24 packets.
+    #[inline(always)]
     pub fn value(&self) -> u64 {
-        self.scaled >> self.shift
+        // At most 16: a shift by less than a word is one instruction.
+        self.scaled >> (self.shift & 63)
     }
     #[cfg(test)]
     pub(super) fn set_packets(&mut self, packets: u64) {
@@ -146,6 +150,7 @@ impl Ramp {
         }
     }
     /// The zone of an average in units of 2^-24 packets.
+    #[inline(always)]
     pub fn zone(&self, average: u64) -> Zone {
         let rise = |by: u64, slope: u64| ((u128::from(by) * u128::from(slope)) >> LENGTH_BITS) as u64;
         if average < self.min {
@@ -163,6 +168,7 @@ impl Ramp {
 /// Whether the `count`th arrival since the last drop is dropped: with probability
 /// p_a = p_b / (2 - count p_b) = h / (1 - count h), h = p_b / 2. [RED93 section 7] With `wait` not
 /// before count p_b = 1, so that the gap is uniform over 1/p_b..2/p_b, as in ns-2.
+#[inline(always)]
 pub fn early(half: u64, count: u32, wait: bool, random: &mut Random) -> bool {
     let passed = half.saturating_mul(u64::from(count));
     let rest = ONE.saturating_sub(passed);

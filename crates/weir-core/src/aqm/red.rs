@@ -205,6 +205,7 @@ impl Settings {
 
 impl Red {
     /// The decision by the average, after it has been updated.
+    #[inline(always)]
     fn judge(&mut self, random: &mut Random, packets: u32, limit: u32, capable: bool) -> Decision {
         self.count = self.count.saturating_add(1);
         if packets >= limit {
@@ -240,6 +241,7 @@ impl Red {
 }
 
 impl Aqm for Red {
+    #[inline(always)]
     fn arrive(&mut self, cx: &mut Cx, queue: &List, limit: u32, id: &PacketId) -> Decision {
         let packets = queue.packets();
         if cx.adopting() {

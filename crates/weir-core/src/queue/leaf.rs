@@ -80,6 +80,14 @@ impl Leaf {
     }
     fn enqueue_managed(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
         let decision = self.aqm.arrive(cx, &self.list, self.limit, &id);
+        if decision == Decision::Accept {
+            self.accept(cx, id);
+            return Verdict::Queued;
+        }
+        self.enqueue_otherwise(cx, id, decision)
+    }
+    /// The AQM wants more done with a packet that came than to take it.
+    fn enqueue_otherwise(&mut self, cx: &mut Cx, id: PacketId, decision: Decision) -> Verdict {
         match decision {
             Decision::Drop(reason) => {
                 cx.drop(id, reason);
