@@ -119,6 +119,9 @@ fn check(node: &Node, _: &Setting) -> Vec<Finding> {
     found
 }
 
+/// Values of a DSCP.
+const CODE_POINTS: usize = 64;
+
 fn precedence_named(word: &str) -> usize {
     PRECEDENCES.iter().position(|p| *p == word).unwrap_or(0)
 }
@@ -166,6 +169,8 @@ pub struct Rio {
     counts: [u32; LEVELS],
     averages: [Average; LEVELS],
     levels: [Level; LEVELS],
+    /// The drop precedence of each code point.
+    precedences: [u8; CODE_POINTS],
     /// A stream for each precedence, from the port's at the first arrival.
     random: Option<[Random; LEVELS]>,
     settings: Common,
@@ -201,13 +206,14 @@ impl Rio {
             marks: 0,
         });
         let averages = core::array::from_fn(|i| settings.average(i, link));
-        Ok(Rio { packets: [0; LEVELS], counts: [0; LEVELS], averages, levels, random: None, settings })
+        let precedences = settings.precedences();
+        let (packets, counts) = ([0; LEVELS], [0; LEVELS]);
+        Ok(Rio { packets, counts, averages, levels, precedences, random: None, settings })
     }
-    /// The drop precedence of a packet: that of its AF code point (RFC 2597, section 6).
+    /// The drop precedence of a packet.
+    #[inline(always)]
     fn precedence(&self, row: &Meta) -> usize {
-        let (class, precedence) = (row.dscp >> 3, usize::from(row.dscp >> 1 & 3));
-        let af = (1..=4).contains(&class) && precedence > 0 && row.dscp & 1 == 0;
-        if af { precedence - 1 } else { self.settings.unmarked }
+        usize::from(self.precedences[usize::from(row.dscp) % CODE_POINTS])
     }
     /// Packets were taken behind our back (a parent's victim, a flush): counts anew.
     #[cold]
@@ -225,6 +231,7 @@ impl Rio {
         }
         self.packets = packets;
     }
+    #[inline(always)]
     fn judge(&mut self, cx: &mut Cx, own: usize, packets: u32, limit: u32, capable: bool) -> Decision {
         if packets >= limit {
             self.levels[own].forced += 1;
@@ -289,6 +296,14 @@ impl Common {
             self.unmarked = precedence_named(word);
         }
         Ok(self)
+    }
+    /// The drop precedence of each code point: that of AF (RFC 2597, section 6), or of those without one.
+    fn precedences(&self) -> [u8; CODE_POINTS] {
+        core::array::from_fn(|dscp| {
+            let (class, precedence) = (dscp >> 3, dscp >> 1 & 3);
+            let af = (1..=4).contains(&class) && precedence > 0 && dscp & 1 == 0;
+            (if af { precedence - 1 } else { self.unmarked }) as u8
+        })
     }
     fn average(&self, level: usize, link: &Link) -> Average {
         Average::new(self.levels[level].weight, self.packet_bytes, self.rate, link)
@@ -363,6 +378,7 @@ impl Aqm for Rio {
             self.packets[LEVELS - 1] = u32::MAX;
         }
         self.settings = settings;
+        self.precedences = settings.precedences();
         Ok(())
     }
     fn visit_stats(&self, visit: &mut dyn Visit) {

@@ -54,12 +54,18 @@ impl List {
     /// Takes the first.
     #[inline]
     pub fn pop_front(&mut self, table: &mut PacketTable) -> Option<PacketId> {
+        self.take_front(table).map(|(id, _)| id)
+    }
+    /// Takes the first, and says its length.
+    #[inline(always)]
+    pub(crate) fn take_front(&mut self, table: &PacketTable) -> Option<(PacketId, u32)> {
         if self.head == NIL {
             return None;
         }
         let id = self.head;
         let row = table.row(id);
-        (self.packets, self.bytes) = (self.packets - 1, self.bytes - u64::from(row.len));
+        let len = row.len;
+        (self.packets, self.bytes) = (self.packets - 1, self.bytes - u64::from(len));
         // The new first row keeps its `prev`: nobody reads that of the first.
         self.head = row.next;
         if self.head == NIL {
@@ -67,7 +73,7 @@ impl List {
         }
         debug_assert_eq!(self.head == NIL, self.packets == 0, "a list's links and its count disagree");
         debug_assert!(self.packets > 0 || self.bytes == 0, "an empty list counts bytes");
-        Some(PacketId(id))
+        Some((PacketId(id), len))
     }
     /// Takes the last.
     pub fn pop_back(&mut self, table: &mut PacketTable) -> Option<PacketId> {

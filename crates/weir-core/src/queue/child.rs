@@ -147,8 +147,10 @@ impl Child {
             },
         }
     }
+    /// A plain dequeue, where `head` was not called before.
     #[inline(always)]
-    fn pull(&mut self, cx: &mut Cx) -> Next {
+    pub(crate) fn pull(&mut self, cx: &mut Cx) -> Next {
+        debug_assert!(self.held.is_none(), "a packet that is held is passed over");
         match &mut self.queue {
             Queue::Leaf(leaf) => leaf.dequeue(cx).map_or(Next::Idle, Next::Packet),
             Queue::Inner(inner) => inner.dequeue(cx),

@@ -76,7 +76,9 @@ impl Leaf {
     #[inline]
     fn accept(&mut self, cx: &mut Cx, id: PacketId) {
         self.list.push_back(&mut cx.packets, id);
-        self.longest = self.longest.max(self.list.packets());
+        if self.list.packets() > self.longest {
+            self.longest = self.list.packets();
+        }
     }
     fn enqueue_managed(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
         let decision = self.aqm.arrive(cx, &self.list, self.limit, &id);

@@ -90,7 +90,7 @@ impl Discipline for Drr {
                 self.turn = true;
             }
             if flow.credit < len {
-                self.flows.rotate();
+                self.flows.rotate(index);
                 self.turn = false;
                 passed += 1;
                 if passed == self.flows.in_ring() {

@@ -55,7 +55,8 @@ impl Discipline for Fifo {
         self.queue.enqueue(cx, id)
     }
     fn dequeue(&mut self, cx: &mut Cx) -> Next {
-        self.queue.take(cx)
+        // Nobody asks this queue for its head, so it holds no packet.
+        self.queue.pull(cx)
     }
     fn backlog(&self) -> Backlog {
         self.queue.backlog()

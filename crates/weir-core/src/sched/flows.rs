@@ -146,6 +146,7 @@ impl Flows {
         Ok(())
     }
     /// The queue of a packet: hash mod number of queues, or the keyed hash of the source port.
+    #[inline(always)]
     pub fn queue_of(&mut self, cx: &mut Cx, id: &PacketId) -> usize {
         let row = cx.packets.get(id);
         let hash = match self.key {
@@ -244,9 +245,11 @@ impl Flows {
     pub fn queue(&mut self, index: usize) -> &mut Flow {
         &mut self.flows[index]
     }
-    /// The turn passes to the next flow of the ring.
-    pub fn rotate(&mut self) {
-        self.tail = self.flows[self.tail as usize].next;
+    /// The turn passes from the current queue, which is `index`, to the next of the ring.
+    #[inline(always)]
+    pub fn rotate(&mut self, index: usize) {
+        debug_assert_eq!(self.current(), Some(index), "the turn is passed by whose turn it is not");
+        self.tail = index as u32;
     }
     /// The current queue, which is `index`, leaves the ring, and its credit is forgotten.
     pub fn retire(&mut self, index: usize) {
@@ -264,9 +267,8 @@ impl Flows {
     #[inline(always)]
     pub fn take_from(&mut self, cx: &mut Cx, index: usize) -> Option<(PacketId, u32)> {
         let flow = &mut self.flows[index];
-        let id = flow.list.pop_front(&mut cx.packets)?;
+        let (id, len) = flow.list.take_front(&cx.packets)?;
         flow.sent += 1;
-        let len = cx.packets.get(&id).len;
         self.packets -= 1;
         self.bytes -= u64::from(len);
         if self.longest.is_awake() && self.bytes * 2 < self.limit_bytes {

@@ -147,7 +147,8 @@ impl Discipline for Priq {
             let priority = left.ilog2();
             left &= !(1 << priority);
             let queue = &mut self.classes[self.at[priority as usize]].queue;
-            let next = queue.take(cx);
+            // Nobody asks these queues for their heads, so they hold no packet.
+            let next = queue.pull(cx);
             if queue.is_empty() {
                 self.active &= !(1 << priority);
             }

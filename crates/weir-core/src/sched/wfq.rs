@@ -87,7 +87,7 @@ impl Discipline for Wfq {
             if flow.credit <= 0 {
                 flow.credit += i64::from(flow.quantum);
                 if flow.credit <= 0 {
-                    self.flows.rotate();
+                    self.flows.rotate(index);
                     passed += 1;
                     if passed == self.flows.in_ring() {
                         passed = 0;
@@ -103,7 +103,7 @@ impl Discipline for Wfq {
             let flow = self.flows.queue(index);
             flow.credit -= i64::from(len) * PER_BYTE;
             if flow.credit <= 0 {
-                self.flows.rotate();
+                self.flows.rotate(index);
             } else if flow.list.is_empty() {
                 self.flows.retire(index);
             }

@@ -150,11 +150,23 @@ impl Jobs {
     /// The same for every class, and what a smaller queue has dropped is lost.
     fn refresh_all(&mut self, cx: &Cx) {
         for index in 0..self.classes.len() {
-            let state = &self.states[index];
-            let bytes = state.wire_bytes - state.packets * u64::from(cx.link.overhead);
-            let before = Backlog { packets: state.packets, bytes };
+            let before = self.known(cx, index);
             self.refresh(cx, index, self.states[index].oldest_ns);
-            self.count_loss(index, less(before, self.classes[index].queue.backlog()));
+            self.lose(index, before);
+        }
+    }
+    /// What class `index` had when it was last looked at.
+    #[inline(always)]
+    fn known(&self, cx: &Cx, index: usize) -> Backlog {
+        let state = &self.states[index];
+        let bytes = state.wire_bytes - state.packets * u64::from(cx.link.overhead);
+        Backlog { packets: state.packets, bytes }
+    }
+    /// Counts as lost what class `index` should have and has not. It has been looked at.
+    #[inline(always)]
+    fn lose(&mut self, index: usize, should: Backlog) {
+        if self.states[index].packets != should.packets {
+            self.count_loss(index, less(should, self.classes[index].queue.backlog()));
         }
     }
     /// Counts packets of class `index` as lost.
@@ -251,12 +263,12 @@ impl Discipline for Jobs {
             return Verdict::Dropped;
         }
         let newcomer = id.index();
-        let before = self.classes[index].queue.backlog();
+        let before = self.known(cx, index);
         let first = self.states[index].packets == 0;
         let mut verdict = self.classes[index].queue.enqueue(cx, id);
         let oldest = if first { came } else { self.states[index].oldest_ns };
         self.refresh(cx, index, oldest);
-        self.count_loss(index, less(before + one, self.classes[index].queue.backlog()));
+        self.lose(index, before + one);
         let mut step = Step::After(now_ns.saturating_sub(self.adjusted_ns));
         if self.backlogged != self.rated {
             // Lines 8 and 9.
@@ -286,7 +298,7 @@ impl Discipline for Jobs {
                 return wait.into();
             }
             let index = self.service.most_behind(self.classes.len(), held_up);
-            let before = self.classes[index].queue.backlog();
+            let before = self.known(cx, index);
             let next = self.classes[index].queue.take(cx);
             let Next::Packet(id) = next else {
                 if next != Next::Idle {
@@ -294,7 +306,7 @@ impl Discipline for Jobs {
                     held_up |= 1 << index;
                 }
                 self.refresh(cx, index, self.states[index].oldest_ns);
-                self.count_loss(index, less(before, self.classes[index].queue.backlog()));
+                self.lose(index, before);
                 continue;
             };
             let (len, came) = {
@@ -309,7 +321,7 @@ impl Discipline for Jobs {
             }
             self.refresh(cx, index, came.as_nanos());
             let one = Backlog { packets: 1, bytes: len.into() };
-            self.count_loss(index, less(before, self.classes[index].queue.backlog() + one));
+            self.lose(index, less(before, one));
             if dies {
                 self.count_loss(index, one);
                 cx.drop(id, DropReason::Deadline);

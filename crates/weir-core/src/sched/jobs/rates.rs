@@ -249,6 +249,7 @@ pub(super) fn steer(
 
 /// The right rate of each member: its part by its load; but those whose part would be below their
 /// minimum have that, which leaves less for the others, until nobody else is below.
+#[inline(always)]
 fn targets(
     members: u16,
     mut whole: u64,
