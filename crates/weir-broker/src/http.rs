@@ -8,6 +8,7 @@ use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -210,10 +211,28 @@ impl Connection {
     }
 }
 
+/// How long one of several addresses of a host is tried: whoever stands by refuses, but one that has gone says nothing.
+const EACH: Duration = Duration::from_millis(700);
+
 pub(crate) async fn tcp(at: &str) -> std::io::Result<TcpStream> {
-    let stream = TcpStream::connect(at).await?;
+    let stream = first_of(tokio::net::lookup_host(at).await?.collect()).await?;
     stream.set_nodelay(true)?;
     Ok(stream)
+}
+
+/// The first that takes a connection.
+async fn first_of(addresses: Vec<SocketAddr>) -> std::io::Result<TcpStream> {
+    // One alone has all the time there is.
+    let each = if addresses.len() > 1 { EACH } else { Duration::from_secs(3_600) };
+    let mut why = std::io::Error::from(std::io::ErrorKind::NotFound);
+    for address in addresses {
+        match timeout(each, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(e)) => why = e,
+            Err(e) => why = e.into(),
+        }
+    }
+    Err(why)
 }
 
 /// An open stream of events.
@@ -283,4 +302,36 @@ fn once<T: DeserializeOwned>(
         let mut connection = Connection::open(target, token, PATIENCE).await?;
         connection.json(method, path, body).await
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::{TcpListener, TcpSocket};
+
+    #[test]
+    fn of_several_addresses_one_that_is_silent_is_not_waited_for() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime can be made").block_on(async {
+            let any = SocketAddr::from(([127, 0, 0, 1], 0));
+            // A door before which others wait already: who comes then hears nothing.
+            let socket = TcpSocket::new_v4().expect("a socket can be made");
+            socket.bind(any).expect("a port is free");
+            let full = socket.listen(1).expect("it listens");
+            let silent = full.local_addr().expect("it has one");
+            let mut before = Vec::new();
+            while let Ok(stream) = timeout(EACH, TcpStream::connect(silent)).await {
+                before.push(stream.expect("it waits before the door"));
+                assert!(before.len() < 100, "this system has room for all");
+            }
+            let open = TcpListener::bind(any).await.expect("a port is free");
+            let there = open.local_addr().expect("it has one");
+            let gone =
+                TcpListener::bind(any).await.expect("a port is free").local_addr().expect("it has one");
+            let found = timeout(Duration::from_secs(2), first_of(vec![silent, gone, there])).await;
+            let found = found.expect("in time").expect("one is there");
+            assert_eq!(found.peer_addr().expect("it is connected"), there);
+            assert!(first_of(vec![gone, gone]).await.is_err());
+        });
+    }
 }
