@@ -8,6 +8,8 @@ use crate::http::{Connection, HttpError, Target};
 use crate::journal::{Given, Journal};
 use crate::serve::config::{Config, Resource, Token};
 use crate::serve::{Broker, Role, new_token};
+#[cfg(feature = "etcd")]
+use crate::store::Nodes;
 use crate::store::{Batch, Memory, Place, Redb, Store};
 use crate::wire::{Answer, Entry, Wish};
 use crate::{MAX_RATE, SECOND};
@@ -48,6 +50,8 @@ pub struct Row {
 /// Rows about which something is promised.
 const PACED: &str = "1,000 edges, 20,000 requests/s";
 const FASTEST: &str = "1,000 edges, as fast as they can";
+/// There if this program was built with etcd, and etcd is installed.
+pub const ON_ETCD: &str = "the same on three nodes of etcd";
 
 /// Something that was promised.
 #[derive(Clone, Debug, Serialize)]
@@ -145,15 +149,18 @@ fn bare_fsync(folder: &Path, span: Duration) -> Result<Row, String> {
     row
 }
 
-fn bare_redb(folder: &Path, span: Duration) -> Result<Row, String> {
-    let path = folder.join("bare.redb");
-    let mut store = Redb::open(&path).map_err(text)?;
+/// What a store does alone.
+fn bare(what: &'static str, mut store: impl Store, span: Duration) -> Result<Row, String> {
     let record = "x".repeat(GROUP * RECORD_BYTES);
-    let row = repeat("redb alone", GROUP, span, |number| {
+    repeat(what, GROUP, span, |number| {
         let batch = Batch { number, record: &record, first_line: 1, audit: "", keep_from: 0, snapshot: None };
         store.commit(&batch).map_err(text)
-    });
-    drop(store);
+    })
+}
+
+fn bare_redb(folder: &Path, span: Duration) -> Result<Row, String> {
+    let path = folder.join("bare.redb");
+    let row = bare("redb alone", Redb::open(&path).map_err(text)?, span);
     std::fs::remove_file(&path).map_err(text)?;
     row
 }
@@ -243,6 +250,26 @@ async fn gather(
         all.0.append(&mut task.await.map_err(text)??.0);
     }
     Ok(all.row(what, 1, start.elapsed()))
+}
+
+/// What three nodes of etcd on this machine do, alone and with a broker. Nothing where there is none.
+#[cfg(feature = "etcd")]
+async fn on_etcd(config: &Config, folder: &Path, span: Duration) -> Result<Vec<Row>, String> {
+    let Some(nodes) = Nodes::start(&folder.join("etcd"), 3).map_err(text)? else { return Ok(Vec::new()) };
+    nodes.settled().await;
+    let place = Place::Cluster(nodes.cluster(weir_text::Time::from_secs(10)));
+    let alone = place.open("alone", |_| {}).await.map_err(text)?;
+    let alone = bare("three nodes of etcd alone", alone, span)?;
+    let broker = Broker::start(Config { store: place, ..config.clone() }).await?;
+    let served = embedded(ON_ETCD, &broker, None, 1, span).await?;
+    broker.stop().await?;
+    Ok(vec![alone, served])
+}
+
+#[cfg(not(feature = "etcd"))]
+#[expect(clippy::unused_async, reason = "built with etcd, it waits")]
+async fn on_etcd(_: &Config, _: &Path, _: Duration) -> Result<Vec<Row>, String> {
+    Ok(Vec::new())
 }
 
 /// The same over REST, each with its token. Versions go on from `after`.
@@ -339,10 +366,12 @@ fn measure_in(folder: &Path, span: Duration) -> Result<Figures, String> {
         let memory = Broker::start_on(Box::new(Memory::default()), config.clone()).await?;
         let in_memory = embedded("the same without a disk", &memory, None, 1, span).await?;
         memory.stop().await?;
+        let on_etcd = on_etcd(&config, folder, span).await?;
         let broker = Broker::start(config).await?;
         rows.push(embedded(PACED, &broker, Some(PACE), 1, span).await?);
         rows.push(embedded(FASTEST, &broker, None, 1 << 32, span).await?);
         rows.push(in_memory);
+        rows.extend(on_etcd);
         let (all, idle) = ("REST, 16 connections", "REST, one request at a time");
         rows.push(by_rest(all, folder, &tokens, CONNECTIONS, 2 << 32, span).await?);
         rows.push(by_rest(idle, folder, &tokens, 1, 3 << 32, span).await?);
@@ -366,14 +395,16 @@ fn checks(rows: &[Row], leases_bytes: u64, restart_ns: u64) -> Vec<Check> {
     // What is not there is not kept.
     let p99 = row(PACED).map_or(f64::INFINITY, |row| ms(row.p99_ns));
     let p50 = row(idle).map_or(f64::INFINITY, |row| ms(row.p50_ns));
-    vec![
+    let on_etcd = row(ON_ETCD).map(|_| at_least(ON_ETCD, 10_000.0));
+    let checks = vec![
         at_least("the book alone", 1e6),
         at_least(FASTEST, 20_000.0),
         at_most(format!("{PACED}: p99 in ms, at most 10 and an fsync's p99"), p99, 10.0 + fsync.1),
         at_most(format!("{idle}: p50 in ms, at most 2 and an fsync's p50"), p50, 2.0 + fsync.0),
         at_most("100,000 leases: MB at most".into(), leases_bytes as f64 / 1e6, 100.0),
         at_most("restart with them: ms at most".into(), ms(restart_ns), 1_000.0),
-    ]
+    ];
+    checks.into_iter().chain(on_etcd).collect()
 }
 
 #[cfg(test)]
@@ -390,13 +421,14 @@ mod tests {
                 row("the book alone", 2e6 / slow as f64, 1, 1),
                 row(FASTEST, 3e4 / slow as f64, 1, 1),
                 row(PACED, 2e4, 1, slow * 14_000_000),
+                row(ON_ETCD, 1.5e4 / slow as f64, 1, 1),
                 row("REST, one request at a time", 1.0, slow * 2_900_000, 1),
             ]
         };
         let kept = |slow: u64| {
             checks(&rows(slow), slow * 90_000_000, slow * 900_000_000).iter().filter(|c| c.pass).count()
         };
-        assert_eq!((kept(1), kept(3)), (6, 0));
+        assert_eq!((kept(1), kept(3)), (7, 0));
         assert_eq!(
             checks(&[], 0, 0).iter().filter(|c| c.pass).count(),
             2,

@@ -13,6 +13,7 @@ pub const CLOCKS: &[(&str, &str)] = &[
         "crates/weir-broker/src/store/etcd/link.rs",
         "how long an answer of etcd is waited for; no decision sees it",
     ),
+    ("crates/weir-broker/src/store/etcd/nodes.rs", "how long nodes are waited for, for tests and benches"),
     (
         "crates/weir-broker/src/store/etcd/mod.rs",
         "how long etcd is told that this broker lives; no decision sees it",

@@ -14,7 +14,7 @@ pub(crate) mod tests;
 pub use self::redb::Redb;
 pub use cluster::{Cluster, Node};
 #[cfg(feature = "etcd")]
-pub use etcd::Etcd;
+pub use etcd::{Etcd, Nodes};
 pub use memory::Memory;
 
 use serde::de::value::MapAccessDeserializer;

@@ -320,6 +320,11 @@ fn measure(folder: &Path, span: Duration, json: bool) -> Done {
         print_wrapped(
             "The rows of the disk write groups of 64 decisions of 80 bytes: their times are those of a group.",
         );
+        if !figures.rows.iter().any(|row| row.what == bench::ON_ETCD) {
+            print_wrapped(
+                "Rows of etcd are left out: this weir was built without `--features etcd`, or etcd is not installed.",
+            );
+        }
         let mut rows = table(&["PROMISE", ">LIMIT", ">MEASURED", "KEPT"]);
         for check in &figures.checks {
             let kept = if check.pass { "yes" } else { "no" };

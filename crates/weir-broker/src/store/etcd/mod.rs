@@ -18,8 +18,11 @@
 //! tried again until etcd answers, and is carried out once.
 
 mod link;
+mod nodes;
 #[cfg(test)]
 mod tests;
+
+pub use nodes::Nodes;
 
 use super::{Batch, Cluster, Loaded, Store, StoreError, wanted};
 use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp, TxnOpResponse};

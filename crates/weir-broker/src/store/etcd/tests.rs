@@ -1,14 +1,30 @@
 //! What the store on etcd writes and reads, and whom it lets write. Tests with three nodes are in [`failover`].
 
 mod failover;
-mod nodes;
 
 use super::*;
 use crate::store::tests::keeps_what_it_was_given;
-use nodes::Nodes;
+use weir_text::Time;
 
 /// Set where a process of these tests writes without the fence.
 pub(super) const WITHOUT_FENCE: &str = "WEIR_TEST_WITHOUT_FENCE";
+
+/// So that a test takes no longer than it must.
+const SILENCE: Time = Time::from_secs(2);
+
+/// Nodes of etcd. None, which is said, where it is not installed.
+fn started(name: &str, count: usize) -> Option<Nodes> {
+    // What is killed here is processes. On a disk that others use, etcd would mostly measure that.
+    let memory = std::path::Path::new("/dev/shm");
+    let place = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    let folder = place.join(format!("weir-etcd-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    let nodes = Nodes::start(&folder, count).expect("the folder for temporary files is writable");
+    if nodes.is_none() {
+        eprintln!("SKIPPED: etcd is not here: apt-get install etcd-server, or ETCD=/path/to/etcd");
+    }
+    nodes
+}
 
 fn within<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -16,7 +32,7 @@ fn within<T>(work: impl Future<Output = T>) -> T {
 }
 
 async fn open(nodes: &Nodes, domain: &str) -> Etcd {
-    Etcd::open(&nodes.cluster(), domain, |_| {}).await.expect("etcd answers")
+    Etcd::open(&nodes.cluster(SILENCE), domain, |_| {}).await.expect("etcd answers")
 }
 
 /// What `number` writes: a record, and a line of audit.
@@ -32,14 +48,14 @@ fn records(store: &Etcd) -> Vec<String> {
 
 #[test]
 fn it_keeps_what_it_was_given() {
-    let Some(nodes) = Nodes::start("keeps", 1) else { return };
+    let Some(nodes) = started("keeps", 1) else { return };
     within(async { keeps_what_it_was_given(open(&nodes, "a").await) });
 }
 
 /// Etcd has not heard the first one, so another one serves, while the first one believes that it does. Says what the
 /// first one wrote after that, and what the log has.
 fn deposed(without_fence: bool) -> Option<(Result<(), StoreError>, Vec<String>)> {
-    let nodes = Nodes::start(if without_fence { "unfenced" } else { "fenced" }, 1)?;
+    let nodes = started(if without_fence { "unfenced" } else { "fenced" }, 1)?;
     Some(within(async {
         let mut first = open(&nodes, "a").await;
         first.without_fence = without_fence;
@@ -71,7 +87,7 @@ fn without_the_fence_it_would() {
 
 #[test]
 fn a_commit_whose_answer_was_lost_is_carried_out_once() {
-    let Some(nodes) = Nodes::start("twice", 1) else { return };
+    let Some(nodes) = started("twice", 1) else { return };
     within(async {
         let mut store = open(&nodes, "a").await;
         write(&mut store, 1, "one").expect("it serves");
@@ -99,7 +115,7 @@ fn a_commit_whose_answer_was_lost_is_carried_out_once() {
 
 #[test]
 fn what_is_longer_than_etcd_takes_is_written_in_pieces() {
-    let Some(nodes) = Nodes::start("pieces", 1) else { return };
+    let Some(nodes) = started("pieces", 1) else { return };
     within(async {
         let mut store = open(&nodes, "a").await;
         // Letters of two bytes, so that a piece ends within one.
@@ -133,7 +149,7 @@ fn what_is_longer_than_etcd_takes_is_written_in_pieces() {
 
 #[test]
 fn what_was_left_half_written_does_not_count() {
-    let Some(nodes) = Nodes::start("half", 1) else { return };
+    let Some(nodes) = started("half", 1) else { return };
     within(async {
         let mut store = open(&nodes, "a").await;
         write(&mut store, 1, "one").expect("it serves");
@@ -160,13 +176,13 @@ fn what_was_left_half_written_does_not_count() {
 
 #[test]
 fn one_serves_a_domain_and_the_next_one_stands_by() {
-    let Some(nodes) = Nodes::start("standby", 1) else { return };
+    let Some(nodes) = started("standby", 1) else { return };
     within(async {
         let first = open(&nodes, "a").await;
         // Another domain is another matter.
         drop(open(&nodes, "b").await);
         let (told, heard) = std::sync::mpsc::channel();
-        let cluster = nodes.cluster();
+        let cluster = nodes.cluster(SILENCE);
         let second = tokio::spawn(async move {
             Etcd::open(&cluster, "a", |why| told.send(why.to_owned()).expect("it is heard")).await
         });
@@ -188,11 +204,11 @@ fn one_serves_a_domain_and_the_next_one_stands_by() {
 
 #[test]
 fn an_etcd_that_is_not_there_is_waited_for_and_one_that_goes_is_not_for_ever() {
-    let Some(mut nodes) = Nodes::start("gone", 1) else { return };
+    let Some(mut nodes) = started("gone", 1) else { return };
     within(async {
         nodes.kill(0);
         let said = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-        let (cluster, hears) = (nodes.cluster(), said.clone());
+        let (cluster, hears) = (nodes.cluster(SILENCE), said.clone());
         let opened = tokio::spawn(async move {
             let waits = |why: &str| hears.lock().expect("no test holds it and fails").push(why.to_owned());
             Etcd::open(&cluster, "a", waits).await
@@ -202,7 +218,7 @@ fn an_etcd_that_is_not_there_is_waited_for_and_one_that_goes_is_not_for_ever() {
         }
         let why = said.lock().expect("no test holds it and fails")[0].clone();
         assert!(why.starts_with("no answer from etcd: "), "{why}");
-        nodes.wake(0);
+        nodes.wake(0).expect("it ran before");
         let mut store = opened.await.expect("no panic").expect("it is there");
         write(&mut store, 1, "one").expect("it serves");
         nodes.kill(0);

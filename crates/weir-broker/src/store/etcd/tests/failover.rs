@@ -3,8 +3,7 @@
 //! A round kills the broker that serves, or kills the node of etcd that leads, or stops the broker that serves
 //! until another one does and then lets it go on. `WEIR_EFFORT=20` makes 100 rounds of the usual 5.
 
-use super::nodes::Nodes;
-use super::{WITHOUT_FENCE, within};
+use super::{Nodes, SILENCE, WITHOUT_FENCE, started, within};
 use crate::audit::Chain;
 use crate::book::{Name, Verdict};
 use crate::holder::{Holder, Terms};
@@ -78,7 +77,7 @@ fn signal(child: &Child, name: &str) {
 
 impl World {
     async fn start(name: &str, fenced: bool) -> Option<Self> {
-        let nodes = Nodes::start(name, 3)?;
+        let nodes = started(name, 3)?;
         nodes.settled().await;
         let tokens: Vec<(String, String)> =
             (0..EDGES).map(|_| new_token().expect("the system has random numbers")).collect();
@@ -199,7 +198,7 @@ impl World {
                 let since = Instant::now();
                 self.nodes.kill(node);
                 let took = self.served(since).await;
-                self.nodes.wake(node);
+                self.nodes.wake(node).expect("it ran before");
                 ("etcd killed", took)
             }
             _ => {
@@ -234,7 +233,7 @@ impl World {
     async fn judge(&mut self) -> Result<u64, String> {
         (0..2).for_each(|broker| self.kill(broker));
         self.nodes.settled().await;
-        let store = Etcd::open(&self.nodes.cluster(), "core", |_| {}).await.expect("etcd answers");
+        let store = Etcd::open(&self.nodes.cluster(SILENCE), "core", |_| {}).await.expect("etcd answers");
         let (mut chain, mut written) = (Chain::default(), BTreeMap::new());
         loop {
             let lines = store.audit(chain.line + 1, 1_000).expect("etcd answers");
