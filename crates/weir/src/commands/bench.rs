@@ -3,6 +3,7 @@
 use super::tables::table;
 use super::{Done, Failure, print_json};
 use crate::bench::{self, Effort};
+use crate::experiment::PARTS;
 use serde_json::json;
 use std::process::Command;
 use weir_core::sched::Registry;
@@ -23,8 +24,8 @@ pub fn run(registry: &Registry, names: &[String], rounds: Option<u16>, json: boo
 /// One benchmark for an experiment: (what, ns).
 pub fn nanoseconds(registry: &Registry, name: &str) -> Result<Vec<(String, f64)>, String> {
     let bench = bench::measure(registry, name, Effort::FULL).map_err(|why| why.reason)?;
-    let parts = [("", Some(bench.total_ns)), (" enqueue", bench.enqueue_ns), (" dequeue", bench.dequeue_ns)];
-    Ok(parts.into_iter().filter_map(|(part, ns)| Some((format!("{name}{part}"), ns?))).collect())
+    let parts = PARTS.into_iter().zip([Some(bench.total_ns), bench.enqueue_ns, bench.dequeue_ns]);
+    Ok(parts.filter_map(|(part, ns)| Some((format!("{name}{part}"), ns?))).collect())
 }
 
 /// The variable by which a child is told to time one scenario and print its row.

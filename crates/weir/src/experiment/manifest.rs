@@ -1,6 +1,6 @@
 //! The file of an experiment.
 
-use super::Measurements;
+use super::{Measurements, PARTS};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -226,9 +226,7 @@ impl Manifest {
 
     /// Whether a value is one of its benchmarks': these have names of their parts, too.
     fn is_benchmark(&self, value: &Value) -> bool {
-        let of = |name: &String| {
-            value.what.strip_prefix(name).is_some_and(|rest| matches!(rest, "" | " enqueue" | " dequeue"))
-        };
+        let of = |name: &String| value.what.strip_prefix(name).is_some_and(|part| PARTS.contains(&part));
         value.run.is_empty() && self.bench.iter().any(of)
     }
 

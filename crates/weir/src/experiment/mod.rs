@@ -57,6 +57,9 @@ pub struct Outcome {
 /// What a benchmark measured, in nanoseconds per packet; or why it did not.
 pub type Measured = Result<Vec<(String, f64)>, String>;
 
+/// What a benchmark's values are called, behind its name.
+pub const PARTS: [&str; 3] = ["", " enqueue", " dequeue"];
+
 /// What was measured: by run and check (of a benchmark: no run and its name) the value and its unit.
 pub(crate) type Measurements = HashMap<(String, String), (f64, Unit)>;
 
