@@ -77,6 +77,11 @@ impl Tournament {
     #[inline(always)]
     fn put(&mut self, slot: u32, word: u64) {
         let lines = &mut self.lines[..];
+        if let [line] = lines {
+            line.0[slot as usize % WAYS] = word;
+            self.winner = line.least();
+            return;
+        }
         let (mut node, mut place) = (self.last_level + slot as usize / WAYS, slot as usize % WAYS);
         let mut least = word;
         loop {

@@ -320,22 +320,24 @@ impl LinkSharing {
 
     /// Top-Level on an arrival for `class`: who waits while it is underlimit, or has a parent
     /// that is, must not be passed over by borrowing from higher up [CBQ95 section III.C].
-    #[inline]
+    #[inline(always)]
     pub fn arrived(&mut self, class: usize, now: Instant) {
         if self.rule != Rule::TopLevel {
             return;
         }
-        let mut at = class as u32;
-        while at != NONE {
-            let member = &self.members[at as usize];
-            if member.level >= self.top_level {
-                return;
-            }
+        let mut member = &self.members[class];
+        if !member.queued {
+            return;
+        }
+        while member.level < self.top_level {
             if member.wake <= now {
                 self.top_level = member.level;
                 return;
             }
-            at = member.lender;
+            if member.lender == NONE {
+                return;
+            }
+            member = &self.members[member.lender as usize];
         }
     }
 

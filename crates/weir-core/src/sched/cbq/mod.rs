@@ -286,14 +286,14 @@ impl Cbq {
         }
     }
 
-    /// The link sends a packet from `start` on, which takes `on_link`.
+    /// The link has been free, and sends a packet from `start` on.
     #[inline(always)]
-    fn occupy(&mut self, start: Fine, on_link: Fine) {
+    fn idle_until(&mut self, start: Fine) -> Fine {
         // Hosts count whole nanoseconds: less than one is no pause.
         if start > self.link_free + Fine::from_nanos(1) {
             self.busy_since = start;
         }
-        self.link_free = start + on_link;
+        start
     }
 
     /// Counts a packet of `bytes` on the wire, which takes `on_link` from `start` on, against its
@@ -332,10 +332,10 @@ impl Cbq {
         self.sharing.sent(class, bytes);
         if !self.options.callback {
             let now = Fine::from(cx.now);
-            let start = self.link_free.max(now);
             let on_link = cx.link.time_for(len);
-            self.occupy(start, on_link);
-            self.link_free = self.link_free.min(now + self.ahead);
+            // A link that is still busy goes on without a pause.
+            let start = if self.link_free < now { self.idle_until(now) } else { self.link_free };
+            self.link_free = (start + on_link).min(now + self.ahead);
             self.starts_next = self.link_free.ceil();
             self.charge(class, bytes, start, on_link, cx.now);
         }
@@ -406,9 +406,7 @@ impl Discipline for Cbq {
             self.classes[class].count.refused += 1;
         }
         // A packet that found the queue full is demand too: a class that starves sees no others.
-        if self.sharing.is_queued(class) {
-            self.sharing.arrived(class, self.starts(cx.now));
-        }
+        self.sharing.arrived(class, self.starts(cx.now));
         verdict
     }
 
@@ -551,7 +549,7 @@ impl Discipline for Cbq {
             let on_link = cx.link.time_for(len);
             let bytes = cx.link.cost_bytes(len);
             let start = Fine::from(at).saturating_sub(on_link);
-            self.occupy(start, on_link);
+            self.link_free = self.idle_until(start) + on_link;
             self.charge(class, bytes, start, on_link, cx.now);
         }
     }

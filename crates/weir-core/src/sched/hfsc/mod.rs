@@ -249,9 +249,10 @@ impl Hfsc {
     fn learn(&mut self, cx: &Cx, class: usize, head: Head) {
         let c = &mut self.classes[class];
         match head {
-            // The usual case without guarantees: nothing else follows from it.
-            Head::Packet { len } if c.owed.is_none() && c.ready_at == Instant::ZERO => {
+            // The usual case: the packet that is shown may go at any time.
+            Head::Packet { len } if c.ready_at == Instant::ZERO => {
                 c.shown = Some(cx.link.cost_bytes(len));
+                self.owe(class, cx.now);
             }
             head => self.learn_all(cx, class, head),
         }
@@ -276,7 +277,7 @@ impl Hfsc {
 
     /// Eligible time and deadline of what a class has shown. A packet whose length is not known
     /// yet waits, at least until its queue may be asked.
-    #[inline]
+    #[inline(always)]
     fn owe(&mut self, class: usize, now: Instant) {
         let c = &mut self.classes[class];
         let Some(owed) = &mut c.owed else { return };
