@@ -45,7 +45,9 @@ test:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	cargo xtask tidy
-	cargo test --workspace --quiet
+	cargo test --workspace --exclude weir --quiet
+	@echo 'the command: its live tests wait most of their time, so four at once'
+	cargo test --package weir --quiet -- --test-threads=4
 	cargo clippy -p weir-broker --all-targets --features etcd --quiet -- -D warnings
 	cargo test -p weir-broker --features etcd --lib --quiet -- store:: config::
 	@seed=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' '); \
