@@ -309,6 +309,16 @@ impl Edge {
         self.shed(now, class);
     }
 
+    /// The broker of a class takes back: it has at most `rate` bit/s from now on, as
+    /// [`Allocator::withdraw`] says.
+    pub fn withdraw(&mut self, now: Instant, leaf: u32, rate: u64, retry: Duration) {
+        let Some(class) = self.lanes.iter().position(|lane| lane.class.leaf == leaf) else { return };
+        if let Some(allocator) = &mut self.lanes[class].allocator {
+            allocator.withdraw(now, rate, retry);
+        }
+        self.shed(now, class);
+    }
+
     /// The next thing to do, with the leaf that it is for; none if all is done.
     pub fn poll(&mut self) -> Option<(u32, Action)> {
         self.lanes.iter_mut().find_map(|lane| {

@@ -393,3 +393,50 @@ fn an_unanswered_request_is_repeated() {
     }
     assert_eq!(asked, [(800, 1), (1300, 1), (2300, 1), (4300, 1), (8300, 1), (16300, 1)]);
 }
+
+/// A broker takes back what it granted: the class comes down at once, to `from` at the least, an open request for more
+/// is forgotten with its answer, and admission counts on nothing more until a rise is granted.
+#[test]
+fn what_a_broker_takes_back_is_not_used_any_more() {
+    let (from, to, at) = (64_000, 10_000_000, |ms: u64| Instant::from_nanos(ms * 1_000_000));
+    let law = Law::Log(Log::default());
+    let plan = Allocation { law, from, to, initial: from, ..Allocation::default() };
+    let mut allocator = Allocator::new(plan, at(0));
+    let done = |allocator: &mut Allocator| {
+        let (mut shaped, mut asked) = (None, None);
+        while let Some(action) = allocator.poll() {
+            match action {
+                Action::Shape(rate) => shaped = Some(rate),
+                Action::Ask(request) => asked = Some(request),
+            }
+        }
+        (shaped, asked)
+    };
+    assert_eq!(done(&mut allocator), (Some(from), None));
+    allocator.told(at(1), 500_000);
+    let (None, Some(first)) = done(&mut allocator) else { panic!("a request alone") };
+    allocator.answer(at(2), first.version, Answer::Granted(first.rate_bps));
+    let has = first.rate_bps;
+    assert!(has >= 500_000 && allocator.allocated_bps() == has && allocator.limit_bps(at(3)) == to);
+    // More is asked for, and less than it has is left: both end here.
+    allocator.told(at(4), 2_000_000);
+    let (_, Some(more)) = done(&mut allocator) else { panic!("a request for more") };
+    assert!(more.rate_bps > has);
+    allocator.withdraw(at(5), 200_000, Duration::from_secs(10));
+    assert_eq!((done(&mut allocator), allocator.outstanding()), ((Some(200_000), None), None));
+    allocator.answer(at(6), more.version, Answer::Granted(more.rate_bps));
+    assert_eq!((allocator.allocated_bps(), allocator.limit_bps(at(6))), (200_000, 200_000));
+    allocator.told(at(7), 2_000_000);
+    assert_eq!(done(&mut allocator), (None, None), "no rise for 10 s");
+    allocator.withdraw(at(8), 0, Duration::ZERO);
+    assert_eq!(done(&mut allocator), (Some(from), None));
+    assert_eq!(allocator.limit_bps(at(60_000)), from, "nothing was granted since");
+    // What is no fall changes nothing, and a rise that is granted ends it.
+    allocator.withdraw(at(60_000), 300_000, Duration::from_secs(10));
+    assert_eq!(done(&mut allocator), (None, None));
+    allocator.told(at(60_001), 500_000);
+    let (None, Some(again)) = done(&mut allocator) else { panic!("a request") };
+    assert!(again.rate_bps > from);
+    allocator.answer(at(60_002), again.version, Answer::Granted(again.rate_bps));
+    assert_eq!((allocator.allocated_bps(), allocator.limit_bps(at(60_002))), (again.rate_bps, to));
+}

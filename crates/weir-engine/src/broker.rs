@@ -5,28 +5,66 @@
 //! same process grants is one sum, whichever bridge asks. If the thread is gone nothing is answered: the law
 //! repeats its request, and traffic goes on with what was granted.
 //!
-//! A broker elsewhere is another [`Kind`]: it keeps the [`Reply`] until it has its answer.
+//! ```text
+//! worker ── Ask, Hold ──> desk ── want ──> leases at a broker elsewhere
+//!        <── Answer ─────      <─ usable ─
+//!        <── ComeDown ───
+//! ```
+//!
+//! - `local`: a broker in this process.
+//! - `lease`: what one class has at a broker elsewhere.
+
+mod lease;
+mod local;
 
 use crate::control::Request;
 use crate::line::Back;
+use lease::Lease;
+use local::Local;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
 use weir_edge::allocate::{self, Answer};
 
 /// How long the thread may take to say how the brokers are.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// How long a worker may take to come down. After that it sends nothing any more, as a hung one does not.
+const COMING_DOWN: Duration = Duration::from_secs(1);
+/// What an edge had at a broker elsewhere is kept so long for another edge that takes its place.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// What a broker is.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone)]
 pub enum Kind {
     /// In this process: it grants what is asked as long as the sum stays within its capacity, bit/s.
     Local {
         /// What it gives away.
         capacity_bps: u64,
     },
+    /// Another process.
+    Elsewhere(Arc<dyn Elsewhere>),
+}
+
+/// The way to a broker in another process. No call waits. What comes of a wish is told by [`Desk::usable`].
+pub trait Elsewhere: Send + Sync {
+    /// These classes have a lease each from now on, and no others. Leases of others are given back. Says what each
+    /// class holds already, bit/s.
+    fn keep(&self, classes: &[Who]) -> Vec<u64>;
+    /// A class wants so many bit/s of its lease. Wanting less is so at once.
+    fn want(&self, class: &Who, rate_bps: u64);
+}
+
+/// How a lease stands that may be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// The broker is yet to decide about the last wish, or has granted it.
+    Open,
+    /// It has decided, and gives no more than this.
+    Decided,
+    /// It gives no more than this, and does not answer: more may be asked for at once.
+    Silent,
 }
 
 /// A class of an edge, as brokers know it: the interface by which its packets leave, and its name.
@@ -35,16 +73,26 @@ pub type Who = (Arc<str>, Arc<str>);
 /// What a class has without having asked for it.
 pub(crate) struct Hold {
     pub(crate) class: Arc<str>,
+    /// Its place in its edge.
+    pub(crate) place: u32,
     pub(crate) broker: Arc<str>,
     pub(crate) rate_bps: u64,
+    /// What nobody gives it: its `from`, bit/s.
+    pub(crate) from_bps: u64,
 }
 
-/// The way back to who asked.
-pub struct Reply {
+/// The way to an edge.
+#[derive(Clone)]
+pub(crate) struct To {
     pub(crate) back: Back,
     pub(crate) direction: usize,
     /// The number of the edge: another one may stand there by then.
     pub(crate) edge: u64,
+}
+
+/// The way back to who asked.
+pub struct Reply {
+    pub(crate) to: To,
     pub(crate) class: u32,
     pub(crate) version: u64,
 }
@@ -52,7 +100,7 @@ pub struct Reply {
 impl Reply {
     /// Tells the answer. A worker that has ended does not hear it.
     pub fn send(self, answer: Answer) {
-        let Reply { back, direction, edge, class, version } = self;
+        let Reply { to: To { back, direction, edge }, class, version } = self;
         back.ask(Request::Answer { direction, edge, class, version, answer });
     }
 }
@@ -62,8 +110,9 @@ impl Reply {
 pub struct BrokerState {
     /// Its name.
     pub name: String,
-    /// What it gives away, bit/s.
-    pub capacity_bps: u64,
+    /// What it gives away, bit/s; a broker elsewhere does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_bps: Option<u64>,
     /// What all classes together hold, bit/s.
     pub held_bps: u64,
     /// Requests, repetitions included.
@@ -74,6 +123,21 @@ pub struct BrokerState {
     pub refused: u64,
     /// What each class holds.
     pub holders: Vec<HolderState>,
+    /// Whether a broker elsewhere can be reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reached: Option<Reached>,
+}
+
+/// Whether a broker elsewhere can be reached.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Reached {
+    /// Where it is.
+    pub at: String,
+    /// It answers.
+    pub now: bool,
+    /// Why it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 /// What a class holds at a broker.
@@ -87,54 +151,103 @@ pub struct HolderState {
     pub rate_bps: u64,
 }
 
-/// A broker in this process.
-#[derive(Default)]
-struct Local {
-    capacity_bps: u64,
-    held: BTreeMap<Who, u64>,
+/// Requests of a broker.
+#[derive(Clone, Copy, Default)]
+struct Counts {
     requests: u64,
     granted: u64,
     refused: u64,
 }
 
-impl Local {
-    /// A rise is granted if the sum stays within the capacity; a fall always.
-    fn ask(&mut self, who: Who, rate_bps: u64) -> Answer {
-        self.requests += 1;
-        let has = self.held.get(&who).copied().unwrap_or(0);
-        let others = self.held.values().sum::<u64>() - has;
-        if rate_bps > has && others.saturating_add(rate_bps) > self.capacity_bps {
-            self.refused += 1;
-            return Answer::Refused;
+/// What a broker is, and what is held there.
+enum Broker {
+    Local(Local),
+    Elsewhere(Far),
+}
+
+/// A broker elsewhere.
+struct Far {
+    way: Arc<dyn Elsewhere>,
+    leases: BTreeMap<Who, Lease>,
+    counts: Counts,
+}
+
+impl Far {
+    /// Says which leases there are, and hears what they hold.
+    fn keep(&mut self) {
+        let classes: Vec<Who> = self.leases.keys().cloned().collect();
+        for (class, held) in classes.iter().zip(self.way.keep(&classes)) {
+            if let Some(lease) = self.leases.get_mut(class) {
+                lease.begin(held);
+            }
         }
-        self.granted += 1;
-        self.held.insert(who, rate_bps);
-        Answer::Granted(rate_bps)
     }
+    /// The leases whose edge has been gone for long are given back.
+    fn pass(&mut self, now: Instant) {
+        let before = self.leases.len();
+        self.leases.retain(|_, lease| lease.gone_since().is_none_or(|since| now < since + GRACE));
+        if self.leases.len() < before {
+            self.keep();
+        }
+    }
+}
+
+impl Broker {
+    fn of(kind: Kind) -> Broker {
+        match kind {
+            Kind::Local { capacity_bps } => Broker::Local(Local::new(capacity_bps)),
+            Kind::Elsewhere(way) => {
+                Broker::Elsewhere(Far { way, leases: BTreeMap::new(), counts: Counts::default() })
+            }
+        }
+    }
+
+    /// It is declared again. What is held stays as far as it is the same broker.
+    fn go_on(&mut self, kind: Kind) {
+        match (&mut *self, kind) {
+            (Broker::Local(local), Kind::Local { capacity_bps }) => local.capacity_bps = capacity_bps,
+            (Broker::Elsewhere(far), Kind::Elsewhere(way)) => {
+                if !Arc::ptr_eq(&far.way, &way) {
+                    far.way = way;
+                    far.leases.values_mut().for_each(Lease::begin_anew);
+                    far.keep();
+                    far.leases.iter().for_each(|(who, lease)| far.way.want(who, lease.wish()));
+                }
+            }
+            (_, kind) => *self = Broker::of(kind),
+        }
+    }
+
     fn state(&self, name: &str) -> BrokerState {
-        let holder = |((interface, class), &rate_bps): (&Who, &u64)| HolderState {
+        let holder = |((interface, class), rate_bps): (&Who, u64)| HolderState {
             interface: interface.to_string(),
             class: class.to_string(),
             rate_bps,
         };
-        BrokerState {
-            name: name.to_owned(),
-            capacity_bps: self.capacity_bps,
-            held_bps: self.held.values().sum(),
-            requests: self.requests,
-            granted: self.granted,
-            refused: self.refused,
-            holders: self.held.iter().map(holder).collect(),
-        }
+        let (counts, capacity_bps, holders): (_, _, Vec<HolderState>) = match self {
+            Broker::Local(local) => {
+                let holders = local.held.iter().map(|(who, rate)| holder((who, *rate)));
+                (local.counts, Some(local.capacity_bps), holders.collect())
+            }
+            Broker::Elsewhere(far) => {
+                let holders = far.leases.iter().map(|(who, lease)| holder((who, lease.granted())));
+                (far.counts, None, holders.collect())
+            }
+        };
+        let Counts { requests, granted, refused } = counts;
+        let held_bps = holders.iter().map(|holder| holder.rate_bps).sum();
+        let name = name.to_owned();
+        BrokerState { name, capacity_bps, held_bps, requests, granted, refused, holders, reached: None }
     }
 }
 
 enum Word {
     /// These are the brokers from now on.
     Declare(Vec<(String, Kind)>),
-    /// The classes of an interface have this, and nothing else.
+    /// The classes of an interface have this, and nothing else. `to` is the way to its edge, if it has one.
     Hold {
         interface: Arc<str>,
+        to: Option<To>,
         holds: Vec<Hold>,
     },
     Ask {
@@ -143,10 +256,19 @@ enum Word {
         request: allocate::Request,
         reply: Reply,
     },
+    /// So much may be used of a lease from now on.
+    Usable {
+        who: Who,
+        broker: Arc<str>,
+        rate_bps: u64,
+        standing: Standing,
+        /// Dropped once no more is used.
+        done: Sender<()>,
+    },
     State(Sender<Vec<BrokerState>>),
 }
 
-/// The way to the brokers. Cheap to clone; no call waits but [`Desk::state`].
+/// The way to the brokers. Cheap to clone; no call waits but [`Desk::state`] and [`Desk::usable`].
 #[derive(Clone, Debug)]
 pub struct Desk(Sender<Word>);
 
@@ -168,11 +290,19 @@ impl Desk {
     pub fn declare(&self, brokers: Vec<(String, Kind)>) {
         let _ = self.0.send(Word::Declare(brokers));
     }
-    pub(crate) fn hold(&self, interface: Arc<str>, holds: Vec<Hold>) {
-        let _ = self.0.send(Word::Hold { interface, holds });
+    pub(crate) fn hold(&self, interface: Arc<str>, to: Option<To>, holds: Vec<Hold>) {
+        let _ = self.0.send(Word::Hold { interface, to, holds });
     }
     pub(crate) fn ask(&self, who: Who, broker: Arc<str>, request: allocate::Request, reply: Reply) {
         let _ = self.0.send(Word::Ask { who, broker, request, reply });
+    }
+    /// From now on at most so many bit/s may be used of the lease of a class. When this returns no more is used. It
+    /// waits for the worker of the class, at most a second: one that is hung sends nothing.
+    pub fn usable(&self, who: Who, broker: Arc<str>, rate_bps: u64, standing: Standing) {
+        let (done, waits) = channel();
+        let _ = self.0.send(Word::Usable { who, broker, rate_bps, standing, done });
+        // Nothing is ever sent: the last of those who could has let go.
+        let _ = waits.recv_timeout(COMING_DOWN);
     }
     /// How the brokers are; none if their thread does not answer.
     pub fn state(&self) -> Vec<BrokerState> {
@@ -183,33 +313,97 @@ impl Desk {
 }
 
 fn serve(heard: &Receiver<Word>) {
-    let mut brokers: BTreeMap<String, Local> = BTreeMap::new();
-    for word in heard {
-        match word {
-            Word::Declare(declared) => {
-                brokers.retain(|name, _| declared.iter().any(|(kept, _)| kept == name));
-                for (name, Kind::Local { capacity_bps }) in declared {
-                    brokers.entry(name).or_default().capacity_bps = capacity_bps;
+    let mut brokers: BTreeMap<String, Broker> = BTreeMap::new();
+    loop {
+        match heard.recv_timeout(GRACE) {
+            Ok(word) => hear(&mut brokers, word),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        let now = Instant::now();
+        for broker in brokers.values_mut() {
+            if let Broker::Elsewhere(far) = broker {
+                far.pass(now);
+            }
+        }
+    }
+}
+
+fn hear(brokers: &mut BTreeMap<String, Broker>, word: Word) {
+    match word {
+        Word::Declare(declared) => {
+            brokers.retain(|name, _| declared.iter().any(|(kept, _)| kept == name));
+            for (name, kind) in declared {
+                match brokers.get_mut(&name) {
+                    Some(broker) => broker.go_on(kind),
+                    None => _ = brokers.insert(name, Broker::of(kind)),
                 }
             }
-            Word::Hold { interface, holds } => {
-                for broker in brokers.values_mut() {
-                    broker.held.retain(|(of, _), _| *of != interface);
-                }
-                for Hold { class, broker, rate_bps } in holds {
-                    if let Some(broker) = brokers.get_mut(&*broker) {
-                        broker.held.insert((interface.clone(), class), rate_bps);
+        }
+        Word::Hold { interface, to, holds } => {
+            for (name, broker) in brokers {
+                let here = holds.iter().filter(|hold| *hold.broker == **name);
+                match broker {
+                    Broker::Local(local) => {
+                        local.held.retain(|(of, _), _| *of != interface);
+                        let held = here.map(|hold| ((interface.clone(), hold.class.clone()), hold.rate_bps));
+                        local.held.extend(held);
+                    }
+                    Broker::Elsewhere(far) => {
+                        let of_it = far.leases.iter_mut().filter(|((of, _), _)| *of == interface);
+                        of_it.for_each(|(_, lease)| lease.leave());
+                        let mut is_new = false;
+                        for hold in here {
+                            let Some(to) = &to else { continue };
+                            let who = (interface.clone(), hold.class.clone());
+                            match far.leases.get_mut(&who) {
+                                Some(lease) => lease.stand(to.clone(), hold),
+                                None => {
+                                    _ = far.leases.insert(who, Lease::new(to.clone(), hold));
+                                    is_new = true;
+                                }
+                            }
+                        }
+                        if is_new {
+                            far.keep();
+                        }
+                        let wishes = far.leases.iter().filter(|((of, _), _)| *of == interface);
+                        wishes.for_each(|(who, lease)| far.way.want(who, lease.wish()));
                     }
                 }
             }
-            Word::Ask { who, broker, request, reply } => {
-                // A broker that is gone gives nothing more.
-                let broker = brokers.get_mut(&*broker);
-                reply.send(broker.map_or(Answer::Refused, |broker| broker.ask(who, request.rate_bps)));
+        }
+        Word::Ask { who, broker, request, reply } => match brokers.get_mut(&*broker) {
+            Some(Broker::Local(local)) => reply.send(local.ask(who, request.rate_bps)),
+            Some(Broker::Elsewhere(Far { way, leases, counts })) => match leases.get_mut(&who) {
+                Some(lease) => {
+                    counts.requests += 1;
+                    counts.granted += u64::from(lease.ask(request.rate_bps, reply));
+                    way.want(&who, lease.wish());
+                }
+                // Its edge has said so before it asks; but not to a broker that was declared since.
+                None => reply.send(Answer::Refused),
+            },
+            // A broker that is gone gives nothing more.
+            None => reply.send(Answer::Refused),
+        },
+        Word::Usable { who, broker, rate_bps, standing, done } => {
+            if let Some(Broker::Elsewhere(Far { way, leases, counts })) = brokers.get_mut(&*broker)
+                && let Some(lease) = leases.get_mut(&who)
+            {
+                let wished = lease.wish();
+                match lease.usable(rate_bps, standing, done) {
+                    None => {}
+                    Some(Answer::Granted(_)) => counts.granted += 1,
+                    Some(Answer::Refused) => counts.refused += 1,
+                }
+                if lease.wish() != wished {
+                    way.want(&who, lease.wish());
+                }
             }
-            Word::State(to) => {
-                let _ = to.send(brokers.iter().map(|(name, broker)| broker.state(name)).collect());
-            }
+        }
+        Word::State(to) => {
+            let _ = to.send(brokers.iter().map(|(name, broker)| broker.state(name)).collect());
         }
     }
 }
@@ -223,8 +417,12 @@ mod tests {
         (interface.into(), "rt".into())
     }
 
+    fn to(line: &Line) -> To {
+        To { back: line.back(), direction: 0, edge: 1 }
+    }
+
     fn asked(desk: &Desk, line: &Line, inbox: &Inbox, interface: &str, rate_bps: u64) -> Answer {
-        let reply = Reply { back: line.back(), direction: 0, edge: 1, class: 0, version: 7 };
+        let reply = Reply { to: to(line), class: 0, version: 7 };
         desk.ask(who(interface), "core".into(), allocate::Request { version: 7, rate_bps }, reply);
         match inbox.requests.recv() {
             Ok(Request::Answer { direction: 0, edge: 1, class: 0, version: 7, answer }) => answer,
@@ -269,15 +467,17 @@ mod tests {
         let desk = Desk::open().unwrap();
         let declare = |capacity_bps| desk.declare(vec![("core".into(), Kind::Local { capacity_bps })]);
         declare(1_000);
-        let hold = |rate_bps| vec![Hold { class: "rt".into(), broker: "core".into(), rate_bps }];
-        desk.hold("eth0".into(), hold(600));
+        let hold = |rate_bps| {
+            vec![Hold { class: "rt".into(), place: 0, broker: "core".into(), rate_bps, from_bps: 0 }]
+        };
+        desk.hold("eth0".into(), Some(to(&line)), hold(600));
         assert_eq!(asked(&desk, &line, &inbox, "eth1", 401), Answer::Refused);
         assert_eq!(asked(&desk, &line, &inbox, "eth1", 400), Answer::Granted(400));
         // Another capacity takes nothing away; less than before is always granted.
         declare(500);
         assert_eq!(asked(&desk, &line, &inbox, "eth1", 401), Answer::Refused);
         assert_eq!(asked(&desk, &line, &inbox, "eth1", 300), Answer::Granted(300));
-        desk.hold("eth0".into(), Vec::new());
+        desk.hold("eth0".into(), None, Vec::new());
         assert_eq!(asked(&desk, &line, &inbox, "eth1", 500), Answer::Granted(500));
         desk.declare(Vec::new());
         assert_eq!(asked(&desk, &line, &inbox, "eth1", 1), Answer::Refused);

@@ -355,6 +355,16 @@ pub(crate) enum Request {
         version: u64,
         answer: Answer,
     },
+    /// A broker takes back what a class of the edge of that number has above `rate_bps`. If it is to wait, it asks for
+    /// no more for its `retry`. `done` is dropped once it is so.
+    ComeDown {
+        direction: usize,
+        edge: u64,
+        class: u32,
+        rate_bps: u64,
+        wait: bool,
+        done: Option<Sender<()>>,
+    },
     Exchange {
         side: usize,
         socket: Socket,

@@ -375,6 +375,16 @@ impl<L: Io, R: Io> Run<L, R> {
                         }
                     });
                 }
+                Request::ComeDown { direction, edge, class, rate_bps, wait, done } => {
+                    let now = weir_sys::now();
+                    self.guarded(now, |bridge| {
+                        let mut all = bridge.directions_mut().iter_mut();
+                        if let Some(one) = all.find(|one| one.index() == direction) {
+                            one.come_down(now, edge, class, rate_bps, wait);
+                        }
+                    });
+                    drop(done);
+                }
                 Request::Exchange { side, socket, done } => {
                     self.bridge.exchange(side, socket);
                     let _ = done.send(());

@@ -4,7 +4,7 @@
 //! their names, so that a port may be exchanged under it.
 
 use super::frames::Frames;
-use crate::broker::{Desk, Hold, Reply};
+use crate::broker::{Desk, Hold, Reply, To};
 use crate::edge_state::{self, EdgeState};
 use crate::line::Back;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use weir_core::packet::dissect::Dissected;
 use weir_core::port::{Event, EventKind, Port};
 use weir_core::queue::{DropReason, Params};
 use weir_core::sched::LeafInfo;
-use weir_core::units::Instant;
+use weir_core::units::{Duration, Instant};
 use weir_edge::allocate::{Action, Allocator, Answer, Backlog, Request};
 use weir_edge::edge::{Config, Edge, Verdict};
 use weir_edge::recognise::Payload;
@@ -76,6 +76,8 @@ pub struct LiveEdge {
     /// No other edge of this process has it.
     number: u64,
     desk: Desk,
+    /// The desk knows what its classes have.
+    is_known: bool,
     now: Instant,
     /// Rates that the discipline refused to set.
     unshaped: u64,
@@ -104,6 +106,7 @@ impl LiveEdge {
             of_leaf: Vec::new(),
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             desk,
+            is_known: false,
             now,
             unshaped: 0,
         }
@@ -170,18 +173,20 @@ impl LiveEdge {
     }
 
     /// Says at the desk what its classes have.
-    fn begin(&self) {
+    fn begin(&self, to: To) {
         let has = |(leaf, allocator): (u32, &Allocator)| {
             let class = self.classes.get(leaf as usize)?;
+            let (rate_bps, from_bps) = (allocator.allocated_bps(), allocator.plan().from);
             let broker = class.broker.clone()?;
-            Some(Hold { class: class.name.clone(), broker, rate_bps: allocator.allocated_bps() })
+            Some(Hold { class: class.name.clone(), place: leaf, broker, rate_bps, from_bps })
         };
-        self.desk.hold(self.interface.clone(), self.edge.allocators().filter_map(has).collect());
+        let holds = self.edge.allocators().filter_map(has).collect();
+        self.desk.hold(self.interface.clone(), Some(to), holds);
     }
 
     /// Its classes give back what they have.
     fn end(&self) {
-        self.desk.hold(self.interface.clone(), Vec::new());
+        self.desk.hold(self.interface.clone(), None, Vec::new());
     }
 
     /// Whether it looks for flows, and so at what comes the other way.
@@ -239,11 +244,14 @@ impl LiveEdge {
 
     /// Sends what is to be asked. The answers come to the worker at `back`.
     fn ask(&mut self, back: &Back, direction: usize) {
-        let (interface, desk, edge) = (&self.interface, &self.desk, self.number);
+        let to = || To { back: back.clone(), direction, edge: self.number };
+        if !std::mem::replace(&mut self.is_known, true) {
+            self.begin(to());
+        }
+        let (interface, desk) = (&self.interface, &self.desk);
         for (place, class) in self.classes.iter_mut().enumerate().filter(|(_, class)| class.ask.is_some()) {
             if let (Some(request), Some(broker)) = (class.ask.take(), &class.broker) {
-                let (back, version) = (back.clone(), request.version);
-                let reply = Reply { back, direction, edge, class: place as u32, version };
+                let reply = Reply { to: to(), class: place as u32, version: request.version };
                 desk.ask((interface.clone(), class.name.clone()), broker.clone(), request, reply);
             }
         }
@@ -299,8 +307,9 @@ impl super::Direction {
             }
             (old, new) => std::mem::replace(old, new.take()),
         };
-        match (&self.frames.edge, &useless) {
-            (Some(there), _) => there.begin(),
+        match (&mut self.frames.edge, &useless) {
+            // The worker that runs it says so before anything is asked.
+            (Some(there), _) => there.is_known = false,
             (None, Some(gone)) => gone.end(),
             (None, None) => {}
         }
@@ -339,6 +348,18 @@ impl super::Direction {
         let super::Direction { port: Some(port), frames, .. } = self else { return };
         if let Some(live) = frames.edge.as_mut().filter(|live| live.number == edge) {
             live.answer(now, class, version, answer);
+            carry_out(port, frames, now);
+        }
+    }
+
+    /// The broker of a class of the edge of that number takes back what it has above `rate_bps`. If it is to wait, no
+    /// more is asked for for the `retry` of the class.
+    pub(crate) fn come_down(&mut self, now: Instant, edge: u64, class: u32, rate_bps: u64, wait: bool) {
+        let super::Direction { port: Some(port), frames, .. } = self else { return };
+        if let Some(live) = frames.edge.as_mut().filter(|live| live.number == edge) {
+            live.now = live.now.max(now);
+            let retry = live.allocator_mut(class).filter(|_| wait).map(|allocator| allocator.plan().retry);
+            live.edge.withdraw(now, class, rate_bps, retry.unwrap_or(Duration::ZERO));
             carry_out(port, frames, now);
         }
     }
