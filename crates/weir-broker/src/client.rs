@@ -6,12 +6,15 @@
 //! A session at the broker is a task beside it. REST has two connections: one asks, one hears of what is called back. COPS
 //! has one. If the session ends, another is begun, every 0.25 to 2 s, and then all that is held is said at once. Until then
 //! each lease goes on to its end.
+//!
+//! Leases come and go with [`Client::keep`]. One that is kept no longer is given back first. [`Client::stop`] says what is
+//! held, for another client that goes on with it.
 
 pub(crate) mod rest;
 
-use crate::book::{Name, Refusal, Request};
+use crate::book::{Name, Refusal, Request, Verdict};
 use crate::cops::pep;
-use crate::holder::{Holder, Standing, State, Terms};
+use crate::holder::{Carried, Holder, Standing, State, Terms};
 use crate::http::{HttpError, Target};
 use crate::wire::Answer;
 use crate::{MILLISECOND, Nanos, Rate, SECOND};
@@ -35,7 +38,8 @@ const TOGETHER: usize = 64;
 
 /// Who shapes the traffic of the leases.
 pub trait Shaper: Send {
-    /// From now on at most `rate` bit/s may be used of `lease`. When this returns, no more is.
+    /// From now on at most `rate` bit/s may be used of `lease`. When this returns, no more is. It is said after each
+    /// decision of the broker, and when a lease ends.
     fn shape(&mut self, lease: &str, rate: Rate, state: State, refusal: Option<&Refusal>);
 
     /// The broker can be reached again, or no longer, and why. For people: leases go on meanwhile.
@@ -65,9 +69,12 @@ pub struct Edge {
 
 /// What the owner of a client wants.
 enum Order {
+    Keep(Vec<(Terms, Option<Carried>)>),
     Want { lease: Name, rate: Rate, min: Rate },
     Show(SyncSender<Vec<Standing>>),
-    Stop,
+    /// Wants nothing any more of any lease, and says when the broker has heard it.
+    GiveBack(SyncSender<()>),
+    Stop(SyncSender<Vec<Carried>>),
 }
 
 /// What a session is to say.
@@ -105,8 +112,22 @@ pub struct Client {
 struct Kept {
     name: Name,
     holder: Holder,
-    /// What the shaper was told last.
-    told: (Rate, State),
+    /// What the shaper was told last; none: it is to be told again.
+    told: Option<(Rate, State)>,
+    /// It is given back, and then forgotten.
+    goes: bool,
+}
+
+impl Kept {
+    fn new(terms: Terms, carried: Option<Carried>) -> Kept {
+        let name = terms.lease.clone();
+        let told = Some((0, State::Idle));
+        let holder = match carried {
+            None => Holder::new(terms),
+            Some(carried) => Holder::resume(terms, &carried, now()),
+        };
+        Kept { name, holder, told, goes: false }
+    }
 }
 
 struct Keeping<S> {
@@ -115,6 +136,8 @@ struct Keeping<S> {
     leases: Vec<Kept>,
     random: Random,
     link: Link,
+    /// Who waits until all is given back.
+    giving: Option<SyncSender<()>>,
 }
 
 /// Whether the broker can be reached. What takes time runs beside the thread's loop: a lease that ends must be seen.
@@ -151,17 +174,19 @@ impl Client {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|e| e.to_string())?;
         let (orders, heard) = unbounded_channel();
-        let leases = edge.leases.iter().map(|terms| Kept {
-            name: terms.lease.clone(),
-            holder: Holder::new(terms.clone()),
-            told: (0, State::Idle),
-        });
+        let leases = edge.leases.iter().map(|terms| Kept::new(terms.clone(), None)).collect();
         let random = Random::new(edge.seed);
         let link = Link::Down { again: 0, pause: SHORTEST };
-        let mut keeping = Keeping { leases: leases.collect(), edge, shaper, random, link };
+        let mut keeping = Keeping { leases, edge, shaper, random, link, giving: None };
         let builder = std::thread::Builder::new().name("leases".into());
         let thread = builder.spawn(move || runtime.block_on(keeping.run(heard)));
         Ok(Client { orders, thread: Some(thread.map_err(|e| e.to_string())?) })
+    }
+
+    /// These are the leases from now on. Those that are there go on, one that was `carried` from another client goes on
+    /// from there, and those that are not named are given back.
+    pub fn keep(&self, leases: Vec<(Terms, Option<Carried>)>) {
+        let _ = self.orders.send(Order::Keep(leases));
     }
 
     /// Wants `rate` bit/s of `lease`, and nothing below `min`. The newest wish replaces those before. Wanting less takes
@@ -178,16 +203,35 @@ impl Client {
         let _ = self.orders.send(Order::Show(answer));
         heard.recv().unwrap_or_default()
     }
+
+    /// Gives all leases back. True if the broker has heard it within `patience`; otherwise they go on to their end.
+    pub fn give_back(&self, patience: Duration) -> bool {
+        let (done, heard) = sync_channel(1);
+        let _ = self.orders.send(Order::GiveBack(done));
+        heard.recv_timeout(patience).is_ok()
+    }
+
+    /// Ends, and says what is held: leases go on to their end, or with another client.
+    pub fn stop(mut self) -> Vec<Carried> {
+        let carried = self.end();
+        carried.recv().unwrap_or_default()
+    }
+
+    fn end(&mut self) -> std::sync::mpsc::Receiver<Vec<Carried>> {
+        let (to, carried) = sync_channel(1);
+        let _ = self.orders.send(Order::Stop(to));
+        if let Some(thread) = self.thread.take() {
+            // It was told to end; if it has panicked, that was said.
+            let _ = thread.join();
+        }
+        carried
+    }
 }
 
 impl Drop for Client {
     /// Leases go on to their end: an edge that starts again has them.
     fn drop(&mut self) {
-        let _ = self.orders.send(Order::Stop);
-        if let Some(thread) = self.thread.take() {
-            // It was told to end; if it has panicked, that was said.
-            let _ = thread.join();
-        }
+        self.end();
     }
 }
 
@@ -218,6 +262,7 @@ impl<S: Shaper> Keeping<S> {
             self.shape(at);
             self.ask(at);
             self.reach(at);
+            self.part_with();
             let wait = self.wait(at);
             tokio::select! {
                 order = orders.recv() => match order {
@@ -227,7 +272,19 @@ impl<S: Shaper> Keeping<S> {
                         // Who asked may have gone.
                         let _ = answer.send(self.leases.iter().map(|kept| kept.holder.standing(at)).collect());
                     }
-                    Some(Order::Stop) | None => return self.part().await,
+                    Some(Order::Keep(leases)) => self.keep(leases),
+                    Some(Order::GiveBack(done)) => {
+                        self.leases.iter_mut().for_each(|kept| kept.holder.want(0, 0, &[]));
+                        self.giving = Some(done);
+                    }
+                    Some(Order::Stop(carried)) => {
+                        let at = now();
+                        self.part().await;
+                        // Who stopped it may not want to know.
+                        let _ = carried.send(self.leases.iter().filter_map(|kept| kept.holder.carry(at)).collect());
+                        return;
+                    }
+                    None => return self.part().await,
                 },
                 said = self.link.next() => self.hear(said),
                 () = tokio::time::sleep(wait) => {}
@@ -258,8 +315,33 @@ impl<S: Shaper> Keeping<S> {
         Duration::from_nanos(next.map_or(SECOND, |next| next.saturating_sub(at)).clamp(MILLISECOND, SECOND))
     }
 
+    fn keep(&mut self, leases: Vec<(Terms, Option<Carried>)>) {
+        for kept in &mut self.leases {
+            kept.goes = !leases.iter().any(|(terms, _)| terms.lease == kept.name);
+            if kept.goes {
+                kept.holder.want(0, 0, &[]);
+            }
+        }
+        for (terms, carried) in leases {
+            if !self.leases.iter().any(|kept| kept.name == terms.lease) {
+                self.leases.push(Kept::new(terms, carried));
+            }
+        }
+    }
+
+    /// Forgets the leases that have been given back, and says so to who waits for all of them.
+    fn part_with(&mut self) {
+        self.leases.retain(|kept| !kept.goes || !kept.holder.is_given_back());
+        if self.leases.iter().all(|kept| kept.holder.is_given_back())
+            && let Some(done) = self.giving.take()
+        {
+            // It may wait no longer.
+            let _ = done.send(());
+        }
+    }
+
     fn want(&mut self, lease: &str, rate: Rate, min: Rate) {
-        if let Some(kept) = self.leases.iter_mut().find(|kept| *kept.name == *lease) {
+        if let Some(kept) = self.leases.iter_mut().find(|kept| *kept.name == *lease && !kept.goes) {
             kept.holder.want(rate, min, &[]);
         }
     }
@@ -270,8 +352,8 @@ impl<S: Shaper> Keeping<S> {
             kept.holder.pass(at);
             let (state, refusal) = kept.holder.state();
             let told = (kept.holder.rate(at), state);
-            if told != kept.told {
-                kept.told = told;
+            if kept.told != Some(told) {
+                kept.told = Some(told);
                 self.shaper.shape(&kept.name, told.0, state, refusal);
                 self.link.say(Word::Shaped(kept.name.clone()));
             }
@@ -349,7 +431,11 @@ impl<S: Shaper> Keeping<S> {
     fn answered(&mut self, answers: Vec<Answer>) {
         for answer in answers {
             if let Some(kept) = self.leases.iter_mut().find(|kept| kept.name == answer.lease) {
-                kept.holder.answer(now(), answer.version, &answer.verdict, &mut self.random);
+                let heeded = kept.holder.answer(now(), answer.version, &answer.verdict, &mut self.random);
+                // One that is only told its newest version is asked again.
+                if heeded && !matches!(answer.verdict, Verdict::Refused(Refusal::Stale { .. })) {
+                    kept.told = None;
+                }
             }
         }
     }

@@ -6,6 +6,7 @@
 
 use crate::book::{Name, Refusal, Request, Verdict};
 use crate::{MILLISECOND, Nanos, Rate, SECOND};
+use serde::{Deserialize, Serialize};
 use weir_core::Random;
 
 /// The shortest time between two requests for one lease, unless set: the allocator's window.
@@ -82,6 +83,19 @@ pub struct Standing {
     pub refusal: Option<Refusal>,
 }
 
+/// What is held of a lease, for another holder that goes on with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Carried {
+    /// `OWNER/REST`.
+    pub lease: String,
+    /// The newest that was asked for.
+    pub version: u64,
+    /// What may be used, in bit/s.
+    pub held_bps: Rate,
+    /// When that ends, in nanoseconds on the clock of the holder.
+    pub until: Nanos,
+}
+
 /// A request on its way.
 #[derive(Clone, Debug)]
 struct Sent {
@@ -142,6 +156,32 @@ impl Holder {
             state: State::Idle,
             refusal: None,
         }
+    }
+
+    /// Goes on with what another holder held at `now`: that is wanted, and the broker hears of it at once. What has ended
+    /// meanwhile is not held.
+    pub fn resume(terms: Terms, carried: &Carried, now: Nanos) -> Self {
+        let mut holder = Holder::new(terms);
+        let Carried { version, held_bps, until, .. } = *carried;
+        holder.version = holder.version.max(version);
+        if now < until {
+            (holder.held, holder.held_until, holder.wish) = (held_bps, until, held_bps);
+            (holder.counted, holder.renew_at, holder.tell) = (held_bps, now, true);
+            holder.state = State::Leased;
+        }
+        holder
+    }
+
+    /// What another holder needs to go on.
+    pub fn carry(&self, now: Nanos) -> Option<Carried> {
+        let (lease, until) = (self.terms.lease.to_string(), self.held_until);
+        let held_bps = self.rate(now);
+        (self.version > 0).then_some(Carried { lease, version: self.version, held_bps, until })
+    }
+
+    /// True if nothing is wanted or held, and the broker has heard that.
+    pub fn is_given_back(&self) -> bool {
+        self.wish == 0 && self.held == 0 && self.sent.is_none() && !self.tell
     }
 
     /// Wants `rate`, and nothing below `min`. The newest wish replaces those before. Wanting less than
@@ -402,5 +442,42 @@ mod tests {
         holder.called_back(SECOND, version - 1, 50);
         assert!(holder.answer(SECOND, version, &GRANTED, &mut random));
         assert_eq!(holder.rate(SECOND), 100);
+    }
+
+    #[test]
+    fn another_holder_goes_on_until_the_end_of_what_is_held() {
+        let mut random = Random::new(weir_seed::seed());
+        let (holder, version) = rising(&mut random);
+        let carried = holder.carry(SECOND).expect("it has asked for something");
+        assert_eq!((carried.version, carried.held_bps, carried.until), (version, 10, 30 * SECOND));
+        let terms = holder.terms.clone();
+        let mut next = Holder::resume(terms.clone(), &carried, 2 * SECOND);
+        assert_eq!((next.rate(29 * SECOND), next.state().0), (10, State::Leased));
+        // What the one before asked for may have been granted: the broker hears what is used, in a newer version.
+        let told = next.poll(2 * SECOND, &mut random).expect("it says what it holds");
+        assert_eq!((told.version, told.rate), (version + 1, 10));
+        assert!(next.answer(3 * SECOND, version + 1, &Verdict::Granted { rate: 10, ttl_ms: 30_000 }, &mut random));
+        assert_eq!(next.rate(31 * SECOND), 10);
+        // Too late: its versions go on all the same.
+        let mut late = Holder::resume(terms, &carried, 30 * SECOND);
+        assert_eq!((late.rate(30 * SECOND), late.poll_at()), (0, None));
+        assert!(late.is_given_back());
+        late.want(5, 0, &[]);
+        let asked = late.poll(31 * SECOND, &mut random).expect("it wants something");
+        assert_eq!((asked.version, asked.rate), (version + 1, 5));
+        assert!(!late.is_given_back());
+    }
+
+    #[test]
+    fn a_lease_is_given_back_once_the_broker_has_heard_it() {
+        let mut random = Random::new(weir_seed::seed());
+        let (mut holder, version) = rising(&mut random);
+        holder.want(0, 0, &[]);
+        assert_eq!((holder.rate(SECOND), holder.is_given_back()), (0, false), "10 bit/s may still be counted");
+        let told = holder.poll(SECOND + GAP, &mut random).expect("it says so");
+        assert_eq!((told.version, told.rate), (version + 1, 0));
+        assert!(!holder.is_given_back());
+        assert!(holder.answer(2 * SECOND, version + 1, &Verdict::Granted { rate: 0, ttl_ms: 30_000 }, &mut random));
+        assert!(holder.is_given_back());
     }
 }

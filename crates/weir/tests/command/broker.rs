@@ -280,6 +280,62 @@ fn edges_stay_within_capacity(door: &str, target: impl Fn(usize, String) -> Brok
     weir(&["broker", "leases", "--socket", &socket]).fails(1, &["broker.sock", "weir broker run FILE"]);
 }
 
+/// Leases come and go while a client runs; another client goes on with what is held, and gives it back in the end.
+#[test]
+fn a_lease_goes_from_client_to_client_and_back_to_the_broker() {
+    let folder = Folder::new();
+    let (tokens, at) = file(&folder, "http");
+    let _broker = Process::start(&folder);
+    let link = Arc::new(Mutex::new(Link::default()));
+    let start = |leases| {
+        let broker = Broker::Rest(Target::Plain(at.to_string()));
+        let edge = Edge { broker, token: Some(tokens[0].clone()), leases, seed: 1 };
+        Client::start(edge, OnLink(0, link.clone())).unwrap()
+    };
+    let terms = |lease: &str| Terms {
+        lease: lease.into(),
+        path: vec!["wan:rt".into()],
+        ttl_ms: TTL.as_millis() as u32,
+        epoch: 0,
+        gap: 10_000_000,
+        retry: 500_000_000,
+    };
+    let second = Duration::from_secs(5);
+    let used = |rate| move |link: &Link| link.used[0].0 == rate;
+    let socket = folder.path("broker.sock");
+    let shown = || weir(&["broker", "leases", "--socket", &socket]).ok().out;
+
+    let first = start(Vec::new());
+    assert!(first.give_back(second), "nothing is held");
+    first.keep(vec![(terms("e0/rt"), None), (terms("e0/no"), None)]);
+    first.want("e0/rt", 300_000, 0);
+    until("granted", second, &link, used(300_000));
+    // One that is kept no longer is given back, whatever it wanted.
+    first.want("e0/no", 100_000, 0);
+    until("granted as well", second, &link, used(100_000));
+    assert!(shown().contains("e0/no"), "{}", shown());
+    first.keep(vec![(terms("e0/rt"), None)]);
+    let start_of_wait = Instant::now();
+    while shown().contains("e0/no") {
+        assert!(start_of_wait.elapsed() < second, "{}", shown());
+    }
+    assert_eq!(first.leases().len(), 1);
+
+    let carried = first.stop();
+    let [of_rt] = carried.as_slice() else { panic!("{carried:?}") };
+    assert_eq!((&*of_rt.lease, of_rt.held_bps), ("e0/rt", 300_000));
+    *link.lock().unwrap() = Link::default();
+    let next = start(Vec::new());
+    next.keep(vec![(terms("e0/rt"), Some(of_rt.clone()))]);
+    until("it goes on", second, &link, used(300_000));
+    // Nobody wants anything else: it is renewed.
+    std::thread::sleep(TTL + Duration::from_millis(500));
+    assert_eq!(link.lock().unwrap().used[0], (300_000, Some(State::Leased)));
+    assert!(next.give_back(second));
+    assert!(!shown().contains("e0/rt"), "{}", shown());
+    assert_eq!(link.lock().unwrap().used[0].0, 0);
+}
+
 /// Set in the process that is an edge: where its broker is, and its token.
 const EDGE: &str = "WEIR_TEST_EDGE";
 
