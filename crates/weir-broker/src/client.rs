@@ -33,14 +33,19 @@ const SHORTEST: Nanos = SECOND / 4;
 const LONGEST: Nanos = 2 * SECOND;
 /// How long a session may take to end when its client does.
 const PARTING: Duration = Duration::from_millis(100);
+/// What is due within this time goes together: a name may send 100 requests a second.
+const TOGETHER_FOR: Nanos = 20 * MILLISECOND;
 /// Leases in one request, so that it stays below 64 KiB.
 const TOGETHER: usize = 64;
 
 /// Who shapes the traffic of the leases.
 pub trait Shaper: Send {
-    /// From now on at most `rate` bit/s may be used of `lease`. When this returns, no more is. It is said after each
-    /// decision of the broker, and when a lease ends.
+    /// From now on at most `rate` bit/s may be used of `lease`. It is said when a lease is new, after each decision of the
+    /// broker, and when a lease ends.
     fn shape(&mut self, lease: &str, rate: Rate, state: State, refusal: Option<&Refusal>);
+
+    /// When this returns, no more is used of any lease than was said before.
+    fn settle(&mut self) {}
 
     /// The broker can be reached again, or no longer, and why. For people: leases go on meanwhile.
     fn broker(&mut self, reached: Result<(), &HttpError>);
@@ -70,7 +75,11 @@ pub struct Edge {
 /// What the owner of a client wants.
 enum Order {
     Keep(Vec<(Terms, Option<Carried>)>),
-    Want { lease: Name, rate: Rate, min: Rate },
+    Want {
+        lease: Name,
+        rate: Rate,
+        min: Rate,
+    },
     Show(SyncSender<Vec<Standing>>),
     /// Wants nothing any more of any lease, and says when the broker has heard it.
     GiveBack(SyncSender<()>),
@@ -121,12 +130,11 @@ struct Kept {
 impl Kept {
     fn new(terms: Terms, carried: Option<Carried>) -> Kept {
         let name = terms.lease.clone();
-        let told = Some((0, State::Idle));
         let holder = match carried {
             None => Holder::new(terms),
             Some(carried) => Holder::resume(terms, &carried, now()),
         };
-        Kept { name, holder, told, goes: false }
+        Kept { name, holder, told: None, goes: false }
     }
 }
 
@@ -156,6 +164,8 @@ struct Up {
     reached: bool,
     /// Wishes without an answer.
     open: usize,
+    /// What is due until then is said together.
+    quiet_until: Nanos,
     /// Not all that is held has been said.
     sync: bool,
 }
@@ -171,7 +181,11 @@ impl Client {
     /// # Errors
     /// No thread could be made.
     pub fn start(edge: Edge, shaper: impl Shaper + 'static) -> Result<Self, String> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            // They look up names, and each try leaves one behind where nobody answers.
+            .max_blocking_threads(2)
+            .build();
         let runtime = runtime.map_err(|e| e.to_string())?;
         let (orders, heard) = unbounded_channel();
         let leases = edge.leases.iter().map(|terms| Kept::new(terms.clone(), None)).collect();
@@ -179,7 +193,11 @@ impl Client {
         let link = Link::Down { again: 0, pause: SHORTEST };
         let mut keeping = Keeping { leases, edge, shaper, random, link, giving: None };
         let builder = std::thread::Builder::new().name("leases".into());
-        let thread = builder.spawn(move || runtime.block_on(keeping.run(heard)));
+        let thread = builder.spawn(move || {
+            runtime.block_on(keeping.run(heard));
+            // A name that is being looked up may take as long as it takes.
+            runtime.shutdown_background();
+        });
         Ok(Client { orders, thread: Some(thread.map_err(|e| e.to_string())?) })
     }
 
@@ -196,12 +214,12 @@ impl Client {
         let _ = self.orders.send(Order::Want { lease: lease.into(), rate, min });
     }
 
-    /// How each lease stands now.
+    /// How each lease stands now; none if that is not said in time.
     pub fn leases(&self) -> Vec<Standing> {
         let (answer, heard) = sync_channel(1);
         // Nothing is there of a thread that has panicked, which was said.
         let _ = self.orders.send(Order::Show(answer));
-        heard.recv().unwrap_or_default()
+        heard.recv_timeout(PATIENCE).unwrap_or_default()
     }
 
     /// Gives all leases back. True if the broker has heard it within `patience`; otherwise they go on to their end.
@@ -307,7 +325,9 @@ impl<S: Shaper> Keeping<S> {
         let ends = self.leases.iter().map(|kept| kept.holder.until()).filter(|&until| until > at);
         let due = self.leases.iter().filter_map(|kept| kept.holder.poll_at());
         let next = match &self.link {
-            Link::Up(Up { reached: true, open: 0, .. }) => ends.chain(due).min(),
+            Link::Up(Up { reached: true, open: 0, quiet_until, .. }) => {
+                ends.chain(due.map(|due| due.max(*quiet_until))).min()
+            }
             Link::Up(_) => ends.min(),
             Link::Down { again, .. } => ends.chain([*again]).min(),
         };
@@ -317,9 +337,13 @@ impl<S: Shaper> Keeping<S> {
 
     fn keep(&mut self, leases: Vec<(Terms, Option<Carried>)>) {
         for kept in &mut self.leases {
-            kept.goes = !leases.iter().any(|(terms, _)| terms.lease == kept.name);
+            let went =
+                std::mem::replace(&mut kept.goes, !leases.iter().any(|(terms, _)| terms.lease == kept.name));
             if kept.goes {
                 kept.holder.want(0, 0, &[]);
+            } else if went {
+                // Who uses it may be another one.
+                kept.told = None;
             }
         }
         for (terms, carried) in leases {
@@ -348,6 +372,7 @@ impl<S: Shaper> Keeping<S> {
 
     /// Tells the shaper what has changed.
     fn shape(&mut self, at: Nanos) {
+        let mut shaped = Vec::new();
         for kept in &mut self.leases {
             kept.holder.pass(at);
             let (state, refusal) = kept.holder.state();
@@ -355,19 +380,26 @@ impl<S: Shaper> Keeping<S> {
             if kept.told != Some(told) {
                 kept.told = Some(told);
                 self.shaper.shape(&kept.name, told.0, state, refusal);
-                self.link.say(Word::Shaped(kept.name.clone()));
+                shaped.push(kept.name.clone());
             }
         }
+        if !shaped.is_empty() {
+            self.shaper.settle();
+        }
+        shaped.into_iter().for_each(|lease| self.link.say(Word::Shaped(lease)));
     }
 
     /// Says what is due, together.
     fn ask(&mut self, at: Nanos) {
         let Link::Up(up @ Up { reached: true, open: 0, .. }) = &mut self.link else { return };
+        if at < up.quiet_until {
+            return;
+        }
         let random = &mut self.random;
         let due = self.leases.iter_mut().filter_map(|kept| kept.holder.poll(at, random));
         let wishes: Vec<Request> = due.take(TOGETHER).collect();
         if !wishes.is_empty() {
-            up.open = wishes.len();
+            (up.open, up.quiet_until) = (wishes.len(), at + TOGETHER_FOR);
             self.link.say(Word::Ask(wishes));
         } else if std::mem::take(&mut up.sync) {
             self.link.say(Word::AllSaid);
@@ -386,7 +418,8 @@ impl<S: Shaper> Keeping<S> {
             Broker::Rest(target) => tokio::spawn(rest::session(target, token, to, from)),
             Broker::Cops(target) => tokio::spawn(pep::session(target, token, seed, to, from)),
         };
-        self.link = Link::Up(Up { words, said, task, pause, reached: false, open: 0, sync: false });
+        self.link =
+            Link::Up(Up { words, said, task, pause, reached: false, open: 0, quiet_until: 0, sync: false });
     }
 
     fn hear(&mut self, said: Said) {
@@ -405,6 +438,7 @@ impl<S: Shaper> Keeping<S> {
             }
             Said::Answers(answers) => {
                 up.open = up.open.saturating_sub(answers.len());
+                self.shaper.broker(Ok(()));
                 self.answered(answers);
             }
             Said::NotNow(wishes, why) => {

@@ -47,7 +47,7 @@ pub enum State {
     Refused,
     /// The last grant ended because the broker did not answer.
     Orphaned,
-    /// Another speaks for this lease, in a later epoch.
+    /// Another speaks for this lease, in a later epoch or by the same name. Nothing is asked any more.
     Replaced,
 }
 
@@ -132,6 +132,8 @@ pub struct Holder {
     called: Rate,
     state: State,
     refusal: Option<Refusal>,
+    /// A decision about one of its own versions was heeded.
+    heard: bool,
 }
 
 impl Holder {
@@ -155,6 +157,7 @@ impl Holder {
             called: Rate::MAX,
             state: State::Idle,
             refusal: None,
+            heard: false,
         }
     }
 
@@ -332,6 +335,7 @@ impl Holder {
             return false;
         }
         let Some(sent) = self.sent.take() else { return false };
+        let is_own = !matches!(verdict, Verdict::Refused(Refusal::Stale { .. } | Refusal::Differs));
         match verdict {
             Verdict::Granted { rate, ttl_ms } => {
                 let ttl = u64::from(*ttl_ms) * MILLISECOND;
@@ -354,6 +358,10 @@ impl Holder {
             Verdict::Refused(Refusal::Stale { newest }) if newest >> 32 > u64::from(self.terms.epoch) => {
                 self.state = State::Replaced;
             }
+            // It alone counts its versions: somebody else speaks by the same name.
+            Verdict::Refused(Refusal::Stale { .. } | Refusal::Differs) if self.heard => {
+                (self.state, self.held, self.tell) = (State::Replaced, 0, false);
+            }
             Verdict::Refused(Refusal::Stale { newest }) => {
                 (self.version, self.tell) = (self.version.max(*newest), true);
             }
@@ -366,6 +374,7 @@ impl Holder {
                 (self.state, self.refusal) = (State::Refused, Some(why.clone()));
             }
         }
+        self.heard |= is_own;
         true
     }
 
@@ -456,7 +465,12 @@ mod tests {
         // What the one before asked for may have been granted: the broker hears what is used, in a newer version.
         let told = next.poll(2 * SECOND, &mut random).expect("it says what it holds");
         assert_eq!((told.version, told.rate), (version + 1, 10));
-        assert!(next.answer(3 * SECOND, version + 1, &Verdict::Granted { rate: 10, ttl_ms: 30_000 }, &mut random));
+        assert!(next.answer(
+            3 * SECOND,
+            version + 1,
+            &Verdict::Granted { rate: 10, ttl_ms: 30_000 },
+            &mut random
+        ));
         assert_eq!(next.rate(31 * SECOND), 10);
         // Too late: its versions go on all the same.
         let mut late = Holder::resume(terms, &carried, 30 * SECOND);
@@ -468,16 +482,48 @@ mod tests {
         assert!(!late.is_given_back());
     }
 
+    /// Two boxes of one name: the one that was there first falls silent, and uses nothing any more.
+    #[test]
+    fn who_is_overtaken_by_its_own_name_falls_silent() {
+        let mut random = Random::new(weir_seed::seed());
+        for why in [Refusal::Stale { newest: 9 }, Refusal::Differs] {
+            let (mut first, version) = rising(&mut random);
+            assert!(first.answer(SECOND, version, &Verdict::Refused(why), &mut random));
+            assert_eq!((first.rate(SECOND), first.state().0, first.poll_at()), (0, State::Replaced, None));
+        }
+        // One that has just started only learns how far its versions were.
+        let terms = rising(&mut random).0.terms;
+        let mut second = Holder::new(terms);
+        second.want(10, 0, &[]);
+        let asked = second.poll(0, &mut random).expect("it wants something");
+        assert!(second.answer(
+            0,
+            asked.version,
+            &Verdict::Refused(Refusal::Stale { newest: 9 }),
+            &mut random
+        ));
+        assert_eq!(second.poll(SECOND, &mut random).map(|asked| asked.version), Some(10));
+    }
+
     #[test]
     fn a_lease_is_given_back_once_the_broker_has_heard_it() {
         let mut random = Random::new(weir_seed::seed());
         let (mut holder, version) = rising(&mut random);
         holder.want(0, 0, &[]);
-        assert_eq!((holder.rate(SECOND), holder.is_given_back()), (0, false), "10 bit/s may still be counted");
+        assert_eq!(
+            (holder.rate(SECOND), holder.is_given_back()),
+            (0, false),
+            "10 bit/s may still be counted"
+        );
         let told = holder.poll(SECOND + GAP, &mut random).expect("it says so");
         assert_eq!((told.version, told.rate), (version + 1, 0));
         assert!(!holder.is_given_back());
-        assert!(holder.answer(2 * SECOND, version + 1, &Verdict::Granted { rate: 0, ttl_ms: 30_000 }, &mut random));
+        assert!(holder.answer(
+            2 * SECOND,
+            version + 1,
+            &Verdict::Granted { rate: 0, ttl_ms: 30_000 },
+            &mut random
+        ));
         assert!(holder.is_given_back());
     }
 }

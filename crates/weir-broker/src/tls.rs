@@ -89,6 +89,16 @@ pub fn client(ca: &Path, own: Option<(&Path, &Path)>) -> Result<Arc<ClientConfig
     }
 }
 
+/// The edge that the first certificate of a file names.
+///
+/// # Errors
+/// The file cannot be read, or its certificate names no edge, or more than one.
+pub fn edge_of(cert: &Path) -> Result<Name, String> {
+    let all = certificates(cert)?;
+    let first = all.first().ok_or_else(|| format!("{}: no certificate", cert.display()))?;
+    edge(first).map_err(|why| format!("{}: {why}", cert.display()))
+}
+
 /// The edge that a certificate names.
 ///
 /// # Errors

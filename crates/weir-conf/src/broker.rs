@@ -17,7 +17,9 @@ const TTLS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3_600)]
 /// The port of COPS, and the one of COPS by TLS.
 const COPS: [u16; 2] = [3288, 3183];
 /// The longest name of an edge, in characters.
-const NAME: usize = 32;
+pub(crate) const MAX_EDGE: usize = 32;
+/// The longest name of a lease, in characters.
+pub(crate) const MAX_LEASE: usize = 64;
 
 impl Reader<'_> {
     /// `broker NAME local CAPACITY`, or `broker NAME WHERE [words]`
@@ -149,11 +151,11 @@ fn door(kind: Word<'_>, to: Word<'_>, found: &Elsewhere, form: &str) -> Done<Doo
 
 fn edge(words: &mut Words<'_>) -> Done<String> {
     let word = words.need("the name of this edge", "as in `edge edge1`")?;
-    if word.text.len() <= NAME && word.text.bytes().all(|b| b.is_ascii_graphic() && b != b'/') {
+    if word.text.len() <= MAX_EDGE && word.text.bytes().all(|b| b.is_ascii_graphic() && b != b'/') {
         return Ok(word.text.into());
     }
     let message = format!("`{}` is no name of an edge", word.text);
-    let help = format!("write 1 to {NAME} ASCII characters without `/`");
+    let help = format!("write 1 to {MAX_EDGE} ASCII characters without `/`");
     Err(Trouble::new(word.place, message, help).into())
 }
 

@@ -64,5 +64,6 @@ pub use plan::Plan;
 pub use print::print;
 pub use read::{Outcome, read};
 pub use room::Room;
+pub use set::ContractChange;
 pub use view::View;
 pub use weir_text::{Diagnostic, Place, Severity, Source};

@@ -1,4 +1,4 @@
-//! A plan with one value changed.
+//! A plan with one value changed, or one contract.
 
 use crate::plan::Plan;
 use crate::print::{self, Line, print, print_line};
@@ -70,12 +70,79 @@ impl Plan {
                     && words.next() == Some(class)
             }
         };
-        let lines: Vec<String> =
+        let lines =
             print(self).lines().map(|text| if own(text) { line.clone() } else { text.to_string() }).collect();
-        let text = lines.join("\n") + "\n";
-        let mut plan = read("weir set", &text, registry).into_result()?;
-        // As it would be printed: without words that a later one has overruled.
-        plan.source = Arc::new(Source::new("weir set", &print(&plan)));
-        Ok(plan)
+        reread("weir set", lines, registry)
     }
+
+    /// The plan with another contract `id` of what enters by `interface`.
+    ///
+    /// # Errors
+    /// What there is to be said against it: no such interface, a contract that is there already or is not, or words that
+    /// no `sla` line can have.
+    pub fn with_contract(
+        &self,
+        registry: &Registry,
+        interface: &str,
+        id: u32,
+        change: &ContractChange,
+    ) -> Result<Plan, Vec<Diagnostic>> {
+        const NAME: &str = "weir sla";
+        let view = self.interface(interface).map_err(|refused| vec![refused])?;
+        let begin = format!("sla {} {id} ", view.name);
+        let mut lines: Vec<String> = print(self).lines().map(str::to_owned).collect();
+        let place = lines.iter().position(|line| line.starts_with(&begin));
+        let wrong = |message: String, help: String| {
+            let trouble = Trouble::new(Place::default(), message, help);
+            vec![Source::new(NAME, "").diagnostic(Severity::Error, trouble)]
+        };
+        match (place, change) {
+            (None, ContractChange::Add(words)) => lines.push(begin + &words.join(" ")),
+            (Some(_), ContractChange::Add(_)) => {
+                let message = format!("`{interface}` has a contract {id} already");
+                return Err(wrong(message, format!("`weir sla set {interface} {id}` changes it")));
+            }
+            (None, _) => {
+                let known: Vec<String> = view.slas.iter().take(8).map(|sla| sla.id.to_string()).collect();
+                let known = match view.slas.len() {
+                    0 => "it has none".to_owned(),
+                    n if n > known.len() => format!("it has {n}, as {}", known.join(", ")),
+                    _ => format!("it has {}", known.join(", ")),
+                };
+                let help = format!("{known}: `weir sla add {interface} {id} PREFIX bw RATE` makes one");
+                return Err(wrong(format!("`{interface}` has no contract {id}"), help));
+            }
+            (Some(place), ContractChange::Remove) => _ = lines.remove(place),
+            (Some(place), ContractChange::Set(words)) => {
+                let is_prefix = |word: &&String| word.contains(['.', ':']);
+                let (prefixes, words) = match words.split_first().filter(|(first, _)| is_prefix(first)) {
+                    Some((prefixes, rest)) => (Some(prefixes), rest),
+                    None => (None, words.as_slice()),
+                };
+                let rest = &lines[place][begin.len()..];
+                let (before, options) = rest.split_once(' ').unwrap_or((rest, ""));
+                let prefixes = prefixes.map_or(before, String::as_str);
+                lines[place] = format!("{begin}{prefixes} {options} {}", words.join(" "));
+            }
+        }
+        reread(NAME, lines, registry)
+    }
+}
+
+/// What becomes of a contract.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ContractChange {
+    /// It is new: its prefixes and options, as an `sla` line has them behind its number.
+    Add(Vec<String>),
+    /// Other prefixes, if the first word is some, and other options.
+    Set(Vec<String>),
+    /// It ends.
+    Remove,
+}
+
+/// The plan of these lines, printed anew: without words that a later one has overruled.
+fn reread(name: &str, lines: Vec<String>, registry: &Registry) -> Result<Plan, Vec<Diagnostic>> {
+    let mut plan = read(name, &(lines.join("\n") + "\n"), registry).into_result()?;
+    plan.source = Arc::new(Source::new(name, &print(&plan)));
+    Ok(plan)
 }

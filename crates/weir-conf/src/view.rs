@@ -1,5 +1,6 @@
 //! The interfaces of a plan one by one, each with what the rest of the file means for it.
 
+use crate::broker::{MAX_EDGE, MAX_LEASE};
 use crate::plan::{Attach, Fail, Interface, Plan, Xdp};
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -124,18 +125,44 @@ impl Plan {
         if refused.is_empty() { Ok(pairs) } else { Err(refused) }
     }
 
-    /// What is said of brokers elsewhere, which a live box does not ask.
+    /// What a live box needs to know of a broker elsewhere, and its line does not say.
     fn asked_elsewhere(&self) -> impl Iterator<Item = Diagnostic> {
         let live = self.interfaces.iter().filter(|i| i.attach != Attach::Unsaid);
-        let asked =
-            live.flat_map(|i| i.allocations.iter().filter_map(move |a| Some((i, a.broker.as_ref()?))));
-        asked.filter_map(|(interface, name)| {
-            let broker = self.brokers.iter().find(|b| b.name == *name && b.elsewhere.is_some())?;
-            let message =
-                format!("broker `{}` is elsewhere, and a live box asks one in its own process", broker.name);
-            let help = format!("write `broker {} local 8M`; simulations take one elsewhere", broker.name);
-            Some(self.error(interface, message, &help))
-        })
+        let asked = |name: &str| {
+            let lines = live.clone().flat_map(|i| i.allocations.iter().map(move |a| (i, a)));
+            lines.filter(|(_, a)| a.broker.as_deref() == Some(name)).collect::<Vec<_>>()
+        };
+        let mut said = Vec::new();
+        for broker in &self.brokers {
+            let (Some(elsewhere), lines) = (&broker.elsewhere, asked(&broker.name)) else { continue };
+            if lines.is_empty() {
+                continue;
+            }
+            let mut wrong = |place, message: String, help: &str| {
+                said.push(self.source.diagnostic(Severity::Error, Trouble::new(place, message, help)));
+            };
+            if elsewhere.own.is_none() && elsewhere.edge.is_none() {
+                let message = format!("nobody says who this box is at broker `{}`", broker.name);
+                wrong(broker.place, message, "add `edge NAME`: its leases begin with that name");
+            }
+            let files = elsewhere.own.iter().flatten().chain(&elsewhere.ca).chain(&elsewhere.token);
+            if let Some(file) = files.into_iter().find(|file| !file.starts_with('/')) {
+                let help = "a running box may be told its file from any folder: write the whole path";
+                wrong(broker.place, format!("`{file}` is no whole path"), help);
+            }
+            for (interface, line) in lines {
+                let edge = elsewhere.edge.as_deref().map_or(MAX_EDGE, str::len);
+                let name = edge + interface.name.len() + line.class.len() + 2;
+                if name > MAX_LEASE || !line.class.bytes().all(|b| b.is_ascii_graphic()) {
+                    let message = format!("no broker elsewhere can name a lease of class `{}`", line.class);
+                    let help = format!(
+                        "give the class another name: a lease is EDGE/INTERFACE/CLASS, of {MAX_LEASE} printable ASCII characters at most"
+                    );
+                    wrong(line.place, message, &help);
+                }
+            }
+        }
+        said.into_iter()
     }
 
     /// The bridges, and what is said of lines by which an interface would be a port of two.

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
-use weir_conf::plan::{Attach, Interface};
+use weir_conf::plan::{Allocate, Attach, Elsewhere, Interface};
 use weir_conf::{judge, packet_spec, print, read};
 use weir_core::Random;
 use weir_core::queue::Link;
@@ -128,7 +128,7 @@ fn damaged_configurations_get_an_answer() {
         let errors: Vec<_> = judge(&plan, &registry).into_iter().filter(|d| d.is_error()).collect();
         // Read, and yet not usable: only a file without an interface, what is not built, an
         // interface in two bridges, ports of a bridge that say different things of `fail`, `xdp` or `workers`, and
-        // two workers where there is one direction, or AF_XDP; and of the edge a broker elsewhere, two workers
+        // two workers where there is one direction, or AF_XDP; and of the edge a broker elsewhere that cannot be asked, two workers
         // beside it, and a way out that no line describes.
         let pairs: Vec<[&String; 2]> = plan
             .interfaces
@@ -155,9 +155,18 @@ fn damaged_configurations_get_an_answer() {
         };
         let has_edge =
             |i: &Interface| i.recognise.is_some() || !i.slas.is_empty() || !i.allocations.is_empty();
+        // A broker elsewhere that does not hear who this box is, finds no file, or cannot name a lease.
         let asks_elsewhere = |i: &Interface| {
-            let its = |name: &String| plan.brokers.iter().any(|b| b.name == *name && b.elsewhere.is_some());
-            i.attach != Attach::Unsaid && i.allocations.iter().filter_map(|a| a.broker.as_ref()).any(its)
+            let lines = i.allocations.iter().filter_map(|a| Some((a, a.broker.as_ref()?)));
+            let bad = |(line, name): (&Allocate, &String)| {
+                let broker = plan.brokers.iter().find(|b| b.name == *name)?;
+                let Elsewhere { own, edge, ca, token, .. } = broker.elsewhere.as_ref()?;
+                let relative = own.iter().flatten().chain(ca).chain(token).any(|file| !file.starts_with('/'));
+                let name = edge.as_ref().map_or(32, String::len) + i.name.len() + line.class.len() + 2;
+                let unnamed = name > 64 || !line.class.bytes().all(|b| b.is_ascii_graphic());
+                Some(relative || unnamed || own.is_none() && edge.is_none())
+            };
+            i.attach != Attach::Unsaid && lines.filter_map(bad).any(|bad| bad)
         };
         let bad_edge = pairs.iter().any(|pair| {
             let lines: Vec<&Interface> = plan.interfaces.iter().filter(|i| pair.contains(&&i.name)).collect();

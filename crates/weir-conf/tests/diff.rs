@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use weir_conf::{Plan, diff, print, read};
+use weir_conf::{ContractChange, Plan, diff, print, read};
 use weir_core::sched::Registry;
 
 const FILE: &str = "\
@@ -105,4 +105,50 @@ fn one_value_is_set_and_nothing_else_changes() {
         assert!(all.join("\n").contains(complaint), "{words}: {all:?}");
     }
     assert!(plan.with(&registry, "em7", None, "bandwidth 1M").is_err());
+}
+
+/// A contract comes, changes and goes; all other lines stay as they are.
+#[test]
+fn one_contract_changes_and_nothing_else() {
+    const WITH_EDGE: &str = "interface lan0\ninterface wan0 bandwidth 10M hfsc\nclass hfsc wan0 rt root [ls 0 0 8M] [ul 0 0 1M]
+class hfsc wan0 be root [ls 0 0 2M] default\nrecognise lan0 rtp 4/2s\nsla lan0 17 10.0.0.0/24 bw 512K shared 20 policy be
+sla lan0 18 10.0.1.0/24 bw 1M\nallocate wan0 rt to 8M\n";
+    let (plan, registry) = (plan(WITH_EDGE), Registry::builtin());
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let add = |text: &str| ContractChange::Add(words(text));
+    let set = |text: &str| ContractChange::Set(words(text));
+    let cases = [
+        (
+            19,
+            add("10.0.2.0/24,2001:db8::/56 bw 2M policy drop"),
+            "+ sla lan0 19 10.0.2.0/24,2001:db8::/56 bw 2M policy drop",
+        ),
+        (17, set("bw 1M"), "+ sla lan0 17 10.0.0.0/24 bw 1M shared 20 policy be"),
+        (17, set("10.0.9.0/24 shared 30"), "+ sla lan0 17 10.0.9.0/24 bw 512K shared 30 policy be"),
+        (17, set("2001:db8::/56"), "+ sla lan0 17 2001:db8::/56 bw 512K shared 20 policy be"),
+        (18, ContractChange::Remove, "- sla lan0 18 10.0.1.0/24 bw 1M"),
+    ];
+    for (id, change, line) in cases {
+        let changed = plan.with_contract(&registry, "lan0", id, &change);
+        let changed = changed.unwrap_or_else(|all| panic!("{line}: {}", all[0]));
+        let found: Vec<String> = diff(&plan, &changed).iter().map(ToString::to_string).collect();
+        // Another line is one that went and one that came.
+        let most = if matches!(change, ContractChange::Set(_)) { 2 } else { 1 };
+        assert!(found.len() == most && found.join("\n").contains(line), "{line}: {found:?}");
+        assert_eq!(changed.source.lines().join("\n"), print(&changed).trim_end());
+    }
+    for (interface, id, change, complaint) in [
+        ("lan0", 17, add("10.0.2.0/24 bw 1M"), "`weir sla set lan0 17` changes it"),
+        ("lan0", 1, ContractChange::Remove, "it has 17, 18: `weir sla add lan0 1 PREFIX bw RATE` makes one"),
+        ("lan0", 1, set("bw 1M"), "has no contract 1"),
+        ("lan0", 19, add("10.0.0.0/24 bw 1M"), "10.0.0.0/24"),
+        ("lan0", 19, add("10.0.2.0/24 bandwidth 1M"), "bandwidth"),
+        ("lan0", 17, set("10.0.0.1/24"), "has bits beyond its length"),
+        ("wan0", 17, ContractChange::Remove, "it has none"),
+        ("lan7", 17, ContractChange::Remove, "lan7"),
+    ] {
+        let refused = plan.with_contract(&registry, interface, id, &change).unwrap_err();
+        let all: Vec<String> = refused.iter().map(ToString::to_string).collect();
+        assert!(all.join("\n").contains(complaint), "{complaint}: {all:?}");
+    }
 }

@@ -9,6 +9,7 @@
 //! worker ── Ask, Hold ──> desk ── want ──> leases at a broker elsewhere
 //!        <── Answer ─────      <─ usable ─
 //!        <── ComeDown ───
+//!        <── SayHolds ───
 //! ```
 //!
 //! - `local`: a broker in this process.
@@ -49,9 +50,9 @@ pub enum Kind {
 
 /// The way to a broker in another process. No call waits. What comes of a wish is told by [`Desk::usable`].
 pub trait Elsewhere: Send + Sync {
-    /// These classes have a lease each from now on, and no others. Leases of others are given back. Says what each
-    /// class holds already, bit/s.
-    fn keep(&self, classes: &[Who]) -> Vec<u64>;
+    /// These classes have a lease each from now on, and no others. Leases of others are given back. What may be used of a
+    /// new one is told once that is known.
+    fn keep(&self, classes: &[Who]);
     /// A class wants so many bit/s of its lease. Wanting less is so at once.
     fn want(&self, class: &Who, rate_bps: u64);
 }
@@ -59,12 +60,10 @@ pub trait Elsewhere: Send + Sync {
 /// How a lease stands that may be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
-    /// The broker is yet to decide about the last wish, or has granted it.
+    /// The broker is yet to decide about the last wish, or has granted it, or does not answer. More may be asked for.
     Open,
     /// It has decided, and gives no more than this.
     Decided,
-    /// It gives no more than this, and does not answer: more may be asked for at once.
-    Silent,
 }
 
 /// A class of an edge, as brokers know it: the interface by which its packets leave, and its name.
@@ -173,14 +172,10 @@ struct Far {
 }
 
 impl Far {
-    /// Says which leases there are, and hears what they hold.
-    fn keep(&mut self) {
+    /// Says which leases there are.
+    fn keep(&self) {
         let classes: Vec<Who> = self.leases.keys().cloned().collect();
-        for (class, held) in classes.iter().zip(self.way.keep(&classes)) {
-            if let Some(lease) = self.leases.get_mut(class) {
-                lease.begin(held);
-            }
-        }
+        self.way.keep(&classes);
     }
     /// The leases whose edge has been gone for long are given back.
     fn pass(&mut self, now: Instant) {
@@ -202,20 +197,23 @@ impl Broker {
         }
     }
 
-    /// It is declared again. What is held stays as far as it is the same broker.
-    fn go_on(&mut self, kind: Kind) {
+    /// It is declared again. What is held stays as far as it is the same broker. True if it is another one.
+    fn go_on(&mut self, kind: Kind) -> bool {
         match (&mut *self, kind) {
             (Broker::Local(local), Kind::Local { capacity_bps }) => local.capacity_bps = capacity_bps,
             (Broker::Elsewhere(far), Kind::Elsewhere(way)) => {
                 if !Arc::ptr_eq(&far.way, &way) {
                     far.way = way;
-                    far.leases.values_mut().for_each(Lease::begin_anew);
                     far.keep();
                     far.leases.iter().for_each(|(who, lease)| far.way.want(who, lease.wish()));
                 }
             }
-            (_, kind) => *self = Broker::of(kind),
+            (_, kind) => {
+                *self = Broker::of(kind);
+                return true;
+            }
         }
+        false
     }
 
     fn state(&self, name: &str) -> BrokerState {
@@ -268,7 +266,7 @@ enum Word {
     State(Sender<Vec<BrokerState>>),
 }
 
-/// The way to the brokers. Cheap to clone; no call waits but [`Desk::state`] and [`Desk::usable`].
+/// The way to the brokers. Cheap to clone; no call waits but [`Desk::state`].
 #[derive(Clone, Debug)]
 pub struct Desk(Sender<Word>);
 
@@ -296,13 +294,11 @@ impl Desk {
     pub(crate) fn ask(&self, who: Who, broker: Arc<str>, request: allocate::Request, reply: Reply) {
         let _ = self.0.send(Word::Ask { who, broker, request, reply });
     }
-    /// From now on at most so many bit/s may be used of the lease of a class. When this returns no more is used. It
-    /// waits for the worker of the class, at most a second: one that is hung sends nothing.
-    pub fn usable(&self, who: Who, broker: Arc<str>, rate_bps: u64, standing: Standing) {
+    /// From now on at most so many bit/s may be used of the lease of a class.
+    pub fn usable(&self, who: Who, broker: Arc<str>, rate_bps: u64, standing: Standing) -> ComingDown {
         let (done, waits) = channel();
         let _ = self.0.send(Word::Usable { who, broker, rate_bps, standing, done });
-        // Nothing is ever sent: the last of those who could has let go.
-        let _ = waits.recv_timeout(COMING_DOWN);
+        ComingDown(waits)
     }
     /// How the brokers are; none if their thread does not answer.
     pub fn state(&self) -> Vec<BrokerState> {
@@ -312,8 +308,41 @@ impl Desk {
     }
 }
 
+/// A class that may have to come down.
+#[derive(Debug)]
+pub struct ComingDown(Receiver<()>);
+
+impl ComingDown {
+    /// When this returns, none of these uses more than was said. It waits for their workers, at most a second for all: one
+    /// that is hung sends nothing.
+    pub fn settle(all: impl IntoIterator<Item = ComingDown>) {
+        let by = Instant::now() + COMING_DOWN;
+        for ComingDown(waits) in all {
+            // Nothing is ever sent: the last of those who could has let go.
+            let _ = waits.recv_timeout(by.saturating_duration_since(Instant::now()));
+        }
+    }
+}
+
+/// What the thread knows.
+#[derive(Default)]
+struct Brokers {
+    all: BTreeMap<String, Broker>,
+    /// The edges, by the interfaces before which they stand.
+    edges: BTreeMap<Arc<str>, To>,
+}
+
+impl Brokers {
+    /// A broker that is new here knows nothing of what classes have: their edges are to say it again.
+    fn ask_what_is_held(&self) {
+        for To { back, direction, edge } in self.edges.values() {
+            back.ask(Request::SayHolds { direction: *direction, edge: *edge });
+        }
+    }
+}
+
 fn serve(heard: &Receiver<Word>) {
-    let mut brokers: BTreeMap<String, Broker> = BTreeMap::new();
+    let mut brokers = Brokers::default();
     loop {
         match heard.recv_timeout(GRACE) {
             Ok(word) => hear(&mut brokers, word),
@@ -321,7 +350,7 @@ fn serve(heard: &Receiver<Word>) {
             Err(RecvTimeoutError::Disconnected) => return,
         }
         let now = Instant::now();
-        for broker in brokers.values_mut() {
+        for broker in brokers.all.values_mut() {
             if let Broker::Elsewhere(far) = broker {
                 far.pass(now);
             }
@@ -329,19 +358,30 @@ fn serve(heard: &Receiver<Word>) {
     }
 }
 
-fn hear(brokers: &mut BTreeMap<String, Broker>, word: Word) {
+fn hear(brokers: &mut Brokers, word: Word) {
     match word {
         Word::Declare(declared) => {
-            brokers.retain(|name, _| declared.iter().any(|(kept, _)| kept == name));
+            brokers.all.retain(|name, _| declared.iter().any(|(kept, _)| kept == name));
+            let mut is_new = false;
             for (name, kind) in declared {
-                match brokers.get_mut(&name) {
-                    Some(broker) => broker.go_on(kind),
-                    None => _ = brokers.insert(name, Broker::of(kind)),
+                match brokers.all.get_mut(&name) {
+                    Some(broker) => is_new |= broker.go_on(kind),
+                    None => {
+                        brokers.all.insert(name, Broker::of(kind));
+                        is_new = true;
+                    }
                 }
+            }
+            if is_new {
+                brokers.ask_what_is_held();
             }
         }
         Word::Hold { interface, to, holds } => {
-            for (name, broker) in brokers {
+            match &to {
+                Some(to) => _ = brokers.edges.insert(interface.clone(), to.clone()),
+                None => _ = brokers.edges.remove(&interface),
+            }
+            for (name, broker) in &mut brokers.all {
                 let here = holds.iter().filter(|hold| *hold.broker == **name);
                 match broker {
                     Broker::Local(local) => {
@@ -373,22 +413,21 @@ fn hear(brokers: &mut BTreeMap<String, Broker>, word: Word) {
                 }
             }
         }
-        Word::Ask { who, broker, request, reply } => match brokers.get_mut(&*broker) {
+        Word::Ask { who, broker, request, reply } => match brokers.all.get_mut(&*broker) {
             Some(Broker::Local(local)) => reply.send(local.ask(who, request.rate_bps)),
-            Some(Broker::Elsewhere(Far { way, leases, counts })) => match leases.get_mut(&who) {
-                Some(lease) => {
+            Some(Broker::Elsewhere(Far { way, leases, counts })) => {
+                // An edge that is yet to say what it has is not answered, and the law repeats its request.
+                if let Some(lease) = leases.get_mut(&who) {
                     counts.requests += 1;
                     counts.granted += u64::from(lease.ask(request.rate_bps, reply));
                     way.want(&who, lease.wish());
                 }
-                // Its edge has said so before it asks; but not to a broker that was declared since.
-                None => reply.send(Answer::Refused),
-            },
+            }
             // A broker that is gone gives nothing more.
             None => reply.send(Answer::Refused),
         },
         Word::Usable { who, broker, rate_bps, standing, done } => {
-            if let Some(Broker::Elsewhere(Far { way, leases, counts })) = brokers.get_mut(&*broker)
+            if let Some(Broker::Elsewhere(Far { way, leases, counts })) = brokers.all.get_mut(&*broker)
                 && let Some(lease) = leases.get_mut(&who)
             {
                 let wished = lease.wish();
@@ -403,7 +442,7 @@ fn hear(brokers: &mut BTreeMap<String, Broker>, word: Word) {
             }
         }
         Word::State(to) => {
-            let _ = to.send(brokers.iter().map(|(name, broker)| broker.state(name)).collect());
+            let _ = to.send(brokers.all.iter().map(|(name, broker)| broker.state(name)).collect());
         }
     }
 }

@@ -355,6 +355,11 @@ pub(crate) enum Request {
         version: u64,
         answer: Answer,
     },
+    /// The edge of that number is to say at the desk what its classes have.
+    SayHolds {
+        direction: usize,
+        edge: u64,
+    },
     /// A broker takes back what a class of the edge of that number has above `rate_bps`. If it is to wait, it asks for
     /// no more for its `retry`. `done` is dropped once it is so.
     ComeDown {

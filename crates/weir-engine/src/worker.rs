@@ -375,6 +375,12 @@ impl<L: Io, R: Io> Run<L, R> {
                         }
                     });
                 }
+                Request::SayHolds { direction, edge } => {
+                    let mut all = self.bridge.directions_mut().iter_mut();
+                    if let Some(one) = all.find(|one| one.index() == direction) {
+                        one.say_holds(edge);
+                    }
+                }
                 Request::ComeDown { direction, edge, class, rate_bps, wait, done } => {
                     let now = weir_sys::now();
                     self.guarded(now, |bridge| {

@@ -3,7 +3,7 @@
 //! Three walls of the kernel's, for the calling thread and those that it starts later. None can be
 //! taken down again.
 //! - *No new privileges*: no program that it starts gets more than it has.
-//! - *Landlock*: it opens files below some folders, and connects nowhere by TCP.
+//! - *Landlock*: it opens files below some folders, and connects to some ports by TCP.
 //! - *seccomp*: it makes the system calls of `CALLS`. Any other answers `EPERM`: it starts no
 //!   program, mounts nothing, looks into no other process.
 #![allow(unsafe_code, reason = "system calls without a safe wrapper in the standard library")]
@@ -21,6 +21,8 @@ pub struct Folders {
     pub read: Vec<PathBuf>,
     /// Files below are read, written, made, renamed and removed.
     pub write: Vec<PathBuf>,
+    /// Ports that it may connect to by TCP.
+    pub ports: Vec<u16>,
 }
 
 /// Puts up all walls that the kernel has: the names of those that stand.
@@ -71,8 +73,17 @@ const FILES_1: u64 = (1 << 13) - 1;
 /// The versions that brought a right over files more: moving between folders, `TRUNCATE`, commands
 /// to devices.
 const MORE: [(libc::c_long, u64); 3] = [(2, 1 << 13), (3, TRUNCATE), (5, 1 << 15)];
+/// `struct landlock_net_port_attr`.
+#[repr(C)]
+struct ToPort {
+    allowed: u64,
+    port: u64,
+}
+
+/// Connecting by TCP.
+const CONNECT: u64 = 0b10;
 /// Listening and connecting by TCP.
-const TCP: u64 = 0b11;
+const TCP: u64 = 0b01 | CONNECT;
 
 /// Closes all files but those below `folders`, and TCP; false if this kernel has no Landlock.
 fn landlock(folders: &Folders) -> io::Result<bool> {
@@ -98,6 +109,15 @@ fn landlock(folders: &Folders) -> io::Result<bool> {
     }
     for folder in &folders.write {
         allow(&ruleset, folder, known & !EXECUTE)?;
+    }
+    for &port in folders.ports.iter().filter(|_| version >= 4) {
+        const PORT: libc::c_uint = 2;
+        let rule = ToPort { allowed: CONNECT, port: u64::from(port) };
+        // SAFETY: the call reads a net_port_attr, which outlives it.
+        let done = unsafe {
+            libc::syscall(libc::SYS_landlock_add_rule, ruleset.as_raw_fd(), PORT, &raw const rule, 0u32)
+        };
+        check(done as libc::c_int)?;
     }
     // SAFETY: the call takes a descriptor and a number, and touches no memory.
     let done = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0u32) };
@@ -353,9 +373,11 @@ mod tests {
         }
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
+        let open = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let folders = Folders {
             read: vec![read.clone(), read.join("absent")],
             write: vec![mine.clone(), other.join("file")],
+            ports: vec![open.port()],
         };
         let inside = {
             let (mine, read, other) = (mine.clone(), read.clone(), other.clone());
@@ -372,6 +394,9 @@ mod tests {
                     assert!(fs::write(read.join("file"), "x").is_err(), "reading is not writing");
                     assert!(fs::read_dir(&other).is_err() && fs::read("/etc/passwd").is_err());
                     assert!(std::net::TcpStream::connect(address).is_err());
+                    // Nobody listens there any more, and that is heard.
+                    let heard = std::net::TcpStream::connect(open).unwrap_err().kind();
+                    assert_eq!(heard, std::io::ErrorKind::ConnectionRefused);
                 } else {
                     eprintln!("SKIPPED: this kernel has no Landlock");
                 }

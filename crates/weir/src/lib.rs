@@ -151,7 +151,7 @@ enum Command {
         #[command(subcommand)]
         action: commands::broker::Action,
     },
-    /// Contracts of real-time flows: list them, or take them from a table (CSV) and to one
+    /// Contracts of real-time flows: those of a file or of a running `weir up`, tables (CSV), and changes while it runs
     Sla {
         #[command(subcommand)]
         action: commands::sla::Action,
@@ -230,6 +230,11 @@ enum Command {
     },
     /// How the interfaces and classes of a running `weir up` are; exit 1 if not as configured
     Status {
+        #[command(flatten)]
+        asked: Asked,
+    },
+    /// What a running `weir up` holds at brokers elsewhere
+    Leases {
         #[command(flatten)]
         asked: Asked,
     },
@@ -369,6 +374,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Status { asked } => commands::live::status(&asked.socket, asked.json),
         Command::Edge { action } => commands::edge::edge(action),
         Command::Flows { sla, asked } => commands::edge::flows(sla, &asked.socket, asked.json),
+        Command::Leases { asked } => commands::edge::leases(&asked.socket, asked.json),
         Command::Flow { order, flow, asked } => commands::edge::flow(order, &flow, &asked.socket, asked.json),
         Command::Recognise { recognise, interface, asked } => {
             commands::edge::recognise(recognise, &interface, &asked.socket, asked.json)

@@ -69,7 +69,11 @@ impl Session {
             }
         };
         let said = match answers {
-            Ok(answers) => Said::Answers(answers.leases),
+            Ok(answers) if answers.leases.len() == wishes.leases.len() => Said::Answers(answers.leases),
+            Ok(Answers { leases }) => {
+                let (asked, told) = (wishes.leases.len(), leases.len());
+                return Err(HttpError::Unreadable(format!("{told} answers to {asked} wishes")));
+            }
             // It is there, and does not carry this out now.
             Err(why @ HttpError::Refused { .. }) => Said::NotNow(wishes.leases.len(), why),
             Err(why) => return Err(why),

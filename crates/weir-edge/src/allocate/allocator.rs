@@ -154,8 +154,6 @@ pub struct Allocator {
     refused_until: Instant,
     /// The last rise was not granted in full: little hope for the next.
     denied: bool,
-    /// A broker took back what it had granted, and has granted nothing since.
-    withdrawn: bool,
     evict_after: Instant,
     /// The last answer took so long, T_bb.
     answered_in: Duration,
@@ -184,7 +182,6 @@ impl Allocator {
             guard_until: Instant::ZERO,
             refused_until: Instant::ZERO,
             denied: false,
-            withdrawn: false,
             evict_after: Instant::ZERO,
             answered_in: Duration::ZERO,
             accounted_to: now,
@@ -220,10 +217,13 @@ impl Allocator {
     pub fn outstanding(&self) -> Option<Request> {
         self.outstanding.map(|o| o.request)
     }
-    /// The most that the class may get as far as is known: what it has after a refusal, or as long as the broker
-    /// gives nothing again that it took back; else `to`.
+    /// The most that the class may get as far as is known: what it has after a refusal, or while the broker does not
+    /// answer; else `to`.
     pub fn limit_bps(&self, now: Instant) -> u64 {
-        if self.withdrawn || now < self.refused_until { self.allocated } else { self.plan.to }
+        let is_late =
+            |o: &Outstanding| o.request.rate_bps > self.allocated && now.since(o.since) >= self.patience();
+        let is_silent = self.outstanding.as_ref().is_some_and(is_late);
+        if is_silent || now < self.refused_until { self.allocated } else { self.plan.to }
     }
     /// Bytes measured so far.
     pub fn measured_bytes(&self) -> u64 {
@@ -372,7 +372,6 @@ impl Allocator {
             Answer::Granted(rate) if rate >= asked => {
                 self.stats.granted += 1;
                 self.denied &= !is_rise;
-                self.withdrawn &= !is_rise;
                 self.shape_to(now, asked);
             }
             Answer::Granted(rate) => {
@@ -396,7 +395,7 @@ impl Allocator {
     }
 
     /// The broker takes back: the class has at most `rate` bit/s from now on, but never less than `from`, which no
-    /// broker gave. A request for more is forgotten; no other one follows for `retry`.
+    /// broker gave. A request for more is forgotten; no other one follows for `retry`, which is 0 where nothing was refused.
     pub fn withdraw(&mut self, now: Instant, rate: u64, retry: Duration) {
         self.timer(now);
         let rate = rate.max(self.plan.from.min(self.plan.to));
@@ -404,7 +403,7 @@ impl Allocator {
             (self.outstanding, self.ask) = (None, None);
         }
         if rate < self.allocated {
-            (self.withdrawn, self.denied) = (true, true);
+            self.denied |= retry > Duration::ZERO;
             self.refused_until = self.refused_until.max(now + retry);
             self.shape_to(now, rate);
         }

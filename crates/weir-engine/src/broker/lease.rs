@@ -33,25 +33,15 @@ impl Lease {
         Lease { to: Ok(to), place, from, has: None, granted, open: None, falling: false }
     }
 
-    /// So much is held already, if that is not known yet.
-    pub(super) fn begin(&mut self, held: u64) {
-        if self.has.is_none() {
-            self.has = Some(held);
-            self.limit();
-        }
-    }
-
-    /// It is kept by somebody else from now on, who says what is held.
-    pub(super) fn begin_anew(&mut self) {
-        self.has = None;
-    }
-
     /// An edge is there again, perhaps another one, and says what it has.
     pub(super) fn stand(&mut self, to: To, hold: &Hold) {
         (self.to, self.place, self.from, self.granted) = (Ok(to), hold.place, hold.from_bps, above(hold));
         // It repeats what it asks for.
         self.open = None;
-        self.limit();
+        if let Some(has) = self.has.filter(|has| *has < self.granted) {
+            self.falling = true;
+            self.come_down(has, false, None);
+        }
     }
 
     /// Its edge has gone.
@@ -82,6 +72,8 @@ impl Lease {
         let is_had = above <= self.granted.max(self.has.unwrap_or(0));
         if is_had {
             (self.granted, self.open) = (above, None);
+            // What it gives up is gone, although whoever keeps the lease has not heard it yet.
+            self.has = self.has.map(|has| has.min(above));
             reply.send(Answer::Granted(rate));
         } else {
             self.open = Some((above, reply));
@@ -94,7 +86,7 @@ impl Lease {
         self.has = Some(rate);
         let was_falling = std::mem::take(&mut self.falling);
         if rate < self.granted {
-            self.come_down(rate, standing != Standing::Silent, Some(done));
+            self.come_down(rate, standing == Standing::Decided, Some(done));
             return None;
         }
         if was_falling {
@@ -109,7 +101,7 @@ impl Lease {
             _ if granted == wanted => Answer::Granted(self.from + granted),
             Standing::Decided if granted > self.granted => Answer::Granted(self.from + granted),
             Standing::Decided => Answer::Refused,
-            Standing::Open | Standing::Silent => {
+            Standing::Open => {
                 self.open = Some((wanted, reply));
                 return None;
             }
@@ -119,14 +111,6 @@ impl Lease {
         }
         reply.send(answer);
         Some(answer)
-    }
-
-    /// The edge may not have more than may be used.
-    fn limit(&mut self) {
-        if let Some(has) = self.has.filter(|has| *has < self.granted) {
-            self.falling = true;
-            self.come_down(has, false, None);
-        }
     }
 
     /// Tells the edge to come down. If it is to wait, it asks for no more for its `retry`.
@@ -150,26 +134,26 @@ fn above(hold: &Hold) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use crate::broker::{BrokerState, Desk, Elsewhere, GRACE, Hold, Kind, Reply, Standing, To, Who};
+    use crate::broker::{
+        BrokerState, ComingDown, Desk, Elsewhere, GRACE, Hold, Kind, Reply, Standing, To, Who,
+    };
     use crate::control::Request;
     use crate::line::{Inbox, Line};
     use std::sync::mpsc::Sender;
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
-    use weir_edge::allocate::{self, Answer};
+    use weir_edge::allocate;
 
-    /// Leases as somebody keeps them: what is held at the beginning, and all that was said since.
+    /// Leases as somebody keeps them: all that was said.
     #[derive(Default)]
     struct Leases {
-        held: Mutex<u64>,
         said: Mutex<Vec<String>>,
     }
 
     impl Elsewhere for Leases {
-        fn keep(&self, classes: &[Who]) -> Vec<u64> {
+        fn keep(&self, classes: &[Who]) {
             let names: Vec<String> = classes.iter().map(|(i, c)| format!("{i}:{c}")).collect();
             self.said.lock().unwrap().push(format!("keep {}", names.join(" ")));
-            vec![*self.held.lock().unwrap(); classes.len()]
         }
         fn want(&self, (_, class): &Who, rate_bps: u64) {
             self.said.lock().unwrap().push(format!("{class} {rate_bps}"));
@@ -207,7 +191,9 @@ mod tests {
         /// So much may be used. What the worker is told; it does it only then.
         fn usable(&self, rate: u64, standing: Standing) -> Vec<String> {
             let desk = self.desk.clone();
-            let waits = std::thread::spawn(move || desk.usable(who(), "core".into(), rate, standing));
+            let waits = std::thread::spawn(move || {
+                ComingDown::settle([desk.usable(who(), "core".into(), rate, standing)])
+            });
             let mut told = self.told();
             while !waits.is_finished() {
                 told.extend(self.told());
@@ -228,6 +214,7 @@ mod tests {
                     done.extend(waits);
                     format!("down to {rate_bps}{}", if wait { ", wait" } else { "" })
                 }
+                Request::SayHolds { direction: 0, edge: 1 } => "say".into(),
                 _ => panic!("another request"),
             };
             let mut done = Vec::new();
@@ -295,7 +282,7 @@ mod tests {
         rig.ask(2, FROM + 500);
         assert_eq!(rig.usable(100, Standing::Decided), ["down to 164, wait"]);
         assert_eq!(rig.said().pop().as_deref(), Some("rt 100"));
-        assert_eq!(rig.usable(0, Standing::Silent), ["down to 64"]);
+        assert_eq!(rig.usable(0, Standing::Open), ["down to 64"]);
         assert_eq!(rig.usable(500, Standing::Open), Vec::<String>::new(), "nobody asks for it");
         // It is granted at once, because it is there.
         rig.ask(3, FROM + 400);
@@ -307,17 +294,15 @@ mod tests {
     fn who_says_it_waits_for_the_worker() {
         let rig = Rig::new();
         rig.hold(FROM + 300);
-        assert_eq!(rig.told(), ["down to 64"], "nothing is held");
-        rig.ask(1, FROM + 300);
-        assert_eq!(rig.usable(300, Standing::Open), ["down to 64", "1 Granted(364)"]);
+        assert_eq!(rig.usable(300, Standing::Open), Vec::<String>::new());
         let start = std::time::Instant::now();
-        rig.desk.usable(who(), "core".into(), 0, Standing::Silent);
+        ComingDown::settle([rig.desk.usable(who(), "core".into(), 0, Standing::Open)]);
         assert!(start.elapsed() >= super::super::COMING_DOWN);
         // It is in the worker's hands now: the next one waits until it is done.
         assert_eq!(rig.told(), ["down to 64"]);
         drop(rig.inbox);
         let start = std::time::Instant::now();
-        rig.desk.usable(who(), "core".into(), 0, Standing::Silent);
+        ComingDown::settle([rig.desk.usable(who(), "core".into(), 0, Standing::Open)]);
         assert!(start.elapsed() < super::super::COMING_DOWN, "a worker that has ended sends nothing");
     }
 
@@ -325,9 +310,9 @@ mod tests {
     #[test]
     fn a_lease_outlives_its_edge_for_a_moment() {
         let rig = Rig::new();
-        *rig.leases.held.lock().unwrap() = 200;
         rig.hold(FROM + 200);
-        assert_eq!((rig.said(), rig.told()), (vec!["keep eth0:rt".into(), "rt 200".into()], vec![]));
+        assert_eq!(rig.said(), ["keep eth0:rt", "rt 200"]);
+        assert_eq!(rig.usable(200, Standing::Open), Vec::<String>::new());
         rig.desk.hold("eth0".into(), None, Vec::new());
         rig.hold(FROM + 200);
         assert_eq!((rig.said(), rig.told()), (vec!["rt 200".into(), "rt 200".into()], vec![]));
@@ -345,16 +330,48 @@ mod tests {
         );
         assert_eq!((rig.said(), rig.told()), (vec!["rt 200".into()], vec!["down to 200".into()]));
         // Somebody else keeps the leases.
-        let other = Arc::new(Leases { held: Mutex::new(50), said: Mutex::default() });
+        let other = Arc::new(Leases::default());
         rig.desk.declare(vec![("core".into(), Kind::Elsewhere(other.clone()))]);
-        assert_eq!(rig.told(), ["down to 50"]);
-        assert_eq!(*other.said.lock().unwrap(), ["keep eth0:rt", "rt 50"]);
+        assert_eq!(rig.usable(50, Standing::Open), ["down to 50"]);
+        assert_eq!(*other.said.lock().unwrap(), ["keep eth0:rt", "rt 200", "rt 50"]);
         rig.desk.hold("eth0".into(), None, Vec::new());
         assert_eq!(rig.state().holders.len(), 1);
         std::thread::sleep(2 * GRACE + Duration::from_millis(200));
         assert_eq!(rig.state().holders, []);
         assert_eq!(other.said.lock().unwrap().last().map(String::as_str), Some("keep "));
+        // Of a class that has not said what it has nothing is asked.
         rig.ask(9, 1_000);
-        assert_eq!(rig.told(), ["9 Refused"]);
+        assert_eq!(rig.told(), Vec::<String>::new());
+    }
+
+    /// A broker that is another process from now on, or no longer, hears what classes have now.
+    #[test]
+    fn another_broker_of_the_same_name_hears_what_is_held() {
+        let rig = Rig::new();
+        rig.hold(FROM + 200);
+        rig.desk.declare(vec![("core".into(), Kind::Local { capacity_bps: 1_000 })]);
+        assert_eq!(rig.told(), ["say"]);
+        rig.hold(FROM + 300);
+        assert_eq!(rig.state().held_bps, FROM + 300);
+        rig.desk.declare(vec![("core".into(), Kind::Local { capacity_bps: 500 })]);
+        assert_eq!(rig.told(), Vec::<String>::new(), "the same one");
+        rig.desk.declare(vec![("core".into(), Kind::Elsewhere(rig.leases.clone()))]);
+        assert_eq!(rig.told(), ["say"]);
+        rig.said();
+        rig.hold(FROM + 300);
+        assert_eq!(rig.said(), ["keep eth0:rt", "rt 300"]);
+    }
+
+    /// What a class gives up it cannot have again without the broker, not even at once.
+    #[test]
+    fn what_is_given_up_is_gone() {
+        let rig = Rig::new();
+        rig.hold(FROM);
+        rig.ask(1, FROM + 300);
+        rig.usable(300, Standing::Open);
+        rig.ask(2, FROM + 100);
+        rig.ask(3, FROM + 250);
+        assert_eq!(rig.told(), ["2 Granted(164)"]);
+        assert_eq!(rig.usable(250, Standing::Open), ["3 Granted(314)"]);
     }
 }

@@ -167,9 +167,13 @@ impl LiveEdge {
                 (class.last, class.had_bps, class.ask) = (old.last, old.had_bps, old.ask.take());
             }
         }
+        let is_same =
+            self.classes.iter().map(|class| &class.name).eq(classes.iter().map(|class| &class.name));
         self.classes = classes;
-        // An answer that is under way may be for another class by now. The law repeats its request.
-        self.number = new.number;
+        if !is_same {
+            // An answer that is under way may be for another class by now. The law repeats its request.
+            self.number = new.number;
+        }
     }
 
     /// Says at the desk what its classes have.
@@ -364,14 +368,31 @@ impl super::Direction {
         }
     }
 
+    /// The edge of that number is to say what its classes have.
+    pub(crate) fn say_holds(&mut self, edge: u64) {
+        if let Some(live) = self.frames.edge.as_mut().filter(|live| live.number == edge) {
+            live.is_known = false;
+        }
+    }
+
     /// Does something with the edge, and what the edge then wants to have done.
     pub(crate) fn with_edge(&mut self, now: Instant, act: impl FnOnce(Option<&mut Edge>, Instant)) {
         let super::Direction { port: Some(port), frames, .. } = self else { return act(None, now) };
+        let has = |frames: &Frames| -> Vec<(u64, u64)> {
+            let all = frames.edge.iter().flat_map(|live| live.edge.allocators());
+            all.map(|(_, allocator)| (allocator.plan().from, allocator.allocated_bps())).collect()
+        };
         if let Some(live) = &mut frames.edge {
             live.now = live.now.max(now);
         }
+        let had = has(frames);
         act(frames.edge.as_mut().map(|live| &mut live.edge), now);
+        // What was given by hand no broker knows of.
+        let is_known = has(frames) == had;
         carry_out(port, frames, now);
+        if let Some(live) = &mut frames.edge {
+            live.is_known &= is_known;
+        }
     }
 
     /// Sends what the edge is to ask.

@@ -13,6 +13,19 @@ const NEEDED: [Capability; 2] = [Capability::NetRaw, Capability::NetAdmin];
 const KEPT: [Capability; 4] =
     [Capability::NetRaw, Capability::NetAdmin, Capability::Bpf, Capability::SysNice];
 
+/// What the system reads to find a host by its name.
+const NAMES: &[&str] = &[
+    "/etc/hosts",
+    "/etc/host.conf",
+    "/etc/resolv.conf",
+    "/etc/nsswitch.conf",
+    "/etc/gai.conf",
+    "/etc/ld.so.cache",
+    "/run/systemd/resolve",
+    "/usr/lib",
+    "/lib",
+];
+
 fn listed(rights: &[Capability], between: &str) -> String {
     rights.iter().map(ToString::to_string).collect::<Vec<_>>().join(between)
 }
@@ -35,8 +48,9 @@ pub fn permitted() -> Done {
 
 /// Gives up what `weir up` does not need, for ever: all other rights, files outside of the folders
 /// of `reads` and `writes`, system calls. It is to come before the first thread. With `locks` it needs
-/// locked memory, as AF_XDP does: the right to it stays where its limit cannot be lifted.
-pub fn enter(reads: &[&Path], writes: &[&Path], locks: bool) -> Done {
+/// locked memory, as AF_XDP does: the right to it stays where its limit cannot be lifted. It connects to `ports` by TCP,
+/// and to no other.
+pub fn enter(reads: &[&Path], writes: &[&Path], ports: Vec<u16>, locks: bool) -> Done {
     // A file is replaced by another one of its name, so that its folder counts; and a link to it
     // leads elsewhere.
     let folders = |files: &[&Path]| -> Vec<PathBuf> {
@@ -49,12 +63,14 @@ pub fn enter(reads: &[&Path], writes: &[&Path], locks: bool) -> Done {
         all.map(folder).collect()
     };
     let fixed = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
+    let names = if ports.is_empty() { &[][..] } else { NAMES };
     // A claim that cannot be made is told of where it is.
     let _ = prepare_claims();
     let open = Folders {
-        read: [folders(reads), fixed(&["/proc", "/sys", "/dev/tty"])].concat(),
+        read: [folders(reads), fixed(&["/proc", "/sys", "/dev/tty"]), fixed(names)].concat(),
         // The claims, the precedence of its session, and what its programs leave in the kernel.
         write: [folders(writes), fixed(&[CLAIMS, "/proc/self", "/sys/fs/bpf"])].concat(),
+        ports,
     };
     let said = |e: std::io::Error| {
         Failure::failed(format!("this process could not be confined: {e}; `--unconfined` leaves that out"))

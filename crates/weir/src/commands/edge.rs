@@ -3,9 +3,10 @@
 use super::tables::{print_wrapped, table};
 use super::{Done, print_json};
 use crate::operate::flows::FlowState;
+use crate::operate::remote::LeaseState;
 use crate::operate::request::{FlowOrder, Handlers, Recognising, Request, ask};
 use std::path::Path;
-use weir_engine::broker::BrokerState;
+use weir_engine::broker::{BrokerState, Reached};
 use weir_engine::edge_state::{AllocatorState, EdgeState, RecognitionState};
 use weir_text::{Unit, show};
 
@@ -117,18 +118,42 @@ pub fn recognise(switch: Switch, interface: &str, socket: &Path, json: bool) -> 
     Ok(())
 }
 
+/// `weir leases`.
+pub fn leases(socket: &Path, json: bool) -> Done {
+    let leases: Vec<LeaseState> = ask(socket, &Request::Leases)?;
+    if json {
+        return print_json(&serde_json::json!({ "leases": leases }));
+    }
+    let mut rows = table(&["LEASE", "BROKER", ">WANTED", ">HELD", ">LEFT", "STATE", "WHY"]);
+    for LeaseState { broker, lease, wanted_bps, held_bps, left_ns, state, why, .. } in leases {
+        let left = if held_bps > 0 { format!("{} s", left_ns / 1_000_000_000) } else { String::new() };
+        rows.add(vec![lease, broker, rate(wanted_bps), rate(held_bps), left, state, why.unwrap_or_default()]);
+    }
+    rows.print();
+    Ok(())
+}
+
 /// The brokers, a line each.
 pub fn print_brokers(brokers: &[BrokerState]) {
-    for BrokerState { name, capacity_bps, held_bps, requests, refused, holders, .. } in brokers {
+    for BrokerState { name, capacity_bps, held_bps, requests, refused, holders, reached, .. } in brokers {
         let holders: Vec<String> =
             holders.iter().map(|h| format!("{} {} {}", h.interface, h.class, rate(h.rate_bps))).collect();
         print_wrapped(&format!(
-            "broker {name}: {} of {} held, {requests} requests, {refused} refused{}{}",
+            "broker {name}{}: {}{} held, {requests} requests, {refused} refused{}{}",
+            reached.as_ref().map(said).unwrap_or_default(),
             rate(*held_bps),
-            rate(*capacity_bps),
+            capacity_bps.map(|capacity| format!(" of {}", rate(capacity))).unwrap_or_default(),
             if holders.is_empty() { "" } else { ": " },
             holders.join(", ")
         ));
+    }
+}
+
+fn said(Reached { at, now, why }: &Reached) -> String {
+    let why = why.as_ref().map(|why| format!(" ({})", weir_text::visible(why)));
+    match now {
+        true => format!(" REACHABLE at {at}"),
+        false => format!(" UNREACHABLE at {at}{}", why.unwrap_or_default()),
     }
 }
 

@@ -5,6 +5,7 @@ use super::fail_open::fails;
 use super::tables::{print_wrapped, table};
 use super::{Done, Failure, cage};
 use crate::operate::ports::bridges;
+use crate::operate::remote::needs;
 use crate::operate::request::{Applied, Report, Request, ask};
 use crate::operate::rules::Rules;
 use crate::operate::state::LastGood;
@@ -115,15 +116,19 @@ pub fn up(registry: &Registry, arguments: UpArguments) -> Done {
     let rules = Rules::for_(&configuration.plan)?;
     // A panic is survived, also where nobody reads what it says.
     std::panic::set_hook(Box::new(|panic| weir_sys::say(&panic.to_string())));
+    let mut connects = None;
     if !unconfined {
         let locks = configuration.plan.interfaces.iter().any(|interface| interface.xdp.is_some());
         // Files that are included may stand elsewhere, and are read again as well.
         let included: Vec<PathBuf> =
             weir_text::include::files(&configuration.text).map(PathBuf::from).collect();
-        let reads: Vec<&Path> = std::iter::once(path).chain(included.iter().map(PathBuf::as_path)).collect();
-        cage::enter(&reads, &[&socket, &kept], locks)?;
+        let (keys, ports) = needs(&configuration.plan);
+        let others = included.iter().chain(&keys).map(PathBuf::as_path);
+        let reads: Vec<&Path> = std::iter::once(path).chain(others).collect();
+        connects = Some(ports.clone());
+        cage::enter(&reads, &[&socket, &kept], ports, locks)?;
     }
-    let workers = Workers { cpus, priority, force };
+    let workers = Workers { cpus, priority, force, ports: connects };
     let (mut operator, mut server) = match bound {
         Some(server) => (Operator::start(registry, configuration, workers, state, rules)?, server),
         None => Operator::take_over(registry, configuration, workers, state, rules, &socket)?,
@@ -251,8 +256,13 @@ pub fn diff(conf: &Path, socket: &Path, json: bool) -> Done {
 pub fn set(interface: &str, words: &[String], socket: &Path, json: bool) -> Done {
     let request = Request::Set { interface: interface.to_string(), words: words.to_vec() };
     let applied: Applied = ask(socket, &request)?;
-    show(&applied, json)?;
-    eprintln!("weir: {}; the file does not say so yet, and `weir diff` shows it", summary(&applied));
+    by_hand(&applied, json)
+}
+
+/// What a change by hand came to.
+pub fn by_hand(applied: &Applied, json: bool) -> Done {
+    show(applied, json)?;
+    eprintln!("weir: {}; the file does not say so yet, and `weir diff` shows it", summary(applied));
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use super::edges;
 use super::ports::{self, Ready, Side, bridges};
+use super::remote::AllCarried;
 use super::{Failure, Operator, refused, sides};
 use weir_conf::Plan;
 use weir_engine::up::{NFQUEUE, is_up};
@@ -72,8 +73,11 @@ impl Operator<'_> {
                 self.up.possible(&pair.map(str::to_string), &going).map_err(refused)?;
             }
         }
+        let others = self.remotes.read(new)?;
         // From here on things change, and what holds rates at brokers still does. Interfaces may move from a bridge that goes to one that comes.
-        self.desk.declare(edges::brokers([&old, new]));
+        let others = self.remotes.add(others);
+        self.desk.declare(edges::brokers([&old, new], &self.remotes));
+        self.remotes.begin(AllCarried::new());
         gone.iter().for_each(|(names, _)| _ = self.up.remove(names));
         for (index, pair) in added.iter().enumerate() {
             if let Err(failure) = self.add(new, *pair) {
@@ -88,7 +92,8 @@ impl Operator<'_> {
                         ));
                     }
                 }
-                self.desk.declare(edges::brokers([&old]));
+                self.remotes.retain(&old);
+                self.desk.declare(edges::brokers([&old], &self.remotes));
                 return Err(failure);
             }
         }
@@ -116,7 +121,9 @@ impl Operator<'_> {
                 Err(failure) => weir_sys::say(&format!("{name}: {}", failure.message)),
             }
         }
-        self.desk.declare(edges::brokers([new]));
+        self.remotes.exchange(others);
+        self.remotes.retain(new);
+        self.desk.declare(edges::brokers([new], &self.remotes));
         Ok((in_place, exchanged))
     }
 

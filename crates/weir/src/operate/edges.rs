@@ -1,6 +1,7 @@
 //! From the edge of a plan to the one that stands before a port, and the brokers that its classes ask.
 
 use super::flows::{FlowState, flows};
+use super::remote::Remotes;
 use super::request::{FlowOrder, Handlers, Recognising};
 use super::{Failure, Operator};
 use std::collections::BTreeMap;
@@ -18,10 +19,19 @@ use weir_engine::up::NFQUEUE;
 use weir_engine::{Control, Desk, LiveEdge};
 use weir_text::{Unit, show};
 
-/// The brokers of these plans; those of the last count.
-pub fn brokers<'p>(plans: impl IntoIterator<Item = &'p Plan>) -> Vec<(String, Kind)> {
-    let all = plans.into_iter().flat_map(|plan| &plan.brokers).filter(|broker| broker.elsewhere.is_none());
-    all.map(|broker| (broker.name.clone(), Kind::Local { capacity_bps: broker.capacity.as_bps() })).collect()
+/// The brokers of these plans, and those elsewhere; those of the last plan count.
+pub fn brokers<'p>(plans: impl IntoIterator<Item = &'p Plan>, remotes: &Remotes) -> Vec<(String, Kind)> {
+    let mut all = BTreeMap::new();
+    for broker in plans.into_iter().flat_map(|plan| &plan.brokers) {
+        let kind = match &broker.elsewhere {
+            None => Some(Kind::Local { capacity_bps: broker.capacity.as_bps() }),
+            Some(_) => remotes.kind(&broker.name),
+        };
+        if let Some(kind) = kind {
+            all.insert(broker.name.clone(), kind);
+        }
+    }
+    all.into_iter().collect()
 }
 
 /// The edge before the port of an interface, by its plan. Its classes begin with what they have at `before`, the

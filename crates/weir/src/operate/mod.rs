@@ -6,6 +6,7 @@
 //! - [`flows`]: those that an edge knows.
 //! - [`ports`]: from a plan to ports, and from two plans to what changes.
 //! - [`state`]: the last good configuration on disk.
+//! - [`remote`]: brokers in other processes, and the leases there.
 //! - [`rules`]: those of the packet filter.
 //! - [`takeover`]: another process goes on with all of it.
 //! - [`request`]: what can be asked through the socket.
@@ -16,6 +17,7 @@ mod change;
 pub mod edges;
 pub mod flows;
 pub mod ports;
+pub mod remote;
 pub mod request;
 pub mod rules;
 pub mod state;
@@ -23,13 +25,14 @@ pub mod takeover;
 
 use crate::commands::Failure;
 use ports::{Ready, Side, bridges, port};
-use request::{Applied, Report, Request};
+use remote::{AllCarried, Remotes};
+use request::{Applied, Contract, ContractOrder, Report, Request};
 use rules::Rules;
 use state::LastGood;
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 use weir_conf::plan::Xdp;
-use weir_conf::{Difference, Plan, diff};
+use weir_conf::{ContractChange, Diagnostic, Difference, Plan, diff};
 use weir_core::port::Port;
 use weir_core::sched::Registry;
 use weir_engine::control::Egress;
@@ -64,7 +67,7 @@ impl Configuration {
     }
 }
 
-/// How workers are started.
+/// How workers are started, and what this process may do.
 #[derive(Clone)]
 pub struct Workers {
     /// Processors that they stay on, each on the next; none: anywhere.
@@ -73,6 +76,8 @@ pub struct Workers {
     pub priority: Priority,
     /// Whether interfaces are bridged although somebody else takes their frames, too.
     pub force: bool,
+    /// The ports that this process may connect to, if it is confined.
+    pub ports: Option<Vec<u16>>,
 }
 
 /// How often counters are held against intent.
@@ -95,6 +100,7 @@ pub struct Operator<'r> {
     rules: Rules,
     /// The brokers.
     desk: Desk,
+    remotes: Remotes,
     status: Status,
     /// When the counters were last held against intent.
     looked: Option<Instant>,
@@ -135,6 +141,7 @@ impl<'r> Operator<'r> {
             operator.rules.undo();
             return Err(failure);
         }
+        operator.remotes.begin(AllCarried::new());
         operator.rules.keep();
         operator.look();
         operator.keep();
@@ -150,7 +157,10 @@ impl<'r> Operator<'r> {
         rules: Rules,
     ) -> Result<Self, Failure> {
         let desk = Desk::open().map_err(Failure::failed)?;
-        desk.declare(edges::brokers([&configuration.plan]));
+        let mut remotes = Remotes::of(&desk, workers.ports.clone());
+        let others = remotes.read(&configuration.plan)?;
+        remotes.add(others);
+        desk.declare(edges::brokers([&configuration.plan], &remotes));
         Ok(Operator {
             registry,
             up: Up::default(),
@@ -163,6 +173,7 @@ impl<'r> Operator<'r> {
             mtus: BTreeMap::new(),
             rules,
             desk,
+            remotes,
             status: Status::default(),
             looked: None,
         })
@@ -187,13 +198,19 @@ impl<'r> Operator<'r> {
 
     /// What happened so far.
     fn snapshot(&self) -> Snapshot {
-        let brokers = if self.running.plan.brokers.is_empty() { Vec::new() } else { self.desk.state() };
+        let mut brokers = if self.running.plan.brokers.is_empty() { Vec::new() } else { self.desk.state() };
+        for broker in &mut brokers {
+            broker.reached = self.remotes.reached(&broker.name);
+        }
         Snapshot { brokers, ..self.up.snapshot() }
     }
 
     /// Ends the box: its last statistics.
     pub fn stop(self) -> Snapshot {
-        self.up.stop()
+        let last = self.up.stop();
+        // Nothing is shaped any more.
+        self.remotes.part();
+        last
     }
 
     /// Starts a bridge.
@@ -214,7 +231,7 @@ impl<'r> Operator<'r> {
             let (interface, port) = (side.name.to_owned(), port.map(|port| *port));
             Ok::<_, Failure>(EngineSide { interface, port, delay: Delay::default() })
         });
-        let Workers { cpus, priority, force } = &self.workers;
+        let Workers { cpus, priority, force, .. } = &self.workers;
         let (priority, force) = (*priority, *force);
         let count = if pair[0] == NFQUEUE { 1 } else { plan.workers(&pair) };
         let cpu = |started: usize| cpus.get(started % cpus.len().max(1)).copied();
@@ -430,6 +447,17 @@ impl<'r> Operator<'r> {
         let class = words.first().filter(|first| words.len() > 2 || view.class(first).is_some());
         let option = words[usize::from(class.is_some())..].join(" ");
         let plan = self.running.plan.with(self.registry, interface, class.map(String::as_str), &option);
+        self.apply_changed(plan)
+    }
+
+    /// Another contract in what runs, or one less.
+    fn contract(&mut self, interface: &str, id: u32, change: &ContractChange) -> Result<Applied, Failure> {
+        let plan = self.running.plan.with_contract(self.registry, interface, id, change);
+        self.apply_changed(plan)
+    }
+
+    /// Runs what runs with a change by hand.
+    fn apply_changed(&mut self, plan: Result<Plan, Vec<Diagnostic>>) -> Result<Applied, Failure> {
         let plan = plan.map_err(|all| {
             let all: Vec<String> = all.iter().filter(|d| d.is_error()).map(ToString::to_string).collect();
             Failure::usage(all.join("\n"))
@@ -476,7 +504,20 @@ impl<'r> Operator<'r> {
             Request::Handler { interface, class, assignment } => {
                 serde_json::to_value(self.set_handler(&interface, &class, &assignment)?)
             }
+            Request::Leases => serde_json::to_value(self.remotes.leases()),
             Request::Recognise { interface, on } => serde_json::to_value(self.recognise(&interface, on)?),
+            Request::Contract { interface, id, change, words } => {
+                let change = match change {
+                    ContractOrder::Add => ContractChange::Add(words),
+                    ContractOrder::Set => ContractChange::Set(words),
+                    ContractOrder::Del => ContractChange::Remove,
+                };
+                serde_json::to_value(self.contract(&interface, id, &change)?)
+            }
+            Request::Contracts => {
+                let rows = weir_conf::contracts::rows(&self.running.plan).into_iter();
+                serde_json::to_value(rows.map(Contract::from).collect::<Vec<_>>())
+            }
             Request::Set { interface, words } => serde_json::to_value(self.set(&interface, &words)?),
             Request::Confirm => serde_json::to_value(self.confirm().map(|()| Applied::default())?),
             Request::Rollback => serde_json::to_value(self.roll_back()?),

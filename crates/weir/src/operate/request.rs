@@ -1,5 +1,6 @@
 //! What can be asked through the socket, and how: one line of JSON each way.
 
+use super::remote::AllCarried;
 use crate::commands::Failure;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -44,6 +45,20 @@ pub enum Request {
         /// writes them.
         words: Vec<String>,
     },
+    /// A contract of what enters by an interface; answered with what was changed.
+    Contract {
+        /// The interface.
+        interface: String,
+        /// Its number.
+        id: u32,
+        /// What becomes of it.
+        change: ContractOrder,
+        /// Its prefixes and options, as an `sla` line has them behind its number.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        words: Vec<String>,
+    },
+    /// All contracts.
+    Contracts,
     /// How interfaces and classes are.
     Status,
     /// Whether the kernel is to carry the traffic; answered with the counters.
@@ -90,6 +105,8 @@ pub enum Request {
         /// It is.
         on: bool,
     },
+    /// The leases at brokers elsewhere.
+    Leases,
     /// The last change is to stay.
     Confirm,
     /// Back to what ran before the last change.
@@ -101,6 +118,60 @@ pub enum Request {
         /// What it bridges: left, right, and whether that fails closed.
         bridges: Vec<(String, String, bool)>,
     },
+}
+
+/// What can be done with a contract.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ContractOrder {
+    /// A new one
+    Add,
+    /// Other words of one that is there
+    Set,
+    /// Its end
+    Del,
+}
+
+/// A contract.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Contract {
+    /// The interface by which its packets enter.
+    pub interface: String,
+    /// Its number.
+    pub id: u32,
+    /// Its prefixes.
+    pub prefixes: Vec<String>,
+    /// Its bandwidth, bit/s.
+    pub bandwidth_bps: u64,
+    /// The share that its flows compete for, per cent.
+    pub shared_percent: f64,
+    /// The code point of its packets in profile.
+    pub dscp: u8,
+    /// What becomes of the others.
+    pub policy: String,
+    /// Its class; none: the first that is allocated.
+    pub class: Option<String>,
+    /// The silence that ends a flow.
+    pub timeout_ns: u64,
+    /// Most flows at a time.
+    pub flows: u32,
+}
+
+impl From<weir_conf::contracts::Row> for Contract {
+    fn from(row: weir_conf::contracts::Row) -> Self {
+        Contract {
+            interface: row.interface,
+            id: row.id,
+            prefixes: row.prefixes,
+            bandwidth_bps: row.bandwidth.as_bps(),
+            shared_percent: row.shared.parse().unwrap_or_default(),
+            dscp: row.dscp.value(),
+            policy: row.policy.to_owned(),
+            class: row.class,
+            timeout_ns: row.timeout.as_nanos(),
+            flows: row.flows,
+        }
+    }
 }
 
 /// What can be done with a flow.
@@ -148,6 +219,9 @@ pub struct Legacy {
     /// How interfaces and classes are, and since when.
     #[serde(default)]
     pub findings: Vec<Finding>,
+    /// What is held at brokers elsewhere.
+    #[serde(default)]
+    pub leases: AllCarried,
 }
 
 /// How a box is.

@@ -106,7 +106,11 @@ impl<'r> Operator<'r> {
             NotTaken::Failed(e) => Failure::failed(format!("not taken over: {e}")),
         })?;
         operator.up = up;
-        if let Ok(Legacy { running, previous, findings }) = serde_json::from_value(extra) {
+        let legacy: Option<Legacy> = serde_json::from_value(extra).ok();
+        // Its classes have what was granted to them there.
+        let carried = legacy.as_ref().map(|legacy| legacy.leases.clone());
+        operator.remotes.begin(carried.unwrap_or_default());
+        if let Some(Legacy { running, previous, findings, .. }) = legacy {
             let read = |text: String| Configuration::read("the configuration before", &text, registry).ok();
             // The file of this start is a change like another one.
             let same = running == operator.running.text;
@@ -129,7 +133,10 @@ impl<'r> Operator<'r> {
         }
         let findings = self.status.findings(weir_sys::now());
         let previous = self.previous.as_ref().map(|before| before.text.clone());
-        let legacy = Legacy { running: self.running.text.clone(), previous, findings };
+        // From here on nobody asks in the name of this box but the process that takes over.
+        let leases = self.remotes.stop();
+        let legacy =
+            Legacy { running: self.running.text.clone(), previous, findings, leases: leases.clone() };
         let extra = serde_json::to_value(legacy).unwrap_or_default();
         let refuse =
             |why: &io::Error| refusal(&Failure::failed(format!("not handed over: {why}; all goes on here")));
@@ -141,6 +148,7 @@ impl<'r> Operator<'r> {
                 Some(Answer::Last)
             }
             Err(why) => {
+                self.remotes.begin(leases);
                 weir_sys::say(&format!("not handed over: {why}; all goes on here"));
                 Some(Answer::Told)
             }

@@ -94,7 +94,7 @@ fn receiver(host: &Held, port: u16, stop: &Arc<AtomicBool>) -> JoinHandle<Came> 
 }
 
 /// A call between the hosts, and what counts it.
-struct Call {
+pub struct Call {
     sent: JoinHandle<u32>,
     came: JoinHandle<Came>,
     stop: Arc<AtomicBool>,
@@ -103,13 +103,13 @@ struct Call {
 
 /// What became of a call.
 #[derive(Debug)]
-struct Ended {
-    sent: u32,
+pub struct Ended {
+    pub sent: u32,
     came: Came,
 }
 
 impl Ended {
-    fn lost(&self) -> u32 {
+    pub fn lost(&self) -> u32 {
         self.sent - self.came.len() as u32
     }
     /// Packets from that number on that came, and of these those that were marked.
@@ -122,7 +122,7 @@ impl Ended {
 
 impl Call {
     /// Of that number, 50 packets/s from a source address.
-    fn start(bed: &Bed, number: u16, from: &'static str) -> Call {
+    pub fn start(bed: &Bed, number: u16, from: &'static str) -> Call {
         Call::of(bed, number, from, Span::from_millis(20), 172)
     }
     fn of(bed: &Bed, number: u16, from: &'static str, every: Span, octets: usize) -> Call {
@@ -132,7 +132,7 @@ impl Call {
         let sent = sender(&bed.hosts[0].left, (from, 4_000 + number), 6_000 + number, every, &stop, packet);
         Call { sent, came, stop, done }
     }
-    fn end(self) -> Ended {
+    pub fn end(self) -> Ended {
         self.stop.store(true, Ordering::Relaxed);
         let sent = self.sent.join().unwrap();
         pause(300);
@@ -152,17 +152,17 @@ fn egress(bed: &Bed) -> Value {
     all.into_iter().find(|egress| egress["interface"] == "right0").unwrap()
 }
 
-fn class(bed: &Bed) -> Value {
+pub fn class(bed: &Bed) -> Value {
     egress(bed)["edge"]["classes"][0].clone()
 }
 
-fn documented(heading: &str, value: &Value) {
+pub fn documented(heading: &str, value: &Value) {
     let page = std::fs::read_to_string(source("book/src/json.md")).unwrap();
     fits(&of(&page, heading), value, "").unwrap();
 }
 
 /// A second address for another contract, and neighbours that know each other.
-fn ready(bed: &Bed) {
+pub fn ready(bed: &Bed) {
     inside(&bed.hosts[0].left, "ip addr add 10.0.0.200/24 dev eth0");
     wait("the way", || {
         send(bed, 0, 5_001, 1);
@@ -363,6 +363,58 @@ fn the_sixth_call_is_refused_by_name() {
             "{:?}",
             all.iter().map(Ended::lost).collect::<Vec<_>>()
         );
+        terminate(up).ok();
+    });
+}
+
+/// T61: contracts come, change and go by command while calls run: nobody loses a packet, and what other contracts count
+/// goes on exactly.
+// Claim L84.
+#[test]
+fn contracts_come_and_go_under_calls() {
+    if !possible("the test of contracts that come and go") {
+        return;
+    }
+    timed(|| {
+        let bed = Bed::new(1);
+        let file = bed.folder.write("a.altq", CONF);
+        let up = bed.up(&[&file]);
+        ready(&bed);
+        let calls: Vec<Call> = (1..=3).map(|number| Call::start(&bed, number, "10.0.0.1")).collect();
+        pause(1_000);
+        for n in 0..20 {
+            let (id, prefix) = ((100 + n).to_string(), format!("10.7.{n}.0/24"));
+            bed.ask(&["sla", "add", "left0", &id, &prefix, "bw", "1M", "policy", "drop"]).ok();
+            bed.ask(&["sla", "set", "left0", &id, "bw", "2M"]).ok();
+        }
+        let listed = bed.ask(&["sla", "list", "-j"]).ok().json();
+        documented("weir sla list -j", &listed);
+        let listed = listed["contracts"].as_array().unwrap().clone();
+        assert_eq!((listed.len(), &listed[2]["bandwidth_bps"]), (22, &2_000_000.into()), "{listed:?}");
+        assert!(bed.ask(&["sla", "list"]).ok().out.contains("10.7.19.0/24"));
+        let diff = bed.ask(&["diff", &file]);
+        assert!(diff.code == 1 && diff.out.contains("sla left0 119"), "{diff:?}");
+        for n in 0..20 {
+            bed.ask(&["sla", "del", "left0", &(100 + n).to_string()]).ok();
+        }
+        bed.ask(&["diff", &file]).ok();
+        bed.ask(&["sla", "del", "left0", "100"]).fails(2, &["no contract 100", "it has 17, 18"]);
+        bed.ask(&["sla", "add", "left0", "17", "10.7.0.0/24", "bw", "1M"])
+            .fails(2, &["`weir sla set left0 17`"]);
+        // What was changed is kept for the next start, too.
+        bed.ask(&["sla", "set", "left0", "18", "bw", "300K"]).ok();
+        assert!(bed.folder.read("state.altq").contains("bw 300K"));
+        let all: Vec<Ended> = calls.into_iter().map(Call::end).collect();
+        for call in &all {
+            in_time!(call.lost() == 0, "{} of {}", call.lost(), call.sent);
+            let (came, marked) = call.marked_from(3);
+            assert_eq!(came, marked);
+        }
+        let contract = egress(&bed)["edge"]["contracts"][0].clone();
+        let marked: u64 = all.iter().map(|call| u64::from(call.marked_from(0).1)).sum();
+        let bytes = contract["in_profile_bytes"].as_u64().unwrap();
+        // Each counts as its frame: 172 octets, and the headers of UDP, IPv4 and Ethernet.
+        assert_eq!(bytes, marked * (172 + 8 + 20 + 14), "{contract} of {marked}");
         terminate(up).ok();
     });
 }

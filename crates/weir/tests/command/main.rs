@@ -10,6 +10,7 @@ mod broker;
 mod edge;
 mod fail_open;
 mod json;
+mod leases;
 mod live;
 mod media;
 mod neighbours;
