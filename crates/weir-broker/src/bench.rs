@@ -193,6 +193,7 @@ fn config(folder: &Path) -> Result<(Config, Vec<String>), String> {
         audit_lines: 1_000_000,
         resources: vec![Resource { name: "wan0:rt".into(), capacity: BitRate::from_bps(MAX_RATE) }],
         agreements: Vec::new(),
+        neighbours: Vec::new(),
         tokens: Vec::new(),
     };
     let mut tokens = Vec::new();

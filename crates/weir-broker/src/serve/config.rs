@@ -28,6 +28,10 @@
 //! key = "broker.key"
 //! ca = "peer-ca.pem"
 //!
+//! [[neighbour]]
+//! domain = "edge-net"
+//! through = "wan0:rt"
+//!
 //! [[token]]
 //! name = "portal"
 //! role = "read"
@@ -90,6 +94,9 @@ pub struct Config {
     /// What neighbours lease to the domain.
     #[serde(default, rename = "agreement")]
     pub agreements: Vec<Agreement>,
+    /// Domains that lease from this one.
+    #[serde(default, rename = "neighbour")]
+    pub neighbours: Vec<Neighbour>,
     /// Who may come without a certificate.
     #[serde(default, rename = "token")]
     pub tokens: Vec<Token>,
@@ -176,6 +183,16 @@ pub struct Agreement {
     /// Who signs the certificate of the neighbour's broker, in PEM.
     #[serde(default)]
     pub ca: Option<PathBuf>,
+}
+
+/// A domain that leases from this one, and the resource whose capacity is the most that it may have in all.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Neighbour {
+    /// Its name: its leases are `DOMAIN/...`.
+    pub domain: Name,
+    /// Each of its requests has this in its path.
+    pub through: Name,
 }
 
 fn one() -> BitRate {
@@ -368,6 +385,19 @@ impl Config {
             }
         }
         self.agreements.iter().try_for_each(|agreement| agreement.check(&self.domain))?;
+        for (at, neighbour) in self.neighbours.iter().enumerate() {
+            name("neighbour", &neighbour.domain)?;
+            if self.neighbours[..at].iter().any(|other| other.domain == neighbour.domain) {
+                return Err(format!("neighbour \"{}\" is there twice: leave one", neighbour.domain));
+            }
+            if !all.contains(&&neighbour.through) {
+                return Err(format!(
+                    "neighbour \"{}\": through: there is no resource {}: write a [[resource]] whose capacity is the \
+                     most that it may have",
+                    neighbour.domain, neighbour.through
+                ));
+            }
+        }
         for resource in &self.resources {
             if resource.capacity.as_bps() > MAX_RATE {
                 return Err(format!("resource \"{}\": expected at most {MAX_RATE} bit/s", resource.name));
@@ -494,6 +524,19 @@ mod tests {
         ] {
             let why = read(&good.replace(from, to)).expect_err(to);
             assert!(why.contains(said), "{to}: {why}");
+        }
+        let neighbour = "[[neighbour]]\ndomain = \"d\"\nthrough = \"p:rt\"\n";
+        assert_eq!(
+            &*read(&format!("{good}{neighbour}")).expect("it is usable").neighbours[0].through,
+            "p:rt"
+        );
+        for (text, said) in [
+            (neighbour.to_owned(), "write a [[resource]] whose capacity is the most"),
+            (format!("{good}{neighbour}{neighbour}"), "is there twice"),
+            (format!("{good}{}", neighbour.replace("\"d\"", "\"d/e\"")), "without / or blanks"),
+        ] {
+            let why = read(&text).expect_err(&text);
+            assert!(why.contains(said), "{text}: {why}");
         }
         let twice = format!("{good}[[resource]]\nname = \"p:rt\"\ncapacity = \"1M\"\n");
         assert!(read(&twice).expect_err("twice").contains("is there twice"));

@@ -140,6 +140,7 @@ impl Broker {
         let desk = Arc::new(Desk {
             keeper,
             tokens: config.tokens,
+            neighbours: config.neighbours,
             limits: who::Limits::default(),
             log: log::Log::new(),
         });

@@ -209,6 +209,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             return Err(UNABLE);
         }
         self.desk.owns(&self.who, &wish.lease).map_err(|_| NOT_ALLOWED)?;
+        self.desk.goes_through(&wish.lease, &wish.path).map_err(|_| NOT_ALLOWED)?;
         self.leases.insert(handle, wish.lease.clone());
         self.handles.insert(wish.lease.clone(), handle);
         Ok(())

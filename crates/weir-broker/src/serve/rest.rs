@@ -1,10 +1,11 @@
 //! The REST door. `openapi.json` beside this file describes it; a test holds both to each other.
 
+use super::config::{Neighbour, Token};
 use super::keeper::{BEHIND, Busy, Keeper, Kept, Listener};
+use super::log::Log;
 use super::openapi;
 use super::stream::Stream;
 use super::who::{LEASES_PER_REQUEST, Limits, REQUESTS_PER_SECOND, Role, Who, of_token};
-use super::{config::Token, log::Log};
 use crate::book::{
     Command, Event, Fault, Held, LEASES_PER_OWNER, MAX_VERSION, Name, Refusal, Request, Shown, Verdict,
     is_name,
@@ -37,6 +38,7 @@ const PAGE: usize = 1_000;
 pub(super) struct Desk {
     pub keeper: Keeper,
     pub tokens: Vec<Token>,
+    pub neighbours: Vec<Neighbour>,
     pub limits: Limits,
     pub log: Log,
 }
@@ -188,6 +190,20 @@ impl Desk {
         Err(Refused::new(StatusCode::FORBIDDEN, error, format!("its leases are named {own}/NAME")))
     }
 
+    /// Whether a neighbour's request uses the resource that says how much it may have.
+    pub fn goes_through(&self, lease: &str, path: &[Name]) -> Outcome<()> {
+        let owner = lease.split('/').next().unwrap_or("");
+        let neighbour = self.neighbours.iter().find(|neighbour| *neighbour.domain == *owner);
+        let Some(Neighbour { domain, through }) = neighbour.filter(|n| !path.contains(&n.through)) else {
+            return Ok(());
+        };
+        let error = format!("{domain} has what it leases by {through}, which is not in the path");
+        self.log.refused(&error);
+        let help =
+            format!("add \"{through}\" to `path` of the [[agreement]] in the file of the broker of {domain}");
+        Err(Refused::new(StatusCode::FORBIDDEN, error, help))
+    }
+
     /// The answers to `requests`, in their order. What is no request is not written down, so that nobody fills a
     /// disk with it.
     pub async fn decide(&self, who: &Who, requests: Vec<Request>) -> Result<Vec<Answer>, Busy> {
@@ -264,6 +280,7 @@ async fn ask(
     let lease = lease_name(&path)?;
     desk.owns(&who, &lease)?;
     let wish: Wish = body(bytes)?;
+    desk.goes_through(&lease, &wish.path)?;
     one(&desk, &who, wish.request(lease)).await
 }
 
@@ -300,6 +317,7 @@ async fn batch(
     }
     for entry in &wishes.leases {
         desk.owns(&who, &entry.lease)?;
+        desk.goes_through(&entry.lease, &entry.path)?;
     }
     let requests = wishes.leases.into_iter().map(Request::from).collect();
     let leases = desk.decide(&who, requests).await?;

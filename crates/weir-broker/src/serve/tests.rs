@@ -45,6 +45,7 @@ impl Folder {
             audit_lines: 1_000,
             resources: vec![Resource { name: "wan:rt".into(), capacity: BitRate::from_bps(1_000) }],
             agreements: Vec::new(),
+            neighbours: Vec::new(),
             tokens: Vec::new(),
         }
     }

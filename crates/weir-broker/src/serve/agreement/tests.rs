@@ -1,6 +1,6 @@
 //! Two brokers, one of which leases to the other.
 
-use super::super::config::{Resource, Tls};
+use super::super::config::{Neighbour, Resource, Tls};
 use super::super::tests::{Authority, Folder, call, connect, uri, within};
 use super::super::{Broker, config::Config};
 use super::*;
@@ -214,6 +214,43 @@ fn a_broker_that_starts_again_speaks_for_its_domain_at_the_neighbour() {
         taken.resources[0].name = "peer:rt".into();
         let why = Broker::start(taken).await.err().expect("it was an agreement");
         assert!(why.contains("give the resource another name"), "{why}");
+        b.stop().await.expect("nothing failed");
+    });
+}
+
+#[test]
+fn a_neighbour_has_no_more_than_its_own_resource() {
+    let (here, there) = (Folder::new("own"), Folder::new("limits"));
+    within(async {
+        let socket = format!("unix:{}", there.at("broker.sock").display());
+        let mut config = granting(&there);
+        config.resources.push(Resource { name: "for-a:rt".into(), capacity: BitRate::from_bps(250) });
+        config.neighbours.push(Neighbour { domain: "a".into(), through: "for-a:rt".into() });
+        let b = Broker::start(config).await.expect("it starts");
+        let mut at_b = connect(&there.unix(), None).await;
+        let ask = |lease: &str| {
+            let entry =
+                json!({"lease": lease, "version": 1, "path": ["core:rt"], "rate_bps": 300, "ttl_ms": 60_000});
+            json!({"leases": [entry]})
+        };
+        let (status, answer) = call(&mut at_b, Method::POST, "/v1/batch", ask("a/peer:rt")).await;
+        assert_eq!(
+            (status, &answer["error"]),
+            (403, &json!("a has what it leases by for-a:rt, which is not in the path")),
+            "{answer}"
+        );
+        let wish = json!({"version": 1, "path": ["core:rt"], "rate_bps": 300, "ttl_ms": 60_000});
+        assert_eq!(call(&mut at_b, Method::PUT, "/v1/leases/a/other", wish).await.0, 403);
+        assert_eq!(shown(&mut at_b, "core:rt").await, (1_000, 0), "nothing has changed");
+        // Others are not concerned.
+        assert_eq!(call(&mut at_b, Method::POST, "/v1/batch", ask("f/1")).await.0, 200);
+        let mut config = asking(&here, socket);
+        config.agreements[0].path.push("for-a:rt".into());
+        let a = Broker::start(config).await.expect("it starts");
+        let mut to = connect(&here.unix(), None).await;
+        let (status, answer) = call(&mut to, Method::PUT, "/v1/leases/e/1", abroad(1, 600, 1)).await;
+        assert_eq!((status, &answer["granted"]["rate_bps"]), (200, &json!(250)), "{answer}");
+        a.stop().await.expect("nothing failed");
         b.stop().await.expect("nothing failed");
     });
 }
