@@ -426,30 +426,36 @@ impl Port {
     }
 
     /// On an emulated link all happens when it was due, in order of time.
+    #[inline(always)]
     fn run_in_order(&mut self, now: Instant, inclusive: bool, host: &mut impl FnMut(Event<'_>)) {
         let now = now.max(self.cx.now);
         let until = Fine::from(now);
         let is_due = |at: Fine| at < until || (inclusive && at == until);
-        loop {
-            let timer = self.timer.map(|t| Fine::from(t.due));
-            let done = match &self.wire {
-                Wire::Device(device) => device.next_completion(),
-                _ => None,
-            };
-            match (done, timer) {
-                (Some(done), timer) if is_due(done) && timer.is_none_or(|t| done <= t) => {
-                    self.complete(done, host);
-                }
-                (_, Some(due)) if is_due(due) => {
-                    self.cx.now = self.cx.now.max(due.floor());
-                    self.wake_ups += 1;
-                    self.timer = None;
-                    self.fill(host);
-                }
-                _ => break,
+        while let Some((at, completes)) = self.next_due().filter(|&(at, _)| is_due(at)) {
+            if completes {
+                self.complete(at, host);
+            } else {
+                self.cx.now = self.cx.now.max(at.floor());
+                self.wake_ups += 1;
+                self.timer = None;
+                self.fill(host);
             }
         }
         self.cx.now = now;
+    }
+
+    /// What comes next on an emulated link: the end of a packet, which goes first, or the timer.
+    #[inline(always)]
+    fn next_due(&self) -> Option<(Fine, bool)> {
+        let timer = self.timer.map(|t| (Fine::from(t.due), false));
+        let done = match &self.wire {
+            Wire::Device(device) => device.next_completion(),
+            _ => None,
+        };
+        match (done, timer) {
+            (Some(done), timer) if timer.is_none_or(|(due, _)| done <= due) => Some((done, true)),
+            (_, timer) => timer,
+        }
     }
 
     fn complete(&mut self, done: Fine, host: &mut impl FnMut(Event<'_>)) {
