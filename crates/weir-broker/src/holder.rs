@@ -132,8 +132,10 @@ pub struct Holder {
     called: Rate,
     state: State,
     refusal: Option<Refusal>,
-    /// A decision about one of its own versions was heeded.
+    /// A grant to one of its own versions was heeded, or a refusal for want of room.
     heard: bool,
+    /// Rises by 2 with each version that somebody else has used already, and falls by 1 with each grant.
+    overtaken: u8,
 }
 
 impl Holder {
@@ -158,6 +160,7 @@ impl Holder {
             state: State::Idle,
             refusal: None,
             heard: false,
+            overtaken: 0,
         }
     }
 
@@ -184,7 +187,7 @@ impl Holder {
 
     /// True if nothing is wanted or held, and the broker has heard that.
     pub fn is_given_back(&self) -> bool {
-        self.wish == 0 && self.held == 0 && self.sent.is_none() && !self.tell
+        self.state == State::Replaced || self.wish == 0 && self.held == 0 && self.sent.is_none() && !self.tell
     }
 
     /// Wants `rate`, and nothing below `min`. The newest wish replaces those before. Wanting less than
@@ -239,7 +242,7 @@ impl Holder {
 
     /// The broker can be reached again, and may have forgotten: what is in use is said at once.
     pub fn reconnected(&mut self) {
-        if self.held > 0 || self.wish > 0 {
+        if self.state != State::Replaced && (self.held > 0 || self.wish > 0) {
             (self.tell, self.quiet_until) = (true, 0);
         }
     }
@@ -335,7 +338,7 @@ impl Holder {
             return false;
         }
         let Some(sent) = self.sent.take() else { return false };
-        let is_own = !matches!(verdict, Verdict::Refused(Refusal::Stale { .. } | Refusal::Differs));
+        let is_own = matches!(verdict, Verdict::Granted { .. } | Verdict::Refused(Refusal::Full { .. }));
         match verdict {
             Verdict::Granted { rate, ttl_ms } => {
                 let ttl = u64::from(*ttl_ms) * MILLISECOND;
@@ -347,6 +350,7 @@ impl Holder {
                 self.tell = self.counted > self.held.max(self.lent);
                 self.state = if *rate > 0 { State::Leased } else { State::Idle };
                 self.refusal = None;
+                self.overtaken = self.overtaken.saturating_sub(1);
                 if usable < sent.rate {
                     self.rise_at = now + self.terms.retry;
                     self.state = State::Refused;
@@ -358,11 +362,18 @@ impl Holder {
             Verdict::Refused(Refusal::Stale { newest }) if newest >> 32 > u64::from(self.terms.epoch) => {
                 self.state = State::Replaced;
             }
-            // It alone counts its versions: somebody else speaks by the same name.
-            Verdict::Refused(Refusal::Stale { .. } | Refusal::Differs) if self.heard => {
+            // It alone counts its versions. An operator may give the lease back once; who does so again and again speaks
+            // by the same name.
+            Verdict::Refused(Refusal::Stale { .. } | Refusal::Differs)
+                if self.heard && self.overtaken >= 2 =>
+            {
                 (self.state, self.held, self.tell) = (State::Replaced, 0, false);
             }
+            Verdict::Refused(Refusal::Differs) if self.heard => {
+                (self.overtaken, self.tell) = (self.overtaken + 2, true);
+            }
             Verdict::Refused(Refusal::Stale { newest }) => {
+                self.overtaken += if self.heard { 2 } else { 0 };
                 (self.version, self.tell) = (self.version.max(*newest), true);
             }
             Verdict::Refused(why) => {
@@ -487,9 +498,25 @@ mod tests {
     fn who_is_overtaken_by_its_own_name_falls_silent() {
         let mut random = Random::new(weir_seed::seed());
         for why in [Refusal::Stale { newest: 9 }, Refusal::Differs] {
-            let (mut first, version) = rising(&mut random);
-            assert!(first.answer(SECOND, version, &Verdict::Refused(why), &mut random));
-            assert_eq!((first.rate(SECOND), first.state().0, first.poll_at()), (0, State::Replaced, None));
+            let (mut first, mut version) = rising(&mut random);
+            let mut now = SECOND;
+            // The first time somebody may just have given the lease back: it says again what it holds.
+            for grants in [1, 1, 0] {
+                assert!(first.answer(now, version, &Verdict::Refused(why.clone()), &mut random));
+                for _ in 0..grants {
+                    now += SECOND;
+                    let told = first.poll(now, &mut random).expect("it says what it holds");
+                    assert!(told.version > version && told.rate >= 10);
+                    let granted = Verdict::Granted { rate: told.rate, ttl_ms: 30_000 };
+                    assert!(first.answer(now, told.version, &granted, &mut random));
+                    first.want(told.rate + 1, 0, &[]);
+                    now += SECOND;
+                    version = first.poll(now, &mut random).expect("it wants more").version;
+                }
+            }
+            assert_eq!((first.rate(now), first.state().0, first.poll_at()), (0, State::Replaced, None));
+            first.reconnected();
+            assert!(first.poll_at().is_none() && first.is_given_back());
         }
         // One that has just started only learns how far its versions were.
         let terms = rising(&mut random).0.terms;

@@ -13,7 +13,7 @@ use super::rest::Desk;
 use super::who::BROKER;
 use crate::book::{Command, Name};
 use crate::client::{Said, Word, rest};
-use crate::holder::{GAP, Holder, RETRY, Terms};
+use crate::holder::{GAP, Holder, RETRY, State, Terms};
 use crate::http::Target;
 use crate::journal::Given;
 use crate::{MILLISECOND, Nanos, Rate, SECOND};
@@ -49,8 +49,13 @@ pub(super) struct Task {
     keeper: Keeper,
     desk: Arc<Desk>,
     holder: Holder,
-    /// The newest want.
+    /// The newest want, and the domains that it came through.
     wanted: u64,
+    domains: Vec<Name>,
+    /// The newest version that was asked, and the want that it was for.
+    asked: (u64, u64),
+    /// What the book was told last, in bit/s.
+    written: Rate,
     random: Random,
     link: Link,
 }
@@ -105,6 +110,9 @@ impl Task {
             desk,
             holder: Holder::new(terms),
             wanted: 0,
+            asked: (0, 0),
+            written: 0,
+            domains: Vec::new(),
             random: Random::new(u64::from(life)),
             link: Link::Down { again: 0, pause: SHORTEST },
         })
@@ -122,8 +130,13 @@ impl Task {
                 news = news.recv() => match news {
                     Some(News::Want { serial, rate, mut domains }) => {
                         domains.push(self.domain.clone());
-                        self.wanted = serial;
-                        self.holder.want(rate, 0, &domains);
+                        (self.wanted, self.domains) = (serial, domains);
+                        self.holder.want(rate, 0, &self.domains);
+                        // It is leased already, and the book does not know.
+                        if self.written < rate && rate <= self.holder.rate(now) {
+                            self.asked.1 = serial;
+                            self.write(now).await;
+                        }
                     }
                     Some(News::Lent(rate)) => self.holder.lend(rate),
                     None => return,
@@ -139,7 +152,8 @@ impl Task {
         let next = match &self.link {
             Link::Up(Up { reached: true, open: false, .. }) => self.holder.poll_at(),
             Link::Up(_) => None,
-            Link::Down { again, .. } => Some(*again),
+            // Without a lease there is nothing to say.
+            Link::Down { again, .. } => self.holder.poll_at().map(|_| *again),
         };
         // A timer has a resolution of a millisecond.
         Duration::from_nanos(next.map_or(SECOND, |next| next.saturating_sub(now)).clamp(MILLISECOND, SECOND))
@@ -160,6 +174,10 @@ impl Task {
         let Link::Up(up @ Up { reached: true, open: false, .. }) = &mut self.link else { return };
         if let Some(request) = self.holder.poll(now, &mut self.random) {
             up.open = true;
+            // A request that is sent again is the one of then.
+            if request.version != self.asked.0 {
+                self.asked = (request.version, self.wanted);
+            }
             // If the session has ended, that is heard next.
             let _ = up.words.send(Word::Ask(vec![request]));
         }
@@ -177,7 +195,7 @@ impl Task {
                 up.open = false;
                 for answer in answers {
                     if self.holder.answer(now, answer.version, &answer.verdict, &mut self.random) {
-                        self.write(now).await;
+                        self.answered(now).await;
                     }
                 }
             }
@@ -185,7 +203,9 @@ impl Task {
             Said::CalledBack { lease, .. } if lease != self.lease => {}
             Said::CalledBack { version, rate, .. } => {
                 self.holder.called_back(now, version, rate);
-                self.write(now).await;
+                if self.holder.rate(now) < self.written {
+                    self.write(now).await;
+                }
             }
             Said::NotNow(_, why) => {
                 up.open = false;
@@ -205,12 +225,26 @@ impl Task {
         &self.desk.log
     }
 
+    /// The neighbour has answered. An answer to less than is wanted by now raises nothing: the next one follows.
+    async fn answered(&mut self, now: Nanos) {
+        let held = self.holder.rate(now);
+        let is_newest = self.asked.1 == self.wanted;
+        if is_newest || held < self.written {
+            self.write(now).await;
+        }
+        if is_newest && self.holder.state().0 == State::Refused {
+            // The book wants no more than this until somebody asks again.
+            self.holder.want(held, 0, &self.domains);
+        }
+    }
+
     /// What the neighbour grants becomes part of the book.
-    async fn write(&self, now: Nanos) {
+    async fn write(&mut self, now: Nanos) {
+        self.written = self.holder.rate(now);
         let command = Command::Leased {
             resource: self.resource.clone(),
-            serial: self.wanted,
-            rate: self.holder.rate(now),
+            serial: self.asked.1,
+            rate: self.written,
             until: self.holder.until(),
         };
         let given = || vec![Given { who: BROKER.into(), command: command.clone() }];

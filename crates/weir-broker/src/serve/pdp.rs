@@ -200,6 +200,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
 
     /// Whether this wish may come by this handle. If so, they belong together from now on.
     fn may_ask(&mut self, handle: u32, wish: &Request) -> Result<(), u16> {
+        // Another wish for the same lease may name another path.
+        self.desk.goes_through(&wish.lease, &wish.path).map_err(|_| NOT_ALLOWED)?;
         match (self.leases.get(&handle), self.handles.get(&wish.lease)) {
             (Some(lease), Some(of)) if *lease == wish.lease && *of == handle => return Ok(()),
             (None, None) => {}
@@ -209,7 +211,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             return Err(UNABLE);
         }
         self.desk.owns(&self.who, &wish.lease).map_err(|_| NOT_ALLOWED)?;
-        self.desk.goes_through(&wish.lease, &wish.path).map_err(|_| NOT_ALLOWED)?;
         self.leases.insert(handle, wish.lease.clone());
         self.handles.insert(wish.lease.clone(), handle);
         Ok(())

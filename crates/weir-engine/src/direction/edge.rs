@@ -83,10 +83,15 @@ pub struct LiveEdge {
     unshaped: u64,
 }
 
+/// A number that no other edge of this process has or had.
+fn number() -> u64 {
+    static NUMBERS: AtomicU64 = AtomicU64::new(1);
+    NUMBERS.fetch_add(1, Ordering::Relaxed)
+}
+
 impl LiveEdge {
     /// An edge that begins at `now`, and whose classes ask at `desk`.
     pub fn new(plan: EdgePlan, desk: Desk, now: Instant) -> Self {
-        static NUMBERS: AtomicU64 = AtomicU64::new(1);
         let EdgePlan { interface, mut config, classes } = plan;
         for (place, class) in config.classes.iter_mut().enumerate().take(classes.len()) {
             class.leaf = place as u32;
@@ -104,7 +109,7 @@ impl LiveEdge {
             edge: Edge::new(config, now),
             classes: classes.into_iter().map(kept).collect(),
             of_leaf: Vec::new(),
-            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            number: number(),
             desk,
             is_known: false,
             now,
@@ -248,10 +253,12 @@ impl LiveEdge {
 
     /// Sends what is to be asked. The answers come to the worker at `back`.
     fn ask(&mut self, back: &Back, direction: usize) {
-        let to = || To { back: back.clone(), direction, edge: self.number };
         if !std::mem::replace(&mut self.is_known, true) {
-            self.begin(to());
+            // An answer under way is to what was known before: the law repeats its request.
+            self.number = number();
+            self.begin(To { back: back.clone(), direction, edge: self.number });
         }
+        let to = || To { back: back.clone(), direction, edge: self.number };
         let (interface, desk) = (&self.interface, &self.desk);
         for (place, class) in self.classes.iter_mut().enumerate().filter(|(_, class)| class.ask.is_some()) {
             if let (Some(request), Some(broker)) = (class.ask.take(), &class.broker) {

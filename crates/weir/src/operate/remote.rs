@@ -363,7 +363,8 @@ impl Remotes {
         let mut carried = AllCarried::new();
         for (name, ready) in others.0 {
             let remote = ready.remote();
-            if let Some((_, old)) = self.all.insert(name.clone(), (ready, remote.clone())) {
+            let (edge, door) = (ready.edge.clone(), ready.said.0.door.clone());
+            if let Some((before, old)) = self.all.insert(name.clone(), (ready, remote.clone())) {
                 let (classes, wishes) = {
                     let before = lock(&old.leases);
                     (before.classes.clone(), before.wishes.clone())
@@ -371,7 +372,12 @@ impl Remotes {
                 let mut leases = lock(&remote.leases);
                 (leases.classes, leases.wishes) = (classes, wishes);
                 drop(leases);
-                carried.insert(name, old.end());
+                if (&before.edge, &before.said.0.door) == (&edge, &door) {
+                    carried.insert(name, old.end());
+                } else {
+                    // Another broker has granted nothing yet, and to another name neither.
+                    give_back(std::iter::once(&*old));
+                }
             }
         }
         self.begin(carried);

@@ -1,7 +1,7 @@
 //! The COPS door, and those who come to it.
 
 use super::super::Broker;
-use super::super::config::{Tls, Token};
+use super::super::config::{Config, Neighbour, Resource, Tls, Token};
 use super::super::tests::{Authority, Folder, PATIENCE, call, connect, uri, wish as rest_wish, within};
 use super::super::who::new_token;
 use super::*;
@@ -12,6 +12,7 @@ use rcgen::SanType;
 use serde_json::json;
 use std::net::SocketAddr;
 use tokio::net::{TcpStream, UnixStream};
+use weir_text::BitRate;
 
 type Plain = Line<TcpStream>;
 
@@ -67,7 +68,10 @@ async fn opened(at: SocketAddr, token: &str) -> Plain {
 
 /// A broker with the COPS door on the loopback, and a token of the edge `e`.
 async fn start(folder: &Folder) -> (Broker, SocketAddr, [String; 2]) {
-    let mut config = folder.config();
+    start_with(folder.config()).await
+}
+
+async fn start_with(mut config: Config) -> (Broker, SocketAddr, [String; 2]) {
     config.cops = Some("127.0.0.1:0".parse().expect("an address"));
     let tokens = [("edge", Role::Operate), ("reads", Role::Read)].map(|(name, role)| {
         let (token, sha256) = new_token().expect("there are random numbers");
@@ -137,6 +141,28 @@ fn leases_are_those_of_rest() {
         assert_eq!(ask(&mut line, &Message::KeepAlive).await, Some(Message::KeepAlive));
         let (_, now) = call(&mut rest, Method::GET, "/v1/resources", "").await;
         assert_eq!(now["resources"][0]["taken_bps"], json!(300));
+        broker.stop().await.expect("nothing failed");
+    });
+}
+
+/// A neighbour has what it leases by one resource, also when a handle that is known names another path.
+#[test]
+fn a_neighbour_is_held_to_its_resource_by_each_request() {
+    let folder = Folder::new("cops-through");
+    within(async {
+        let mut config = folder.config();
+        config.resources.push(Resource { name: "for-e:rt".into(), capacity: BitRate::from_bps(250) });
+        config.neighbours.push(Neighbour { domain: "e".into(), through: "for-e:rt".into() });
+        let (broker, at, [token, _]) = start_with(config).await;
+        let mut line = opened(at, &token).await;
+        let wish = |version, path: &[&str]| {
+            let path = path.iter().map(|name| (*name).into()).collect();
+            Message::Request { handle: 9, wish: Request { path, ..wish("e/1", version, 600) } }
+        };
+        let unknown = Verdict::Refused(Refusal::Unknown { resource: "no:such".into() });
+        assert_eq!(ask(&mut line, &wish(1, &["for-e:rt", "no:such"])).await, Some(answer(9, 1, unknown)));
+        assert_eq!(ask(&mut line, &wish(2, &["wan:rt"])).await, Some(error(9, NOT_ALLOWED, 0)));
+        assert_eq!(ask(&mut line, &wish(3, &["for-e:rt"])).await, Some(answer(9, 3, granted(250))));
         broker.stop().await.expect("nothing failed");
     });
 }
