@@ -12,7 +12,7 @@
 
 pub(crate) mod rest;
 
-use crate::book::{Name, Refusal, Request, Verdict};
+use crate::book::{Name, Refusal, Request};
 use crate::cops::pep;
 use crate::holder::{Carried, Holder, Standing, State, Terms};
 use crate::http::{HttpError, Target};
@@ -464,12 +464,10 @@ impl<S: Shaper> Keeping<S> {
 
     fn answered(&mut self, answers: Vec<Answer>) {
         for answer in answers {
-            if let Some(kept) = self.leases.iter_mut().find(|kept| kept.name == answer.lease) {
-                let heeded = kept.holder.answer(now(), answer.version, &answer.verdict, &mut self.random);
-                // One that is only told its newest version is asked again.
-                if heeded && !matches!(answer.verdict, Verdict::Refused(Refusal::Stale { .. })) {
-                    kept.told = None;
-                }
+            if let Some(kept) = self.leases.iter_mut().find(|kept| kept.name == answer.lease)
+                && kept.holder.answer(now(), answer.version, &answer.verdict, &mut self.random)
+            {
+                kept.told = None;
             }
         }
     }

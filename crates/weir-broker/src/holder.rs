@@ -331,8 +331,8 @@ impl Holder {
         }
     }
 
-    /// The broker decided about `version`. Says whether that was heeded: an answer to any version but the
-    /// newest is not.
+    /// The broker answered `version`. True if that decides about the wish: an answer to any version but the newest is not
+    /// heeded, and who only learns that its version was used already asks again.
     pub fn answer(&mut self, now: Nanos, version: u64, verdict: &Verdict, random: &mut Random) -> bool {
         if version != self.version {
             return false;
@@ -371,10 +371,12 @@ impl Holder {
             }
             Verdict::Refused(Refusal::Differs) if self.heard => {
                 (self.overtaken, self.tell) = (self.overtaken + 2, true);
+                return false;
             }
             Verdict::Refused(Refusal::Stale { newest }) => {
                 self.overtaken += if self.heard { 2 } else { 0 };
                 (self.version, self.tell) = (self.version.max(*newest), true);
+                return false;
             }
             Verdict::Refused(why) => {
                 self.rise_at = now + self.terms.retry;
@@ -449,7 +451,7 @@ mod tests {
         holder.want(10, 0, &[]);
         let first = holder.poll(0, &mut random).expect("it wants something");
         let last = Verdict::Refused(Refusal::Stale { newest: u64::MAX });
-        assert!(holder.answer(0, first.version, &last, &mut random));
+        assert!(!holder.answer(0, first.version, &last, &mut random), "it asks again");
         let next = holder.poll(SECOND, &mut random).expect("it says what it wants");
         assert_eq!(next.version, u64::MAX);
     }
@@ -502,7 +504,8 @@ mod tests {
             let mut now = SECOND;
             // The first time somebody may just have given the lease back: it says again what it holds.
             for grants in [1, 1, 0] {
-                assert!(first.answer(now, version, &Verdict::Refused(why.clone()), &mut random));
+                let decides = first.answer(now, version, &Verdict::Refused(why.clone()), &mut random);
+                assert_eq!(decides, grants == 0, "it asks again, until it falls silent");
                 for _ in 0..grants {
                     now += SECOND;
                     let told = first.poll(now, &mut random).expect("it says what it holds");
@@ -523,7 +526,7 @@ mod tests {
         let mut second = Holder::new(terms);
         second.want(10, 0, &[]);
         let asked = second.poll(0, &mut random).expect("it wants something");
-        assert!(second.answer(
+        assert!(!second.answer(
             0,
             asked.version,
             &Verdict::Refused(Refusal::Stale { newest: 9 }),
