@@ -85,7 +85,7 @@ fn page(entry: &Entry, manual: &File, opening: &str, shared: &[&ParamSpec], old:
         let (of_queues, own): (Vec<_>, Vec<_>) = registry
             .params(entry)
             .filter(|p| p.scope == scope)
-            .partition(|p| shared.iter().any(|other| same(p, other)));
+            .partition(|p| scope == Scope::Class && shared.iter().any(|other| same(p, other)));
         if !own.is_empty() {
             let _ = write!(page, "\n{heading}\n\n{}", table(&own));
         }
@@ -302,6 +302,20 @@ mod tests {
         let page = page(hfsc, manual, SCENARIO, &shared, "");
         assert!(page.contains("| `rt` |") && !page.contains("| `thmin` |"), "{page}");
         assert!(page.contains("](../queues.md)"), "{page}");
+    }
+
+    #[test]
+    fn a_discipline_without_classes_has_all_its_words_on_its_page() {
+        let files = built(&[]);
+        let entries: Vec<&Entry> = files.iter().map(|(e, _)| e).collect();
+        let shared = of_queues(&entries);
+        for (entry, manual) in files.iter().filter(|(e, _)| e.classes == Classes::None) {
+            let page = page(entry, manual, SCENARIO, &shared, "");
+            for p in Registry::builtin().params(entry) {
+                assert!(page.contains(&format!("| `{}` |", p.name)), "{}: {}", entry.name, p.name);
+            }
+            assert!(!page.contains("](../queues.md)"), "{page}");
+        }
     }
 
     #[test]
