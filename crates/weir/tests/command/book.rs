@@ -150,20 +150,40 @@ fn keys_in_the_code_are_in_the_bibliography() {
 fn configurations_in_the_book_are_usable() {
     let folder = Folder::new();
     let mut shown = 0;
-    for page in ["README.md", "book/src/introduction.md", "book/src/altq-conf.md", "book/src/live.md"] {
-        let text = std::fs::read_to_string(source(page)).unwrap();
+    let mut pages = files("book/src", "md");
+    // The tests of the crate that they are about try what these two show.
+    pages.retain(|page| !["tutorial", "edf-and-choke"].contains(&stem(page)));
+    pages.extend(files("book/src/disciplines", "md"));
+    pages.push(PathBuf::from(source("README.md")));
+    for page in pages {
+        let text = std::fs::read_to_string(&page).unwrap();
         for block in text.split("```").skip(1).step_by(2) {
-            let conf = block.trim_start_matches('\n');
+            let conf = block.split_once('\n').map_or("", |(_language, conf)| conf);
             let first = conf.lines().find(|line| !line.starts_with('#')).unwrap_or("");
-            if first.starts_with("interface ") && !first.starts_with("interface IF") {
+            let grammar = first.starts_with("interface IF") || first.starts_with("broker NAME");
+            if ["interface ", "broker "].iter().any(|word| first.starts_with(word)) && !grammar {
                 shown += 1;
                 let run = weir(&["check", &folder.write("shown.altq", conf)]);
-                assert_eq!(run.code, 0, "{page}: {conf}\n{}", run.out);
-                assert!(!run.out.contains("warning"), "{page}: {conf}\n{}", run.out);
+                assert_eq!(run.code, 0, "{}: {conf}\n{}", page.display(), run.out);
+                assert!(!run.out.contains("warning"), "{}: {conf}\n{}", page.display(), run.out);
             }
         }
     }
-    assert!(shown >= 6, "{shown}");
+    assert!(shown >= 27, "{shown}");
+}
+
+/// What the page of replay shows, typed as it stands.
+#[test]
+fn the_replay_of_the_book_prints_what_its_page_says() {
+    let page = std::fs::read_to_string(source("book/src/replay.md")).unwrap();
+    let blocks: Vec<&str> =
+        page.split("```").skip(1).step_by(2).filter_map(|b| b.split_once('\n')).map(|(_, b)| b).collect();
+    let [conf, trace, session] = blocks[..] else { panic!("{blocks:?}") };
+    let folder = Folder::new();
+    let (conf, trace) = (folder.write("two.altq", conf), folder.write("three.csv", trace));
+    let (command, expected) = session.split_once('\n').unwrap();
+    assert_eq!(command, "$ weir replay two.altq em0 three.csv");
+    assert_eq!(weir(&["replay", &conf, "em0", &trace]).ok().out, expected);
 }
 
 /// What the headings of a page are called in links, as mdBook makes it.
