@@ -8,6 +8,7 @@
 # make soak        faults under load on `weir up` in namespaces, and the book's page of them (root; MINUTES=15 SEED=20)
 # make corpus      nDPI's test captures, fetched: which flows are found to be real-time, beside tshark and ndpiReader
 # make media       calls and streams of baresip, sipp, ffmpeg, GStreamer and aiortc through `weir up` (root)
+# make histories   a million random histories of edges and brokers: no invariant breaks, wherever a broker stops (TIMES=300, by 3,500)
 # make failover    a broker or a node of etcd is killed 100 times under load: no grant is lost or given twice (TIMES=20, by 5)
 # make fuzz        every way in under libFuzzer, a minute each (SECONDS_EACH=60)
 # make book        pages of disciplines from their sources, the book's figures, and its HTML in target/book
@@ -22,7 +23,7 @@ RANDOMISED := cargo test --quiet \
 	$(addprefix --test ,conformance jobs_promises jobs_elsewhere jobs_model child conditioned allocations models \
 	mutants damaged generated two_bit targets by_hand recognise strangers)
 
-.PHONY: demo demo-edge test failover mutants fuzz corpus media soak bench bench-live accuracy book build setup
+.PHONY: demo demo-edge test failover histories mutants fuzz corpus media soak bench bench-live accuracy book build setup
 
 setup:
 	@scripts/setup.sh build
@@ -77,6 +78,9 @@ fuzz:
 failover:
 	@scripts/setup.sh demo
 	WEIR_EFFORT=$(or $(TIMES),20) cargo test -p weir-broker --features etcd --lib -- --nocapture --test-threads=1 failover
+
+histories:
+	WEIR_EFFORT=$(or $(TIMES),300) cargo test -p weir-broker --lib -- --nocapture --test-threads=1 the_invariants_hold
 
 mutants: setup
 	cargo xtask mutants --sample $(or $(SAMPLE),300) --seed $(or $(SEED),1)

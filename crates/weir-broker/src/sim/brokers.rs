@@ -1,9 +1,11 @@
 //! Brokers that start, stop, take over, write and tell.
 
-use super::{ABROAD, AGREEMENT, Broker, CORE, Clock, EDGES, FULL, GROUP, HOME, Party, Step, User, World};
+use super::{
+    ABROAD, AGREEMENT, Broker, CORE, Clock, EDGES, FULL, GROUP, HOME, Party, Step, Stop, User, World,
+};
 use crate::book::{Command, Event, Name};
-use crate::holder::{GAP, Holder, RETRY, Terms};
-use crate::{MILLISECOND, Rate, SECOND};
+use crate::holder::{GAP, Holder, Terms};
+use crate::{MILLISECOND, Rate};
 
 impl World {
     pub(super) fn start(&mut self, domain: usize) {
@@ -12,8 +14,8 @@ impl World {
         let clock = Clock::draw(&mut self.random);
         let agreement = (domain == 0).then(|| {
             let (lease, path) = (AGREEMENT.into(), vec![CORE.into()]);
-            let terms =
-                Terms { lease, path, ttl_ms: 10_000, epoch: it.term as u32, gap: GAP / 8, retry: RETRY / 10 };
+            let (ttl_ms, epoch) = (self.pace.agreed_ms, it.term as u32);
+            let terms = Terms { lease, path, ttl_ms, epoch, gap: GAP / 8, retry: self.pace.retry / 10 };
             User { holder: Holder::new(terms), clock, polls: 0 }
         });
         let mut gathered = vec![Command::Begin];
@@ -39,7 +41,7 @@ impl World {
     pub(super) fn crash(&mut self, domain: usize, number: u64) {
         self.counts.crashes += 1;
         self.domains[domain].brokers.retain(|b| b.number != number);
-        let back = self.now + self.random.below(5 * SECOND);
+        let back = self.now + self.random.below(self.pace.busy / 8);
         self.plan(back, Step::Start(domain));
     }
 
@@ -59,6 +61,12 @@ impl World {
         self.gather(domain, number);
     }
 
+    /// Whether the broker that writes stops here.
+    fn stops(&mut self, stop: Stop) -> bool {
+        // It is drawn in any case: a history is the same up to the write at which it stops.
+        self.chance(60) || (!self.calm && self.stop == Some((self.counts.writes, stop)))
+    }
+
     pub(super) fn commit(&mut self, domain: usize, number: u64) -> Result<(), String> {
         let Some(at) = self.domains[domain].brokers.iter().position(|b| b.number == number) else {
             return Ok(());
@@ -66,8 +74,9 @@ impl World {
         if self.domains[domain].brokers[at].gathered.is_empty() {
             return Ok(());
         }
+        self.counts.writes += u64::from(!self.calm);
         let answer_first = self.without.commit_before_answer;
-        if !answer_first && self.chance(60) {
+        if !answer_first && self.stops(Stop::Before) {
             self.crash(domain, number);
             return Ok(());
         }
@@ -84,7 +93,7 @@ impl World {
         for command in &commands {
             broker.book.apply(clock, command, &mut events);
         }
-        if answer_first && self.chance(60) {
+        if answer_first && self.stops(Stop::Before) {
             // It answered, and stops before it writes.
             self.tell(domain, number, events)?;
             self.crash(domain, number);
@@ -100,7 +109,7 @@ impl World {
         if !self.without.fencing && again != events {
             return Err(format!("domain {domain}: the log says something else than the broker"));
         }
-        if self.chance(60) {
+        if self.stops(Stop::After) {
             self.crash(domain, number);
         } else {
             self.tell(domain, number, events)?;

@@ -1,22 +1,25 @@
 //! Edges, brokers and a bad network in virtual time.
 //!
 //! A *history* is drawn from a seed: two domains, the first of which leases capacity from the second; edges
-//! whose wishes change; messages that are lost, doubled and overtaken; links cut; brokers that stop before or
-//! after they write; a second broker that takes over while the first still believes that it serves; an
-//! operator who takes capacity away; clocks that drift. The [book](crate::book) and the
-//! [holder](crate::holder) in it are those that ship. After each step the invariants are looked at from
-//! outside: what edges use is added up and held against what the log says.
+//! whose wishes change; messages that are lost, doubled and overtaken; links cut, that between the domains too; brokers
+//! that stop before or after they write; a second broker that takes over while the first still believes that it serves;
+//! an operator who takes capacity away; clocks that drift. Most are short, some last as long as leases in service. The
+//! [book](crate::book) and the [holder](crate::holder) in it are those that ship. After each step the invariants are
+//! looked at from outside: what edges use is added up and held against what the log says.
+//!
+//! [`crashes`] runs a history again for each of its writes, with a broker that stops just there.
 
 use crate::book::{Book, Command, Name, Request, Verdict};
 use crate::holder::{GAP, Holder, RETRY, Terms};
 use crate::{MILLISECOND, Nanos, Rate, SECOND};
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 use weir_core::Random;
 
 mod brokers;
 #[cfg(test)]
 mod tests;
+mod users;
 
 /// What to leave out, so that an invariant must break.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +35,10 @@ pub struct Without {
 /// What happened in a history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
+    /// Histories.
+    pub histories: u64,
+    /// Groups that were written while things go wrong.
+    pub writes: u64,
     /// Requests that reached a broker.
     pub requests: u64,
     /// Grants that an edge or a broker heeded.
@@ -51,6 +58,8 @@ impl Counts {
     #[must_use]
     pub fn plus(self, other: Counts) -> Counts {
         Counts {
+            histories: self.histories + other.histories,
+            writes: self.writes + other.writes,
             requests: self.requests + other.requests,
             grants: self.grants + other.grants,
             refusals: self.refusals + other.refusals,
@@ -62,16 +71,46 @@ impl Counts {
 }
 
 const EDGES: usize = 8;
-/// How long edges want things; then all is mended, and later everybody stops.
-const BUSY: Nanos = 40 * SECOND;
-const CALM: Nanos = 60 * SECOND;
-/// The longest way of a message.
-const SLOW: Nanos = 2 * SECOND;
-const TTLS_MS: [u32; 3] = [3_000, 6_000, 12_000];
+
+/// How long things last in a history.
+struct Pace {
+    /// How long edges want things; then all is mended.
+    busy: Nanos,
+    /// After that everybody stops.
+    calm: Nanos,
+    /// How long after the edges have gone everything must be free.
+    gone: Nanos,
+    /// The longest way of a message.
+    slow: Nanos,
+    ttls_ms: [u32; 3],
+    /// The time of the lease between the domains.
+    agreed_ms: u32,
+    /// How long an edge that was refused asks for nothing more.
+    retry: Nanos,
+}
+
+const LONG: Pace = Pace {
+    busy: 40 * SECOND,
+    calm: 60 * SECOND,
+    gone: 40 * SECOND,
+    slow: 2 * SECOND,
+    ttls_ms: [3_000, 6_000, 12_000],
+    agreed_ms: 10_000,
+    retry: RETRY,
+};
+const SHORT: Pace = Pace {
+    busy: 5 * SECOND,
+    calm: 10 * SECOND,
+    gone: 6 * SECOND,
+    slow: SECOND,
+    ttls_ms: [1_000, 1_500, 2_500],
+    agreed_ms: 2_000,
+    retry: 2 * SECOND,
+};
+/// One history of so many is long.
+const LONG_ONE_IN: u64 = 20;
 /// A group of requests is written at most so long after its first.
 const GROUP: Nanos = 5 * MILLISECOND;
-/// How long after the edges have gone everything must be free.
-const GONE: Nanos = 40 * SECOND;
 /// What each domain has.
 const FULL: Rate = 1_000_000;
 /// The resource of the first domain.
@@ -128,11 +167,49 @@ enum Step {
     Start(usize),
     TakeOver(usize),
     Cut(usize),
+    /// The link between the domains is cut.
+    Sever,
     Capacity(usize),
     Calm,
     Serve,
     Stop,
     End,
+}
+
+/// A step and its time. The first one is the greatest.
+struct Planned {
+    at: Nanos,
+    serial: u64,
+    step: Step,
+}
+
+impl Ord for Planned {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.serial).cmp(&(self.at, self.serial))
+    }
+}
+
+impl PartialOrd for Planned {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Planned {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Planned {}
+
+/// Where in a write a broker stops.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    /// Nothing is written.
+    Before,
+    /// It is written, and nobody hears of it.
+    After,
 }
 
 /// What an edge or a broker holds, by its own clock.
@@ -177,11 +254,14 @@ struct World {
     now: Nanos,
     random: Random,
     without: Without,
-    order: BinaryHeap<Reverse<(Nanos, u64)>>,
-    steps: HashMap<u64, Step>,
+    pace: &'static Pace,
+    /// The write at which a broker stops, besides those that are drawn.
+    stop: Option<(u64, Stop)>,
+    steps: BinaryHeap<Planned>,
     serial: u64,
     edges: Vec<Edge>,
     domains: [Domain; 2],
+    severed_until: Nanos,
     bulk: Rate,
     calm: bool,
     stopped: bool,
@@ -194,12 +274,33 @@ struct World {
 /// # Errors
 /// The first invariant that broke, and when.
 pub fn history(seed: u64, without: Without) -> Result<Counts, String> {
-    let mut world = World::new(seed, without);
-    while let Some(Reverse((at, serial))) = world.order.pop() {
-        let step = world.steps.remove(&serial).expect("each step is planned once");
+    run(seed, without, None)
+}
+
+/// Runs the history of `seed`, and again for each of its writes with a broker that stops there: once before it, once
+/// after it.
+///
+/// # Errors
+/// The first invariant that broke, and when.
+pub fn crashes(seed: u64) -> Result<Counts, String> {
+    let mut counts = history(seed, Without::default())?;
+    for write in 1..=counts.writes {
+        for stop in [Stop::Before, Stop::After] {
+            counts = counts.plus(run(seed, Without::default(), Some((write, stop)))?);
+        }
+    }
+    Ok(counts)
+}
+
+fn run(seed: u64, without: Without, stop: Option<(u64, Stop)>) -> Result<Counts, String> {
+    let mut world = World::new(seed, without, stop);
+    while let Some(Planned { at, step, .. }) = world.steps.pop() {
         world.now = at;
         let end = matches!(step, Step::End);
-        world.step(step).map_err(|what| format!("seed {seed}, {} ms: {what}", at / MILLISECOND))?;
+        world.step(step).map_err(|what| {
+            let crash = stop.map_or(String::new(), |(write, _)| format!(", a crash at write {write}"));
+            format!("seed {seed}{crash}, {} ms: {what}", at / MILLISECOND)
+        })?;
         if end {
             break;
         }
@@ -208,8 +309,9 @@ pub fn history(seed: u64, without: Without) -> Result<Counts, String> {
 }
 
 impl World {
-    fn new(seed: u64, without: Without) -> World {
+    fn new(seed: u64, without: Without, stop: Option<(u64, Stop)>) -> World {
         let mut random = Random::new(seed);
+        let pace = if random.below(LONG_ONE_IN) == 0 { &LONG } else { &SHORT };
         let edges = (0..EDGES)
             .map(|n| {
                 let domain = usize::from(n >= 5);
@@ -220,8 +322,9 @@ impl World {
                     _ => vec![CORE.into()],
                 };
                 let lease: Name = format!("e{n}/rt").into();
-                let ttl_ms = TTLS_MS[random.below(3) as usize];
-                let terms = Terms { lease: lease.clone(), path, ttl_ms, epoch: 0, gap: GAP, retry: RETRY };
+                let ttl_ms = pace.ttls_ms[random.below(3) as usize];
+                let (gap, retry) = (GAP, pace.retry);
+                let terms = Terms { lease: lease.clone(), path, ttl_ms, epoch: 0, gap, retry };
                 let user = User { holder: Holder::new(terms), clock: Clock::draw(&mut random), polls: 0 };
                 Edge { user, domain, lease, abroad, cut_until: 0, late: 0 }
             })
@@ -232,52 +335,58 @@ impl World {
             now: 0,
             random,
             without,
-            order: BinaryHeap::new(),
-            steps: HashMap::new(),
+            pace,
+            stop,
+            steps: BinaryHeap::new(),
             serial: 0,
             edges,
             domains: [domain("a"), domain("b")],
+            severed_until: 0,
             bulk,
             calm: false,
             stopped: false,
             granted: HashMap::new(),
-            counts: Counts::default(),
+            counts: Counts { histories: 1, ..Counts::default() },
         };
         for d in 0..2 {
             world.plan(0, Step::Start(d));
         }
         for edge in 0..EDGES {
-            let at = world.random.below(2 * SECOND);
+            let at = world.random.below(pace.busy / 8);
             world.plan(at, Step::Wish(edge));
         }
         world.trouble();
-        world.plan(BUSY, Step::Calm);
-        world.plan(BUSY + CALM, Step::Serve);
-        world.plan(BUSY + CALM, Step::Stop);
-        world.plan(BUSY + CALM + GONE, Step::End);
+        let stop = pace.busy + pace.calm;
+        world.plan(pace.busy, Step::Calm);
+        world.plan(stop, Step::Serve);
+        world.plan(stop, Step::Stop);
+        world.plan(stop + pace.gone, Step::End);
         world
     }
 
     /// What goes wrong, and when.
     fn trouble(&mut self) {
         for _ in 0..self.random.below(4) {
-            let (at, domain) = (self.random.below(BUSY), self.random.below(2) as usize);
+            let (at, domain) = (self.random.below(self.pace.busy), self.random.below(2) as usize);
             self.plan(at, Step::TakeOver(domain));
         }
         for _ in 0..self.random.below(4) {
-            let (at, edge) = (self.random.below(BUSY), self.random.below(EDGES as u64) as usize);
+            let (at, edge) = (self.random.below(self.pace.busy), self.random.below(EDGES as u64) as usize);
             self.plan(at, Step::Cut(edge));
         }
         for _ in 0..self.random.below(3) {
-            let (at, domain) = (self.random.below(BUSY), self.random.below(2) as usize);
+            let (at, domain) = (self.random.below(self.pace.busy), self.random.below(2) as usize);
             self.plan(at, Step::Capacity(domain));
+        }
+        for _ in 0..self.random.below(3) {
+            let at = self.random.below(self.pace.busy);
+            self.plan(at, Step::Sever);
         }
     }
 
     fn plan(&mut self, at: Nanos, step: Step) {
         self.serial += 1;
-        self.order.push(Reverse((at.max(self.now), self.serial)));
-        self.steps.insert(self.serial, step);
+        self.steps.push(Planned { at: at.max(self.now), serial: self.serial, step });
     }
 
     fn chance(&mut self, one_in: u64) -> bool {
@@ -293,7 +402,7 @@ impl World {
                 }
                 let wish = if self.random.below(5) == 0 { 0 } else { self.random.below(FULL / 2) };
                 let min = if self.random.below(2) == 0 { 0 } else { self.random.below(wish + 1) };
-                let again = self.now + self.random.below(5 * SECOND);
+                let again = self.now + self.random.below(self.pace.busy / 8);
                 self.plan(again, Step::Wish(edge));
                 return self.wish(edge, wish, min);
             }
@@ -325,7 +434,10 @@ impl World {
                 self.counts.takeovers += 1;
                 self.start(domain);
             }
-            Step::Cut(edge) => self.edges[edge].cut_until = self.now + self.random.below(8 * SECOND),
+            Step::Cut(edge) => {
+                self.edges[edge].cut_until = self.now + self.random.below(self.pace.busy / 5);
+            }
+            Step::Sever => self.severed_until = self.now + self.random.below(self.pace.busy / 5),
             Step::Capacity(domain) => {
                 let capacity = FULL / 2 + self.random.below(FULL / 2);
                 self.provide(domain, capacity);
@@ -337,173 +449,6 @@ impl World {
         }
         Ok(())
     }
-
-    // Users.
-
-    fn user(&mut self, party: Party) -> Option<&mut User> {
-        match party {
-            Party::Edge(edge) => Some(&mut self.edges[edge].user),
-            Party::Broker(number) => {
-                let broker = self.domains[0].brokers.iter_mut().find(|b| b.number == number)?;
-                broker.agreement.as_mut()
-            }
-        }
-    }
-
-    fn poll(&mut self, party: Party, polls: u64) -> Result<(), String> {
-        if self.stopped && matches!(party, Party::Edge(_)) {
-            return Ok(());
-        }
-        let (now, mut random) = (self.now, self.random.clone());
-        let Some(user) = self.user(party).filter(|u| u.polls == polls) else { return Ok(()) };
-        let request = user.holder.poll(user.clock.read(now), &mut random);
-        self.random = random;
-        if let Some(request) = request {
-            self.send(party, request);
-        }
-        self.look_again(party);
-        self.usage(party)
-    }
-
-    fn look_again(&mut self, party: Party) {
-        let now = self.now;
-        let Some(user) = self.user(party) else { return };
-        user.polls += 1;
-        let (polls, clock) = (user.polls, user.clock);
-        let Some(at) = user.holder.poll_at() else { return };
-        // A poll that finds nothing to do must not find it again at the same instant.
-        let at = clock.when(at).max(now + MILLISECOND);
-        self.plan(at, Step::Poll(party, polls));
-    }
-
-    fn wish(&mut self, edge: usize, wish: Rate, min: Rate) -> Result<(), String> {
-        let now = self.now;
-        let it = &mut self.edges[edge];
-        let before = it.user.holder.rate(it.user.clock.read(now));
-        it.user.holder.want(wish, min, &[]);
-        if self.without.shaping_down_first {
-            it.late = it.late.max(before);
-        }
-        self.look_again(Party::Edge(edge));
-        self.usage(Party::Edge(edge))
-    }
-
-    fn answer(&mut self, party: Party, version: u64, verdict: &Verdict) -> Result<(), String> {
-        let (now, mut random) = (self.now, self.random.clone());
-        let Some(user) = self.user(party) else { return Ok(()) };
-        let at = user.clock.read(now);
-        let heeded = user.holder.answer(at, version, verdict, &mut random);
-        let (held, until) = (user.holder.rate(at), user.holder.until());
-        self.random = random;
-        if heeded {
-            match verdict {
-                Verdict::Granted { .. } => self.counts.grants += 1,
-                Verdict::Refused(_) => self.counts.refusals += 1,
-            }
-            match party {
-                Party::Edge(edge) => self.edges[edge].late = 0,
-                // What the neighbour granted becomes part of the book.
-                Party::Broker(number) => self.leased(number, held, until),
-            }
-        }
-        if let (Party::Edge(edge), Verdict::Granted { rate, .. }) = (party, verdict) {
-            let lease = self.edges[edge].lease.clone();
-            let first = *self.granted.entry((lease, version)).or_insert(*rate);
-            if first != *rate {
-                return Err(format!("edge {edge}: version {version} was granted {first} and {rate}"));
-            }
-        }
-        self.look_again(party);
-        self.usage(party)
-    }
-
-    fn leased(&mut self, number: u64, rate: Rate, until: Nanos) {
-        let broker = self.domains[0].brokers.iter_mut().find(|b| b.number == number);
-        let broker = broker.expect("its agreement was just answered");
-        let serial = broker.wanted;
-        broker.gathered.push(Command::Leased { resource: ABROAD.into(), serial, rate, until });
-        self.gather(0, number);
-    }
-
-    fn called_back(&mut self, party: Party, version: u64, rate: Rate) {
-        let now = self.now;
-        let Some(user) = self.user(party) else { return };
-        let at = user.clock.read(now);
-        user.holder.called_back(at, version, rate);
-        let (held, until) = (user.holder.rate(at), user.holder.until());
-        if let Party::Broker(number) = party {
-            self.leased(number, held, until);
-        }
-        self.look_again(party);
-    }
-
-    /// What an edge really sends.
-    fn used(&self, edge: usize) -> Rate {
-        let it = &self.edges[edge];
-        it.user.holder.rate(it.user.clock.read(self.now)).max(it.late)
-    }
-
-    /// Invariants 2 and 3: nobody uses more than what was written for it.
-    fn usage(&self, party: Party) -> Result<(), String> {
-        if let Party::Edge(edge) = party {
-            let it = &self.edges[edge];
-            let used = self.used(edge);
-            let granted = self.domains[it.domain].truth.lease(&it.lease).map_or(0, |l| l.granted);
-            if used > granted {
-                return Err(format!("edge {edge} uses {used} bit/s of {granted}"));
-            }
-            if it.abroad {
-                return self.usage_abroad();
-            }
-        }
-        Ok(())
-    }
-
-    fn usage_abroad(&self) -> Result<(), String> {
-        let used: Rate = (0..EDGES).filter(|&e| self.edges[e].abroad).map(|e| self.used(e)).sum();
-        let granted = self.domains[1].truth.lease(AGREEMENT).map_or(0, |l| l.granted);
-        if used > granted {
-            return Err(format!("the first domain uses {used} bit/s of the {granted} of the second"));
-        }
-        Ok(())
-    }
-
-    // The network.
-
-    fn send(&mut self, party: Party, request: Request) {
-        let domain = match party {
-            Party::Edge(edge) => self.edges[edge].domain,
-            Party::Broker(_) => 1,
-        };
-        let brokers = self.domains[domain].brokers.len() as u64;
-        if brokers == 0 {
-            return;
-        }
-        // Mostly to who serves, at times to one who no longer does.
-        let at = if self.random.below(4) == 0 { self.random.below(brokers) } else { brokers - 1 };
-        let number = self.domains[domain].brokers[at as usize].number;
-        for arrives in self.ways(party) {
-            self.plan(arrives, Step::Request(domain, number, Box::new(request.clone())));
-        }
-    }
-
-    /// When the copies of a message arrive.
-    fn ways(&mut self, party: Party) -> Vec<Nanos> {
-        let cut = matches!(party, Party::Edge(edge) if self.edges[edge].cut_until > self.now);
-        if !self.calm && (cut || self.random.below(10) == 0) {
-            self.counts.lost += 1;
-            return Vec::new();
-        }
-        let copies = if self.chance(10) { 2 } else { 1 };
-        (0..copies)
-            .map(|_| {
-                let slow = if self.chance(20) { SLOW } else { 20 * MILLISECOND };
-                self.now + self.random.below(slow)
-            })
-            .collect()
-    }
-
-    // The end.
 
     /// Nothing goes wrong any more, and there is enough for everybody.
     fn all_is_well(&mut self) -> Result<(), String> {
