@@ -5,11 +5,12 @@
 //!
 //! A session at the broker is a task beside it. REST has two connections: one asks, one hears of what is called back. COPS
 //! has one. If the session ends, another is begun, every 0.25 to 2 s, and then all that is held is said at once. Until then
-//! each lease goes on to its end.
+//! each lease goes on to its end. A broker that asks its neighbour answers later, and holds up no other lease meanwhile.
 //!
 //! Leases come and go with [`Client::keep`]. One that is kept no longer is given back first. [`Client::stop`] says what is
 //! held, for another client that goes on with it.
 
+pub(crate) mod link;
 pub(crate) mod rest;
 
 use crate::book::{Name, Refusal, Request};
@@ -18,21 +19,15 @@ use crate::holder::{Carried, Holder, Standing, State, Terms};
 use crate::http::{HttpError, Target};
 use crate::wire::Answer;
 use crate::{MILLISECOND, Nanos, Rate, SECOND};
+use link::Link;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::JoinHandle as Task;
 use weir_core::Random;
 
-/// How long a request may take. After that another session is begun.
+/// How long a broker may take to read a request. After that another session is begun.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
-/// The first pause before the broker is tried again. It doubles up to [`LONGEST`].
-const SHORTEST: Nanos = SECOND / 4;
-/// The longest pause: a broker that is back hears of every lease within 5 s.
-const LONGEST: Nanos = 2 * SECOND;
-/// How long a session may take to end when its client does.
-const PARTING: Duration = Duration::from_millis(100);
 /// What is due within this time goes together: a name may send 100 requests a second.
 const TOGETHER_FOR: Nanos = 20 * MILLISECOND;
 /// Leases in one request, so that it stays below 64 KiB.
@@ -92,8 +87,10 @@ pub(crate) enum Word {
     Ask(Vec<Request>),
     /// The traffic of this lease is shaped as was decided.
     Shaped(Name),
-    /// All that was held when the session began has been said and answered.
+    /// All that was held when the session began has been said.
     AllSaid,
+    /// The lease was given back, and is forgotten.
+    Forgotten(Name),
 }
 
 /// What a session has heard.
@@ -102,8 +99,11 @@ pub(crate) enum Said {
     Reached,
     /// It decided.
     Answers(Vec<Answer>),
-    /// So many wishes have no answer now: the holders send them again.
-    NotNow(usize, HttpError),
+    /// It does not carry out what it was asked now: the holders send it again.
+    NotNow(HttpError),
+    /// It has read what it was asked last, and what it could decide at once has been told. What waits for its neighbour
+    /// follows.
+    Heard,
     /// It wants a lease to come down.
     CalledBack { lease: Name, version: u64, rate: Rate },
     /// It wants to hear of all that is held.
@@ -144,30 +144,12 @@ struct Keeping<S> {
     leases: Vec<Kept>,
     random: Random,
     link: Link,
-    /// Who waits until all is given back.
-    giving: Option<SyncSender<()>>,
-}
-
-/// Whether the broker can be reached. What takes time runs beside the thread's loop: a lease that ends must be seen.
-enum Link {
-    Down { again: Nanos, pause: Nanos },
-    Up(Up),
-}
-
-/// A session at the broker.
-struct Up {
-    words: UnboundedSender<Word>,
-    said: UnboundedReceiver<Said>,
-    task: Task<()>,
-    /// If it is lost before it has begun, this long passes before the next one.
-    pause: Nanos,
-    reached: bool,
-    /// Wishes without an answer.
-    open: usize,
     /// What is due until then is said together.
     quiet_until: Nanos,
-    /// Not all that is held has been said.
+    /// Not all that is held has been said in this session.
     sync: bool,
+    /// Who waits until all is given back.
+    giving: Option<SyncSender<()>>,
 }
 
 /// Nanoseconds on a clock that nobody sets, and that goes on while the machine sleeps: a lease does not sleep.
@@ -189,9 +171,9 @@ impl Client {
         let runtime = runtime.map_err(|e| e.to_string())?;
         let (orders, heard) = unbounded_channel();
         let leases = edge.leases.iter().map(|terms| Kept::new(terms.clone(), None)).collect();
-        let random = Random::new(edge.seed);
-        let link = Link::Down { again: 0, pause: SHORTEST };
-        let mut keeping = Keeping { leases, edge, shaper, random, link, giving: None };
+        let (random, link) = (Random::new(edge.seed), Link::new(edge.seed));
+        let mut keeping =
+            Keeping { edge, shaper, leases, random, link, quiet_until: 0, sync: false, giving: None };
         let builder = std::thread::Builder::new().name("leases".into());
         let thread = builder.spawn(move || {
             runtime.block_on(keeping.run(heard));
@@ -253,25 +235,6 @@ impl Drop for Client {
     }
 }
 
-impl Link {
-    /// The next thing that was heard. May be dropped and called again at any time.
-    async fn next(&mut self) -> Said {
-        match self {
-            Link::Down { .. } => std::future::pending().await,
-            Link::Up(up) => up.said.recv().await.unwrap_or_else(|| {
-                Said::Lost(HttpError::Unreachable("the session has ended without a word: a defect".into()))
-            }),
-        }
-    }
-
-    fn say(&self, word: Word) {
-        if let Link::Up(up) = self {
-            // If the session has ended, that is heard next.
-            let _ = up.words.send(word);
-        }
-    }
-}
-
 impl<S: Shaper> Keeping<S> {
     async fn run(&mut self, mut orders: UnboundedReceiver<Order>) {
         loop {
@@ -279,7 +242,7 @@ impl<S: Shaper> Keeping<S> {
             let at = now();
             self.shape(at);
             self.ask(at);
-            self.reach(at);
+            self.reach();
             self.part_with();
             let wait = self.wait(at);
             tokio::select! {
@@ -297,12 +260,12 @@ impl<S: Shaper> Keeping<S> {
                     }
                     Some(Order::Stop(carried)) => {
                         let at = now();
-                        self.part().await;
+                        self.link.part().await;
                         // Who stopped it may not want to know.
                         let _ = carried.send(self.leases.iter().filter_map(|kept| kept.holder.carry(at)).collect());
                         return;
                     }
-                    None => return self.part().await,
+                    None => return self.link.part().await,
                 },
                 said = self.link.next() => self.hear(said),
                 () = tokio::time::sleep(wait) => {}
@@ -310,26 +273,13 @@ impl<S: Shaper> Keeping<S> {
         }
     }
 
-    /// Lets the session say that this side goes.
-    async fn part(&mut self) {
-        let down = Link::Down { again: 0, pause: SHORTEST };
-        if let Link::Up(Up { words, task, .. }) = std::mem::replace(&mut self.link, down) {
-            drop(words);
-            // The broker need not hear it.
-            let _ = tokio::time::timeout(PARTING, task).await;
-        }
-    }
-
     /// How long nothing happens by itself.
     fn wait(&self, at: Nanos) -> Duration {
         let ends = self.leases.iter().map(|kept| kept.holder.until()).filter(|&until| until > at);
         let due = self.leases.iter().filter_map(|kept| kept.holder.poll_at());
-        let next = match &self.link {
-            Link::Up(Up { reached: true, open: 0, quiet_until, .. }) => {
-                ends.chain(due.map(|due| due.max(*quiet_until))).min()
-            }
-            Link::Up(_) => ends.min(),
-            Link::Down { again, .. } => ends.chain([*again]).min(),
+        let next = match self.link.begins_in() {
+            None if self.link.is_free() => ends.chain(due.map(|due| due.max(self.quiet_until))).min(),
+            begins_in => ends.chain(begins_in.map(|pause| at + pause)).min(),
         };
         // A timer has a resolution of a millisecond.
         Duration::from_nanos(next.map_or(SECOND, |next| next.saturating_sub(at)).clamp(MILLISECOND, SECOND))
@@ -355,7 +305,15 @@ impl<S: Shaper> Keeping<S> {
 
     /// Forgets the leases that have been given back, and says so to who waits for all of them.
     fn part_with(&mut self) {
-        self.leases.retain(|kept| !kept.goes || !kept.holder.is_given_back());
+        let link = &self.link;
+        self.leases.retain(|kept| {
+            let gone = kept.goes && kept.holder.is_given_back();
+            // A lease that another speaks for is that one's to give back.
+            if gone && kept.holder.state().0 != State::Replaced {
+                link.say(Word::Forgotten(kept.name.clone()));
+            }
+            !gone
+        });
         if self.leases.iter().all(|kept| kept.holder.is_given_back())
             && let Some(done) = self.giving.take()
         {
@@ -367,6 +325,10 @@ impl<S: Shaper> Keeping<S> {
     fn want(&mut self, lease: &str, rate: Rate, min: Rate) {
         if let Some(kept) = self.leases.iter_mut().find(|kept| *kept.name == *lease && !kept.goes) {
             kept.holder.want(rate, min, &[]);
+            if kept.holder.state().0 == State::Replaced {
+                // Nobody is asked any more. Who wants it hears so.
+                kept.told = None;
+            }
         }
     }
 
@@ -391,42 +353,38 @@ impl<S: Shaper> Keeping<S> {
 
     /// Says what is due, together.
     fn ask(&mut self, at: Nanos) {
-        let Link::Up(up @ Up { reached: true, open: 0, .. }) = &mut self.link else { return };
-        if at < up.quiet_until {
+        if !self.link.is_free() || at < self.quiet_until {
             return;
         }
         let random = &mut self.random;
         let due = self.leases.iter_mut().filter_map(|kept| kept.holder.poll(at, random));
         let wishes: Vec<Request> = due.take(TOGETHER).collect();
         if !wishes.is_empty() {
-            (up.open, up.quiet_until) = (wishes.len(), at + TOGETHER_FOR);
-            self.link.say(Word::Ask(wishes));
-        } else if std::mem::take(&mut up.sync) {
+            self.quiet_until = at + TOGETHER_FOR;
+            self.link.ask(wishes);
+        } else if std::mem::take(&mut self.sync) {
             self.link.say(Word::AllSaid);
         }
     }
 
     /// Begins a session, if it is time to.
-    fn reach(&mut self, at: Nanos) {
-        let Link::Down { again, pause } = self.link else { return };
-        if at < again {
+    fn reach(&mut self) {
+        if self.link.begins_in() != Some(0) {
             return;
         }
-        let ((words, to), (from, said)) = (unbounded_channel(), unbounded_channel());
+        (self.quiet_until, self.sync) = (0, false);
         let (token, seed) = (self.edge.token.clone(), self.random.below(u64::MAX));
-        let task = match self.edge.broker.clone() {
-            Broker::Rest(target) => tokio::spawn(rest::session(target, token, to, from)),
-            Broker::Cops(target) => tokio::spawn(pep::session(target, token, seed, to, from)),
-        };
-        self.link =
-            Link::Up(Up { words, said, task, pause, reached: false, open: 0, quiet_until: 0, sync: false });
+        match self.edge.broker.clone() {
+            Broker::Rest(target) => self.link.begin(|words, said| rest::session(target, token, words, said)),
+            Broker::Cops(target) => {
+                self.link.begin(|words, said| pep::session(target, token, seed, words, said));
+            }
+        }
     }
 
     fn hear(&mut self, said: Said) {
-        let Link::Up(up) = &mut self.link else { return };
         match said {
             Said::Reached => {
-                (up.reached, up.pause) = (true, SHORTEST);
                 self.shaper.broker(Ok(()));
                 self.say_all();
             }
@@ -437,27 +395,17 @@ impl<S: Shaper> Keeping<S> {
                 }
             }
             Said::Answers(answers) => {
-                up.open = up.open.saturating_sub(answers.len());
                 self.shaper.broker(Ok(()));
                 self.answered(answers);
             }
-            Said::NotNow(wishes, why) => {
-                up.open = up.open.saturating_sub(wishes);
-                self.shaper.broker(Err(&why));
-            }
-            Said::Lost(why) => {
-                let pause = up.pause;
-                self.shaper.broker(Err(&why));
-                let jitter = self.random.below(pause / 5 + 1);
-                self.link = Link::Down { again: now() + pause - jitter, pause: (2 * pause).min(LONGEST) };
-            }
+            Said::Heard => {}
+            Said::NotNow(why) | Said::Lost(why) => self.shaper.broker(Err(&why)),
         }
     }
 
     /// The broker may have forgotten, or be another one: it hears of all that is in use, once.
     fn say_all(&mut self) {
-        let Link::Up(up) = &mut self.link else { return };
-        if !std::mem::replace(&mut up.sync, true) {
+        if !std::mem::replace(&mut self.sync, true) {
             self.leases.iter_mut().for_each(|kept| kept.holder.reconnected());
         }
     }

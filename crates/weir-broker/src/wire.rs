@@ -80,8 +80,11 @@ pub struct Answer {
 /// The answers to a batch, in its order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answers {
-    /// One for each lease.
+    /// One for each lease that is decided.
     pub leases: Vec<Answer>,
+    /// The leases that wait for a neighbour: [`Told::Answered`] follows, or the same request later has the answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<Name>,
 }
 
 /// A lease as `GET` shows it.
@@ -155,6 +158,8 @@ pub struct Problem {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Told {
+    /// The answer to a request that waited for a neighbour.
+    Answered(Answer),
     /// The lease is to come down to this rate, and to say so with its next version.
     CalledBack {
         /// The lease.
@@ -221,14 +226,24 @@ impl Told {
                 Some(Told::CalledBack { lease: lease.clone(), version: *version, rate_bps: *rate })
             }
             Event::Ended { lease, freed } => Some(Told::Ended { lease: lease.clone(), freed_bps: *freed }),
-            Event::Answer { .. } | Event::Want { .. } => None,
+            Event::Answer { lease, version, verdict } => {
+                Some(Told::Answered(Answer::new(lease.clone(), *version, verdict.clone())))
+            }
+            Event::Want { .. } => None,
         }
+    }
+
+    /// The lease that it is about.
+    pub fn lease(&self) -> &Name {
+        let (Told::Answered(Answer { lease, .. })
+        | Told::CalledBack { lease, .. }
+        | Told::Ended { lease, .. }) = self;
+        lease
     }
 
     /// Whose lease it is about.
     pub fn owner(&self) -> &str {
-        let (Told::CalledBack { lease, .. } | Told::Ended { lease, .. }) = self;
-        lease.split('/').next().unwrap_or("")
+        self.lease().split('/').next().unwrap_or("")
     }
 
     /// As a server-sent event.

@@ -247,7 +247,8 @@ impl Book {
         for (lacks, resource) in lacks.iter_mut().zip(on_path()) {
             *lacks = Self::room(resource, lease, now) < hope;
         }
-        let mut wait = Wait { until: now + HOLD, serials: [0; MAX_PATH], open: 0 };
+        let hold_for = HOLD.min(u64::from(lease.ttl_ms) * MILLISECOND / 3);
+        let mut wait = Wait { until: now + hold_for, serials: [0; MAX_PATH], open: 0 };
         for (place, r) in path.iter().enumerate() {
             let resource = &mut self.resources[r as usize];
             match resource.agreement.as_mut() {
@@ -259,9 +260,11 @@ impl Book {
                 _ => resource.taken += hold,
             }
         }
+        let ends = |w: LeaseAt| self.leases[w as usize].as_ref()?.wait.as_ref().map(|wait| wait.until);
+        let place = self.waiting.partition_point(|&w| ends(w) <= Some(wait.until));
+        self.waiting.insert(place, at);
         let lease = self.lease_at(at);
         (lease.hold, lease.wait) = (hold, Some(wait));
-        self.waiting.push_back(at);
     }
 
     /// Asks the neighbour for what is needed, unless it has been asked for as much. Says which want it is.

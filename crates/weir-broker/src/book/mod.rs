@@ -42,7 +42,8 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 
 /// Leases that one owner may have, unless the broker sets another limit.
 pub const LEASES_PER_OWNER: u32 = 1_000;
-/// How long local capacity is held for a request that waits for a neighbour.
+/// How long local capacity is held at most for a request that waits for a neighbour. A shorter lease waits a third of its
+/// time: a rise that waits is not to outlast what is in use.
 pub const HOLD: Nanos = 5 * SECOND;
 
 /// When the book frees a lease of `ttl_ms`: a thousandth and a second after the edge has stopped using it.
@@ -149,7 +150,7 @@ pub struct Book {
     resources: Vec<Resource>,
     leases: Vec<Option<Lease>>,
     empty: Vec<LeaseAt>,
-    /// Those that wait for neighbours, the oldest first.
+    /// Those that wait for neighbours, in the order in which their holds end.
     waiting: VecDeque<LeaseAt>,
     /// One entry for each lease, at or before its end.
     ends: BinaryHeap<Reverse<(Nanos, LeaseAt)>>,
@@ -291,6 +292,14 @@ impl Book {
         let path = lease.path.iter().map(|r| self.resources[r as usize].name.clone()).collect();
         let (version, rate, min, ttl_ms) = (lease.version, lease.rate, lease.min, lease.ttl_ms);
         Some(Request { lease: lease.name.clone(), version, path, rate, min, ttl_ms, domains: Vec::new() })
+    }
+
+    /// What was decided about this version of a lease: nothing yet while a neighbour is asked. None if a newer one
+    /// has replaced it, or nothing is remembered.
+    pub fn verdict(&self, name: &str, version: u64) -> Option<Option<&Verdict>> {
+        let at = *self.lease_by_name.get(name)?;
+        let lease = self.leases[at as usize].as_ref().filter(|lease| lease.version == version)?;
+        Some(lease.verdict.as_ref())
     }
 
     /// When [`Command::Tick`] has something to do, if ever.

@@ -100,3 +100,63 @@ fn capacity_that_goes_is_called_back_in_proportion() {
     assert_eq!(ask(&mut book, 2, request("f/1", 2, 20)), granted(20));
     assert_eq!(taken(&book), Some(50));
 }
+
+/// The same with up to 80 bit/s of a neighbour.
+fn with_agreement() -> Book {
+    let mut book = book();
+    let agree = Command::Agree { resource: "peer:rt".into(), ceiling: 80, bulk: 1 };
+    book.apply(0, &agree, &mut Vec::new());
+    book
+}
+
+fn abroad(lease: &str, version: u64, rate: Rate) -> Request {
+    Request { path: vec!["wan:rt".into(), "peer:rt".into()], ..request(lease, version, rate) }
+}
+
+/// All that is said of a command.
+fn apply(book: &mut Book, now: Nanos, command: Command) -> Vec<Event> {
+    let mut events = Vec::new();
+    book.apply(now, &command, &mut events);
+    book.check(now).expect("the account is right");
+    events
+}
+
+/// A rise that waits is not to outlast what is in use. Whose hold ends first is answered first, whoever came first.
+#[test]
+fn a_short_lease_waits_for_a_neighbour_a_third_of_its_time() {
+    let mut book = with_agreement();
+    let long = Request { ttl_ms: 60_000, ..abroad("e/1", 1, 10) };
+    let short = Request { ttl_ms: 6_000, ..abroad("f/1", 1, 10) };
+    assert!(matches!(apply(&mut book, 0, Command::Ask(long))[..], [Event::Want { .. }]));
+    assert_eq!(book.verdict("e/1", 1), Some(None), "it waits");
+    let want = apply(&mut book, MILLISECOND, Command::Ask(short));
+    assert!(matches!(want[..], [Event::Want { rate: 20, .. }]), "{want:?}");
+    for (due, lease) in [(2 * SECOND + MILLISECOND, "f/1"), (HOLD, "e/1")] {
+        assert_eq!(book.due(), Some(due));
+        let said = apply(&mut book, due, Command::Tick);
+        let verdict = Verdict::Refused(Refusal::Neighbour { resource: "peer:rt".into() });
+        assert_eq!(said[0], Event::Answer { lease: lease.into(), version: 1, verdict: verdict.clone() });
+        assert_eq!(book.verdict(lease, 1), Some(Some(&verdict)));
+    }
+}
+
+#[test]
+fn an_answer_to_an_older_want_brings_nothing_back_that_was_given_back() {
+    let mut book = with_agreement();
+    let leased = |serial, rate| {
+        let until = 100 * SECOND;
+        Command::Leased { resource: "peer:rt".into(), serial, rate, until }
+    };
+    apply(&mut book, 0, Command::Ask(abroad("e/1", 1, 60)));
+    let said = apply(&mut book, 0, leased(1, 60));
+    assert!(
+        matches!(said[..], [Event::Answer { verdict: Verdict::Granted { rate: 60, .. }, .. }]),
+        "{said:?}"
+    );
+    let said = apply(&mut book, 1, Command::Ask(abroad("e/1", 2, 20)));
+    assert!(matches!(said[..], [Event::Answer { .. }, Event::Want { serial: 2, rate: 20, .. }]), "{said:?}");
+    apply(&mut book, 2, leased(1, 60));
+    assert_eq!(book.on("peer:rt").map(|shown| shown.capacity), Some(20));
+    let said = apply(&mut book, 3, Command::Ask(abroad("f/1", 1, 30)));
+    assert!(matches!(said[..], [Event::Want { serial: 3, rate: 50, .. }]), "it is asked for anew: {said:?}");
+}

@@ -50,7 +50,7 @@ impl Session {
                         self.ask(Wishes { leases }).await?;
                     }
                     // A batch says all of it.
-                    Some(Word::Shaped(_) | Word::AllSaid) => {}
+                    Some(Word::Shaped(_) | Word::AllSaid | Word::Forgotten(_)) => {}
                     None => return Ok(()),
                 },
                 told = self.events.next(3 * SILENCE) => hear(told, &self.said)?,
@@ -69,17 +69,20 @@ impl Session {
             }
         };
         let said = match answers {
-            Ok(answers) if answers.leases.len() == wishes.leases.len() => Said::Answers(answers.leases),
-            Ok(Answers { leases }) => {
-                let (asked, told) = (wishes.leases.len(), leases.len());
-                return Err(HttpError::Unreadable(format!("{told} answers to {asked} wishes")));
+            Ok(Answers { leases, waiting }) => {
+                let (asked, told) = (wishes.leases.len(), leases.len() + waiting.len());
+                if asked != told {
+                    return Err(HttpError::Unreadable(format!("{told} answers to {asked} wishes")));
+                }
+                Said::Answers(leases)
             }
             // It is there, and does not carry this out now.
-            Err(why @ HttpError::Refused { .. }) => Said::NotNow(wishes.leases.len(), why),
+            Err(why @ HttpError::Refused { .. }) => Said::NotNow(why),
             Err(why) => return Err(why),
         };
         // Whoever keeps the leases may have ended first.
         let _ = self.said.send(said);
+        let _ = self.said.send(Said::Heard);
         Ok(())
     }
 }
@@ -87,8 +90,11 @@ impl Session {
 fn hear(told: Option<String>, said: &UnboundedSender<Said>) -> Result<(), HttpError> {
     let told = told.ok_or_else(|| HttpError::Unreachable("the broker is silent".into()))?;
     // What a later version tells beyond this is not for this one.
-    if let Ok(Told::CalledBack { lease, version, rate_bps: rate }) = serde_json::from_str(&told) {
-        let _ = said.send(Said::CalledBack { lease, version, rate });
-    }
+    let heard = match serde_json::from_str(&told) {
+        Ok(Told::CalledBack { lease, version, rate_bps: rate }) => Said::CalledBack { lease, version, rate },
+        Ok(Told::Answered(answer)) => Said::Answers(vec![answer]),
+        Ok(Told::Ended { .. }) | Err(_) => return Ok(()),
+    };
+    let _ = said.send(heard);
     Ok(())
 }

@@ -51,6 +51,8 @@ pub const NOBODY: u16 = 15;
 /// A handle that is not open, or that is another lease's.
 pub const BAD_HANDLE: u16 = 1;
 
+/// Reason of a DRQ: the lease was given back.
+pub const TEAR: u16 = 4;
 /// Reason of a DRQ: a decision that cannot be read.
 pub const MALFORMED_DECISION: u16 = 12;
 /// Reason of a DRQ: an object of a decision is not known; the sub-code has its C-Num and C-Type.

@@ -6,7 +6,7 @@ use super::codec::{Message, Report};
 use super::field::Decided;
 use super::line::Line;
 use super::object::{Code, Fault};
-use super::{CLIENT_TYPE, MALFORMED_DECISION, STOPPING, UNKNOWN, UNKNOWN_OBJECT};
+use super::{CLIENT_TYPE, MALFORMED_DECISION, STOPPING, TEAR, UNKNOWN, UNKNOWN_OBJECT};
 use crate::book::{Name, Refusal, Request, Verdict};
 use crate::client::{PATIENCE, Said, Word};
 use crate::http::{HttpError, host_of, tcp};
@@ -48,9 +48,11 @@ struct Session<S> {
     handles: HashMap<Name, u32>,
     leases: HashMap<u32, Name>,
     newest: u32,
-    /// Wishes without an answer, and since when one has waited.
-    open: usize,
-    since: Instant,
+    /// Keep-alives that were sent, and those that came back.
+    sent: u64,
+    back: u64,
+    /// The keep-alive behind the last wishes, and when it was sent. Once it is back, they have been read.
+    behind: Option<(u64, Instant)>,
     /// The broker wants to hear when all was said.
     sync: bool,
     said: UnboundedSender<Said>,
@@ -113,10 +115,11 @@ async fn speak<S: AsyncRead + AsyncWrite + Unpin>(
         (_, other) => return Err(told(&format!("it answers OPN by {other:?}"))),
     };
     let (handles, leases) = (HashMap::new(), HashMap::new());
-    let (random, since, said) = (Random::new(seed), Instant::now(), said.clone());
+    let (random, said, newest) = (Random::new(seed), said.clone(), 0);
+    let (sent, back, behind, sync) = (0, 0, None, false);
     let _ = said.send(Said::Reached);
     let mut session =
-        Session { line, keep_alive, random, handles, leases, newest: 0, open: 0, since, sync: false, said };
+        Session { line, keep_alive, random, handles, leases, newest, sent, back, behind, sync, said };
     session.run(words).await.map_err(|why| match why {
         Ended::Error(e) => told(&e),
         Ended::Closed(error) => closed(target, error),
@@ -168,7 +171,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             }
             self.line.send().await?;
             let silent = heard + self.keep_alive;
-            let lost = if self.open > 0 { silent.min(self.since + PATIENCE) } else { silent };
+            let lost = self.behind.map_or(silent, |(_, since)| silent.min(since + PATIENCE));
             tokio::select! {
                 come = self.line.hear() => {
                     come?;
@@ -182,7 +185,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
                     }
                 },
                 () = sleep_until(next) => {
-                    self.line.say(&Message::KeepAlive);
+                    self.keep_alive();
                     next = Instant::now() + self.pause();
                 }
                 () = sleep_until(lost) => {
@@ -198,9 +201,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         Duration::from_nanos(whole / 4 + self.random.below(whole / 2 + 1))
     }
 
+    fn keep_alive(&mut self) {
+        self.line.say(&Message::KeepAlive);
+        self.sent += 1;
+    }
+
     fn word(&mut self, word: Word) {
         match word {
-            Word::Ask(wishes) => wishes.into_iter().for_each(|wish| self.ask(wish)),
+            Word::Ask(wishes) => {
+                wishes.into_iter().for_each(|wish| self.ask(wish));
+                self.keep_alive();
+                self.behind = Some((self.sent, Instant::now()));
+            }
+            Word::Forgotten(lease) => {
+                if let Some(handle) = self.handles.remove(&lease) {
+                    self.leases.remove(&handle);
+                    self.line.say(&Message::Delete { handle, reason: Code { code: TEAR, sub: 0 } });
+                }
+            }
             Word::Shaped(lease) => {
                 if let Some(&handle) = self.handles.get(&lease) {
                     self.line.say(&Message::Report { handle, report: Report::Success });
@@ -226,10 +244,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             self.newest
         });
         self.leases.insert(handle, wish.lease.clone());
-        if self.open == 0 {
-            self.since = Instant::now();
-        }
-        self.open += 1;
         self.line.say(&Message::Request { handle, wish });
     }
 
@@ -238,15 +252,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         let _ = self.said.send(said);
     }
 
-    fn answered(&mut self) {
-        self.open = self.open.saturating_sub(1);
-        self.since = Instant::now();
-    }
-
     fn message(&mut self, message: Message) -> Result<(), Ended> {
         match message {
             Message::Decision { decided: Ok(Decided::Answer { lease, version, verdict }), .. } => {
-                self.answered();
                 self.tell(Said::Answers(vec![Answer::new(lease, version, verdict)]));
             }
             Message::Decision { decided: Ok(Decided::CalledBack { lease, version, rate }), .. } => {
@@ -255,15 +263,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             // Whoever holds it has counted its time, too.
             Message::Decision { decided: Ok(Decided::Ended { .. }), .. } => {}
             Message::Decision { decided: Err(error), .. } => {
-                self.answered();
                 let why = HttpError::Refused { status: error.code, problem: problem(error) };
-                self.tell(Said::NotNow(1, why));
+                self.tell(Said::NotNow(why));
             }
             Message::SyncRequest { .. } => {
                 self.sync = true;
                 self.tell(Said::Sync);
             }
-            Message::KeepAlive => {}
+            Message::KeepAlive => {
+                self.back += 1;
+                if self.behind.is_some_and(|(behind, _)| behind <= self.back) {
+                    self.behind = None;
+                    self.tell(Said::Heard);
+                }
+            }
             Message::Close { error } => return Err(Ended::Closed(error)),
             other => return Err(std::io::Error::other(format!("it sends {other:?}")).into()),
         }
@@ -285,8 +298,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             Code { code: MALFORMED_DECISION, sub: 0 }
         };
         self.line.say(&Message::Delete { handle, reason });
-        self.answered();
-        self.tell(Said::NotNow(1, HttpError::Unreadable(fault.to_string())));
+        self.tell(Said::NotNow(HttpError::Unreadable(fault.to_string())));
         Ok(())
     }
 }

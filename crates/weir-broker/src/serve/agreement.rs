@@ -12,22 +12,18 @@ use super::log::Log;
 use super::rest::Desk;
 use super::who::BROKER;
 use crate::book::{Command, Name};
-use crate::client::{Said, Word, rest};
+use crate::client::link::Link;
+use crate::client::{Said, rest};
 use crate::holder::{GAP, Holder, RETRY, State, Terms};
 use crate::http::Target;
 use crate::journal::Given;
 use crate::{MILLISECOND, Nanos, Rate, SECOND};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::JoinHandle;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::sleep;
 use weir_core::Random;
 
-/// The first pause before a neighbour is tried again. It doubles up to [`LONGEST`].
-const SHORTEST: Nanos = SECOND / 4;
-/// The longest pause.
-const LONGEST: Nanos = 2 * SECOND;
 /// After so long it is tried again to write down what a neighbour has said.
 const BUSY: Duration = Duration::from_millis(50);
 
@@ -60,30 +56,6 @@ pub(super) struct Task {
     link: Link,
 }
 
-/// Whether the neighbour can be reached.
-enum Link {
-    Down { again: Nanos, pause: Nanos },
-    Up(Up),
-}
-
-/// A session at the neighbour's broker.
-struct Up {
-    words: UnboundedSender<Word>,
-    said: UnboundedReceiver<Said>,
-    task: JoinHandle<()>,
-    /// If it is lost before it has begun, this long passes before the next one.
-    pause: Nanos,
-    reached: bool,
-    /// A wish has no answer.
-    open: bool,
-}
-
-impl Drop for Up {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 impl Task {
     /// The task of `agreement`. `life` counts the lives of the brokers of this domain: the neighbour hears the latest alone.
     pub fn new(
@@ -114,7 +86,7 @@ impl Task {
             written: 0,
             domains: Vec::new(),
             random: Random::new(u64::from(life)),
-            link: Link::Down { again: 0, pause: SHORTEST },
+            link: Link::new(u64::from(life)),
         })
     }
 
@@ -123,7 +95,7 @@ impl Task {
         loop {
             let now = self.keeper.now();
             self.holder.pass(now);
-            self.reach(now);
+            self.reach();
             self.ask(now);
             let wait = self.wait(now);
             tokio::select! {
@@ -132,8 +104,9 @@ impl Task {
                         domains.push(self.domain.clone());
                         (self.wanted, self.domains) = (serial, domains);
                         self.holder.want(rate, 0, &self.domains);
-                        // It is leased already, and the book does not know.
-                        if self.written < rate && rate <= self.holder.rate(now) {
+                        // It is leased already, and the book does not know; or nobody will be asked.
+                        let is_leased = self.written < rate && rate <= self.holder.rate(now);
+                        if is_leased || self.holder.state().0 == State::Replaced {
                             self.asked.1 = serial;
                             self.write(now).await;
                         }
@@ -149,52 +122,46 @@ impl Task {
 
     /// How long nothing happens by itself.
     fn wait(&self, now: Nanos) -> Duration {
-        let next = match &self.link {
-            Link::Up(Up { reached: true, open: false, .. }) => self.holder.poll_at(),
-            Link::Up(_) => None,
-            // Without a lease there is nothing to say.
-            Link::Down { again, .. } => self.holder.poll_at().map(|_| *again),
-        };
+        // Without a lease there is nothing to say.
+        let next = self.holder.poll_at().and_then(|due| match self.link.begins_in() {
+            Some(pause) => Some(now + pause),
+            None => self.link.is_free().then_some(due),
+        });
         // A timer has a resolution of a millisecond.
         Duration::from_nanos(next.map_or(SECOND, |next| next.saturating_sub(now)).clamp(MILLISECOND, SECOND))
     }
 
     /// Begins a session, if it is time to and something is wanted or held.
-    fn reach(&mut self, now: Nanos) {
-        let Link::Down { again, pause } = self.link else { return };
-        if now < again || self.holder.poll_at().is_none() {
-            return;
+    fn reach(&mut self) {
+        if self.link.begins_in() == Some(0) && self.holder.poll_at().is_some() {
+            let target = self.target.clone();
+            self.link.begin(|words, said| rest::session(target, None, words, said));
         }
-        let ((words, to), (from, said)) = (unbounded_channel(), unbounded_channel());
-        let task = tokio::spawn(rest::session(self.target.clone(), None, to, from));
-        self.link = Link::Up(Up { words, said, task, pause, reached: false, open: false });
     }
 
     fn ask(&mut self, now: Nanos) {
-        let Link::Up(up @ Up { reached: true, open: false, .. }) = &mut self.link else { return };
+        if !self.link.is_free() {
+            return;
+        }
         if let Some(request) = self.holder.poll(now, &mut self.random) {
-            up.open = true;
             // A request that is sent again is the one of then.
             if request.version != self.asked.0 {
                 self.asked = (request.version, self.wanted);
             }
-            // If the session has ended, that is heard next.
-            let _ = up.words.send(Word::Ask(vec![request]));
+            self.link.ask(vec![request]);
         }
     }
 
     async fn hear(&mut self, said: Said) {
-        let Link::Up(up) = &mut self.link else { return };
         let now = self.keeper.now();
         match said {
-            Said::Reached => {
-                (up.reached, up.pause) = (true, SHORTEST);
-                self.holder.reconnected();
-            }
+            Said::Reached | Said::Sync => self.holder.reconnected(),
             Said::Answers(answers) => {
-                up.open = false;
+                // By a Unix socket the answers to others are heard, too.
                 for answer in answers {
-                    if self.holder.answer(now, answer.version, &answer.verdict, &mut self.random) {
+                    if answer.lease == self.lease
+                        && self.holder.answer(now, answer.version, &answer.verdict, &mut self.random)
+                    {
                         self.answered(now).await;
                     }
                 }
@@ -207,17 +174,10 @@ impl Task {
                     self.write(now).await;
                 }
             }
-            Said::NotNow(_, why) => {
-                up.open = false;
+            Said::NotNow(why) | Said::Lost(why) => {
                 self.log().refused(&format!("agreement {}: {why}", self.resource));
             }
-            Said::Sync => self.holder.reconnected(),
-            Said::Lost(why) => {
-                let pause = up.pause;
-                let again = now + pause - self.random.below(pause / 5 + 1);
-                self.link = Link::Down { again, pause: (2 * pause).min(LONGEST) };
-                self.log().refused(&format!("agreement {}: {why}", self.resource));
-            }
+            Said::Heard => {}
         }
     }
 
@@ -250,19 +210,6 @@ impl Task {
         let given = || vec![Given { who: BROKER.into(), command: command.clone() }];
         while let Err(Busy::Full) = self.keeper.commit(given()).await {
             sleep(BUSY).await;
-        }
-    }
-}
-
-impl Link {
-    /// The next thing that was heard. May be dropped and called again at any time.
-    async fn next(&mut self) -> Said {
-        match self {
-            Link::Down { .. } => std::future::pending().await,
-            Link::Up(up) => up.said.recv().await.unwrap_or_else(|| {
-                let why = "the session has ended without a word: a defect";
-                Said::Lost(crate::http::HttpError::Unreachable(why.into()))
-            }),
         }
     }
 }

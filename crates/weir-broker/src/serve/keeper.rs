@@ -21,7 +21,7 @@ use tokio::time::timeout;
 pub const GROUP: usize = 512;
 /// Jobs that wait at most. Whoever comes then is told to come again.
 const QUEUE: usize = 4_096;
-/// How long a request that waits for a neighbour has no answer, at most: the book holds what it needs as long as that.
+/// How long a request has no answer, at most: the book holds what it needs as long as that while a neighbour is asked.
 const WAIT: Duration = Duration::from_nanos(HOLD + SECOND);
 /// Messages that a listener may be behind. Then it is let go, and asks anew.
 pub(super) const BEHIND: usize = 1_024;
@@ -31,8 +31,9 @@ type Events = Vec<(usize, Event)>;
 type Look = Box<dyn FnOnce(&Kept) + Send>;
 
 pub(super) enum Job {
-    /// To be committed. The answer is what came of it.
+    /// To be committed. The answer is what came of it at once.
     Commit(Vec<Given>, oneshot::Sender<Events>),
+    Wait(Waiting),
     Look(Look),
     Listen(Listener),
     Stop,
@@ -78,12 +79,11 @@ pub(super) struct Agreed {
     pub lent: Rate,
 }
 
-/// A job with requests that wait for a neighbour.
-struct Waiting {
-    events: Events,
-    /// The place of each request without an answer, its lease and version.
-    open: Vec<(usize, Name, u64)>,
-    answer: oneshot::Sender<Events>,
+/// Who waits for what is decided about a version of a lease. If a newer one replaces it, the answer is dropped.
+pub(super) struct Waiting {
+    lease: Name,
+    version: u64,
+    answer: oneshot::Sender<Verdict>,
 }
 
 /// What the thread has.
@@ -114,8 +114,8 @@ impl Keeper {
         let (jobs, taken) = sync_channel(QUEUE);
         let (listeners, effort, waiting) = (Vec::new(), Effort::default(), Vec::new());
         let mut kept = Kept { journal, clock, listeners, effort, agreements, waiting };
-        events.iter().for_each(|(_, event)| kept.tell(event));
-        kept.tell_lent();
+        // Nobody listens yet, but for the agreements.
+        kept.tell(&given, &events);
         let builder = std::thread::Builder::new().name("keeper".into());
         let thread = builder.spawn(move || kept.run(&taken)).map_err(|e| format!("no thread: {e}"))?;
         Ok((Keeper { jobs, clock }, thread))
@@ -133,14 +133,24 @@ impl Keeper {
         })
     }
 
-    /// Commits, and answers what came of it. A request that waits for a neighbour is answered when that one has said
-    /// something, or has not in time. One that a newer request for its lease replaces has no answer.
+    /// Commits, and answers what came of it at once. Of a request that waits for a neighbour nothing came yet: see
+    /// [`decided`](Self::decided). Listeners hear of it, too.
     pub(crate) async fn commit(&self, given: Vec<Given>) -> Result<Events, Busy> {
         let (answer, heard) = oneshot::channel();
         self.take(Job::Commit(given, answer))?;
         match timeout(WAIT, heard).await {
             Ok(heard) => heard.map_err(|_| Busy::Stopped),
             Err(_) => Err(Busy::Full),
+        }
+    }
+
+    /// What is decided about a version of a lease, once that is known. [`Busy::Full`] if a newer one has replaced it.
+    pub(super) async fn decided(&self, lease: Name, version: u64) -> Result<Verdict, Busy> {
+        let (answer, heard) = oneshot::channel();
+        self.take(Job::Wait(Waiting { lease, version, answer }))?;
+        match timeout(WAIT, heard).await {
+            Ok(Ok(verdict)) => Ok(verdict),
+            Ok(Err(_)) | Err(_) => Err(Busy::Full),
         }
     }
 
@@ -215,6 +225,12 @@ impl Kept {
                 group.given.append(&mut given);
                 group.ends.push((group.given.len(), answer));
             }
+            Job::Wait(waiting) => match self.journal.book().verdict(&waiting.lease, waiting.version) {
+                // Who asked may have gone.
+                Some(Some(verdict)) => _ = waiting.answer.send(verdict.clone()),
+                Some(None) => self.waiting.push(waiting),
+                None => {}
+            },
             Job::Look(look) => look(self),
             Job::Listen(listener) => {
                 // Those that have gone make room.
@@ -230,54 +246,59 @@ impl Kept {
         let events = self.journal.commit(now, time_of_day_ms(), &group.given)?;
         self.effort.groups += 1;
         self.effort.commands += group.given.len() as u64;
-        for (_, event) in &events {
-            self.tell(event);
-        }
-        self.tell_lent();
-        self.answer(&events);
+        self.tell(&group.given, &events);
         let (mut from, mut rest) = (0, &events[..]);
         for (end, answer) in group.ends.drain(..) {
             let (own, later) = rest.split_at(rest.partition_point(|(place, _)| *place < end));
-            let own: Events = own.iter().map(|(place, event)| (place - from, event.clone())).collect();
-            let open = unanswered(&group.given[from..end], &own);
+            // Who asked may have gone: then it asks again, and hears the same.
+            let _ = answer.send(own.iter().map(|(place, event)| (place - from, event.clone())).collect());
             (from, rest) = (end, later);
-            if open.is_empty() {
-                // Who asked may have gone: then it asks again, and hears the same.
-                let _ = answer.send(own);
-            } else {
-                self.waiting.push(Waiting { events: own, open, answer });
-            }
         }
-        // What they wait for may have come in the same group.
-        self.answer(&events);
         self.effort.busy += began.elapsed();
         Ok(())
     }
 
-    /// Those that waited for this hear it.
-    fn answer(&mut self, events: &Events) {
-        let answers = || {
-            events.iter().filter_map(|(_, event)| match event {
-                Event::Answer { lease, version, .. } => Some((lease, *version, event)),
-                _ => None,
-            })
-        };
-        for job in std::mem::take(&mut self.waiting) {
-            let Waiting { events: mut own, mut open, answer } = job;
-            for (lease, version, event) in answers() {
-                open.retain(|(place, waits, asked)| {
-                    if waits == lease && *asked == version {
-                        own.push((*place, event.clone()));
+    /// Says what came of these commands to all but those who gave them.
+    fn tell(&mut self, given: &[Given], events: &Events) {
+        for (place, event) in events {
+            if let Event::Answer { lease, version, verdict } = event {
+                match verdict {
+                    Verdict::Granted { .. } => self.effort.granted += 1,
+                    Verdict::Refused(_) => self.effort.refused += 1,
+                }
+                match &given[*place].command {
+                    Command::Ask(request) if request.lease == *lease && request.version == *version => {
+                        continue;
                     }
-                    waits != lease || *asked > version
-                });
+                    _ => self.answer(lease, *version, verdict),
+                }
             }
-            if open.is_empty() {
-                let _ = answer.send(own);
-            } else if !answer.is_closed() {
-                self.waiting.push(Waiting { events: own, open, answer });
+            if let Event::Want { resource, serial, rate, domains } = event
+                && let Some(agreed) = self.agreements.get(resource)
+            {
+                let domains = domains.clone();
+                // Its task ends after this thread.
+                let _ = agreed.news.send(News::Want { serial: *serial, rate: *rate, domains });
+            }
+            let Some(told) = Told::of(event) else { continue };
+            let owner = told.owner();
+            self.listeners.retain(|listener| {
+                let its_own = listener.owner.as_deref().is_none_or(|wanted| wanted == owner);
+                if its_own { listener.to.try_send(told.clone()).is_ok() } else { !listener.to.is_closed() }
+            });
+        }
+        self.tell_lent();
+    }
+
+    /// Those who waited for this hear it.
+    fn answer(&mut self, lease: &Name, version: u64, verdict: &Verdict) {
+        let concerns = |waiting: &mut Waiting| waiting.lease == *lease && waiting.version <= version;
+        for waiting in self.waiting.extract_if(.., concerns) {
+            if waiting.version == version {
+                let _ = waiting.answer.send(verdict.clone());
             }
         }
+        self.waiting.retain(|waiting| !waiting.answer.is_closed());
     }
 
     /// Each agreement hears how much of it is in use.
@@ -290,39 +311,4 @@ impl Kept {
             }
         }
     }
-
-    fn tell(&mut self, event: &Event) {
-        if let Event::Answer { verdict, .. } = event {
-            match verdict {
-                Verdict::Granted { .. } => self.effort.granted += 1,
-                Verdict::Refused(_) => self.effort.refused += 1,
-            }
-        }
-        if let Event::Want { resource, serial, rate, domains } = event
-            && let Some(agreed) = self.agreements.get(resource)
-        {
-            let _ = agreed.news.send(News::Want { serial: *serial, rate: *rate, domains: domains.clone() });
-        }
-        let Some(told) = Told::of(event) else { return };
-        let owner = told.owner();
-        self.listeners.retain(|listener| {
-            let its_own = listener.owner.as_deref().is_none_or(|wanted| wanted == owner);
-            if its_own { listener.to.try_send(told.clone()).is_ok() } else { !listener.to.is_closed() }
-        });
-    }
-}
-
-/// The requests of `given` about which `events` say nothing: they wait for a neighbour.
-fn unanswered(given: &[Given], events: &Events) -> Vec<(usize, Name, u64)> {
-    let asked = given.iter().enumerate().filter_map(|(place, given)| match &given.command {
-        Command::Ask(request) => Some((place, request)),
-        _ => None,
-    });
-    let answered = |place, lease: &Name| {
-        events.iter().any(
-            |(at, event)| matches!(event, Event::Answer { lease: of, .. } if *at == place && of == lease),
-        )
-    };
-    let open = asked.filter(|(place, request)| !answered(*place, &request.lease));
-    open.map(|(place, request)| (place, request.lease.clone(), request.version)).collect()
 }

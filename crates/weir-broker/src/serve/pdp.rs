@@ -9,7 +9,7 @@ use crate::cops::field::Decided;
 use crate::cops::line::Line;
 use crate::cops::object::{Code, Fault};
 use crate::cops::{self, BAD_HANDLE, CLIENT_TYPE, KEEP_ALIVE_S, MALFORMED, NOT_ALLOWED, UNABLE};
-use crate::wire::Told;
+use crate::wire::{Answer, Told};
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -225,9 +225,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         match self.desk.decide(&self.who, wishes).await {
             Ok(answers) => {
                 for (handle, answer) in handles.into_iter().zip(answers) {
-                    let (lease, version, verdict) = (answer.lease, answer.version, answer.verdict);
-                    let decided = Ok(Decided::Answer { lease, version, verdict });
-                    self.line.say(&Message::Decision { handle, decided });
+                    // What waits for a neighbour is told later.
+                    if let Ok(Answer { lease, version, verdict, .. }) = answer {
+                        let decided = Ok(Decided::Answer { lease, version, verdict });
+                        self.line.say(&Message::Decision { handle, decided });
+                    }
                 }
             }
             Err(_) => handles.into_iter().for_each(|handle| {
@@ -245,16 +247,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             return;
         }
         let wish = self.desk.keeper.look(move |kept| kept.journal.book().wish(&lease)).await;
-        if let Ok(Some(wish)) = wish {
+        if let Ok(Some(wish)) = wish
+            && wish.rate > 0
+        {
             let nothing = Request { version: (wish.version + 1).min(MAX_VERSION), rate: 0, min: 0, ..wish };
             let _ = self.desk.decide(&self.who, vec![nothing]).await;
         }
     }
 
     fn tell(&mut self, told: Told) {
-        let (Told::CalledBack { lease, .. } | Told::Ended { lease, .. }) = &told;
-        let Some(&handle) = self.handles.get(lease) else { return };
+        let Some(&handle) = self.handles.get(told.lease()) else { return };
         let decided = match told {
+            Told::Answered(Answer { lease, version, verdict, .. }) => {
+                Decided::Answer { lease, version, verdict }
+            }
             Told::CalledBack { lease, version, rate_bps: rate } => {
                 Decided::CalledBack { lease, version, rate }
             }

@@ -204,9 +204,9 @@ impl Desk {
         Err(Refused::new(StatusCode::FORBIDDEN, error, help))
     }
 
-    /// The answers to `requests`, in their order. What is no request is not written down, so that nobody fills a
-    /// disk with it.
-    pub async fn decide(&self, who: &Who, requests: Vec<Request>) -> Result<Vec<Answer>, Busy> {
+    /// The answers to `requests`, in their order: none yet where a neighbour is asked. What is no request is not
+    /// written down, so that nobody fills a disk with it.
+    pub async fn decide(&self, who: &Who, requests: Vec<Request>) -> Result<Vec<Result<Answer, Name>>, Busy> {
         let fault = |request: &Request| request.check().err();
         let given = requests.iter().filter(|request| fault(request).is_none()).cloned();
         let given = given.map(|request| Given { who: who.name.clone(), command: Command::Ask(request) });
@@ -216,17 +216,17 @@ impl Desk {
             let verdict = match fault(&request) {
                 Some(field) => {
                     self.log.refused(&format!("{}: {field}", who.name));
-                    Verdict::Refused(Refusal::Bad { field })
+                    Some(Verdict::Refused(Refusal::Bad { field }))
                 }
                 None => {
                     place += 1;
-                    // It waited for a neighbour, and a newer one has replaced it.
-                    verdict(&events, place - 1, &request).ok_or(Busy::Full)?
+                    verdict(&events, place - 1, &request)
                 }
             };
-            Ok(Answer::new(request.lease, request.version, verdict))
+            let Request { lease, version, .. } = request;
+            verdict.map(|verdict| Answer::new(lease.clone(), version, verdict)).ok_or(lease)
         };
-        requests.into_iter().map(answer).collect()
+        Ok(requests.into_iter().map(answer).collect())
     }
 }
 
@@ -284,9 +284,15 @@ async fn ask(
     one(&desk, &who, wish.request(lease)).await
 }
 
+/// Whoever asks for one lease waits for its answer.
 async fn one(desk: &Desk, who: &Who, request: Request) -> Outcome<Response> {
-    let answers = desk.decide(who, vec![request]).await?;
-    Ok(reply(status(&answers[0].verdict), &answers[0]))
+    let version = request.version;
+    let mut decided = desk.decide(who, vec![request]).await?;
+    let answer = match decided.pop().expect("one was asked") {
+        Ok(answer) => answer,
+        Err(lease) => Answer::new(lease.clone(), version, desk.keeper.decided(lease, version).await?),
+    };
+    Ok(reply(status(&answer.verdict), &answer))
 }
 
 async fn give_back(
@@ -320,8 +326,14 @@ async fn batch(
         desk.goes_through(&entry.lease, &entry.path)?;
     }
     let requests = wishes.leases.into_iter().map(Request::from).collect();
-    let leases = desk.decide(&who, requests).await?;
-    Ok(reply(StatusCode::OK, &Answers { leases }))
+    let (mut leases, mut waiting) = (Vec::new(), Vec::new());
+    for decided in desk.decide(&who, requests).await? {
+        match decided {
+            Ok(answer) => leases.push(answer),
+            Err(lease) => waiting.push(lease),
+        }
+    }
+    Ok(reply(StatusCode::OK, &Answers { leases, waiting }))
 }
 
 fn shown(kept: &Kept, held: &Held<'_>) -> Option<LeaseNow> {

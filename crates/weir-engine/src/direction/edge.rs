@@ -433,3 +433,6 @@ pub(super) fn tick(port: &mut Port, frames: &mut Frames, now: Instant) {
     }
     carry_out(port, frames, now);
 }
+
+#[cfg(test)]
+mod tests;

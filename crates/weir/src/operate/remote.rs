@@ -7,7 +7,7 @@
 use super::Failure;
 use super::ports;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -144,6 +144,8 @@ struct Teller {
     reached: Arc<Mutex<Reached>>,
     /// What is said of it was said.
     said: Option<bool>,
+    /// Leases that another box speaks for: it was said.
+    replaced: BTreeSet<String>,
     /// Classes that may have to come down.
     falling: Vec<ComingDown>,
 }
@@ -159,12 +161,12 @@ impl Shaper for Teller {
                     "broker {name}: the lease of {interface} {class} has ended: the class has its `from`"
                 ));
             }
-            State::Replaced => {
+            State::Replaced if self.replaced.insert(lease.to_owned()) => {
                 weir_sys::say(&format!(
                     "broker {name}: another box speaks for {lease}, and this one asks no more: give each its own name, by `edge NAME` or its certificate"
                 ));
             }
-            State::Idle | State::Leased | State::Refused => {}
+            State::Idle | State::Leased | State::Refused | State::Replaced => {}
         }
         let standing = match state {
             State::Refused | State::Replaced => Standing::Decided,
@@ -272,8 +274,11 @@ impl Ready {
         let Ready { broker, token, seed, .. } = self;
         let (name, desk, reached) = (Arc::from(name), desk.clone(), reached.clone());
         let edge = Edge { broker: broker.clone(), token: token.clone(), leases: Vec::new(), seed: *seed };
-        Client::start(edge, Teller { desk, name, reached, said: None, falling: Vec::new() })
-            .map_err(Failure::failed)
+        Client::start(
+            edge,
+            Teller { desk, name, reached, said: None, replaced: BTreeSet::new(), falling: Vec::new() },
+        )
+        .map_err(Failure::failed)
     }
 
     fn remote(&self) -> Arc<Remote> {

@@ -55,16 +55,28 @@ async fn accept(listener: &TcpListener, keep_alive_s: u16) -> Line<TcpStream> {
     line
 }
 
-/// The next wish, with its handle. Keep-alives before it are answered.
-async fn wish(line: &mut Line<TcpStream>) -> (u32, Request) {
+/// The next message that says something new. Keep-alives before it are answered.
+async fn other(line: &mut Line<TcpStream>) -> Message {
     loop {
         match next(line).await {
-            Message::Request { handle, wish } => return (handle, wish),
             Message::KeepAlive => answer(line, &Message::KeepAlive).await,
             Message::Report { .. } | Message::SyncDone { .. } => {}
-            other => panic!("{other:?}"),
+            other => return other,
         }
     }
+}
+
+/// The next wish, with its handle.
+async fn wish(line: &mut Line<TcpStream>) -> (u32, Request) {
+    match other(line).await {
+        Message::Request { handle, wish } => (handle, wish),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refused(handle: u32, wish: &Request, why: Refusal) -> Message {
+    let (lease, version, verdict) = (wish.lease.clone(), wish.version, Verdict::Refused(why));
+    Message::Decision { handle, decided: Ok(Decided::Answer { lease, version, verdict }) }
 }
 
 fn granted(handle: u32, wish: &Request) -> Message {
@@ -161,7 +173,7 @@ fn what_cannot_be_read_of_a_decision_ends_its_handle_alone() {
             bytes.extend(object);
             line.raw(&bytes);
             line.send().await.expect("it is there");
-            assert_eq!(next(&mut line).await, Message::Delete { handle, reason });
+            assert_eq!(other(&mut line).await, Message::Delete { handle, reason });
         }
         let (handle, last) = wish(&mut line).await;
         assert_eq!(handle, 3, "each wish came by another handle");
@@ -173,5 +185,102 @@ fn what_cannot_be_read_of_a_decision_ends_its_handle_alone() {
         line.send().await.expect("it is there");
         accept(&listener, 30).await;
         assert_eq!(client.leases()[0].held, 500);
+    });
+}
+
+/// The broker has read the wish, and asks its neighbour. Other leases go on meanwhile, and so does the session.
+#[test]
+fn an_answer_that_comes_late_holds_up_nothing() {
+    within(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let (client, heard) = edge(listener.local_addr().expect("it listens").to_string());
+        client.want("e/1", 500, 0);
+        let mut line = accept(&listener, 30).await;
+        let (handle, late) = wish(&mut line).await;
+        let other_terms = |lease: &str| {
+            let (lease, path) = (lease.into(), vec!["wan:rt".into()]);
+            Terms { lease, path, ttl_ms: 60_000, epoch: 0, gap: GAP / 100, retry: RETRY }
+        };
+        client.keep(vec![(other_terms("e/1"), None), (other_terms("e/2"), None)]);
+        client.want("e/2", 70, 0);
+        let since = Instant::now();
+        loop {
+            let (of, wish) = wish(&mut line).await;
+            if &*wish.lease == "e/2" {
+                answer(&mut line, &granted(of, &wish)).await;
+                break;
+            }
+            assert_eq!((of, wish.version), (handle, late.version), "it is said again");
+        }
+        assert!(since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
+        // Longer than a broker may take to read a wish.
+        while since.elapsed() < PATIENCE + Duration::from_secs(1) {
+            match timeout(Duration::from_millis(100), next(&mut line)).await {
+                Ok(Message::KeepAlive) => answer(&mut line, &Message::KeepAlive).await,
+                Ok(Message::Close { .. }) => panic!("it goes"),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        answer(&mut line, &granted(handle, &late)).await;
+        let mut told: Vec<_> = heard.try_iter().collect();
+        while !told.contains(&Ok(500)) {
+            told.push(heard.recv_timeout(ENOUGH).expect("it is told"));
+        }
+        assert!(told.contains(&Ok(70)) && told.iter().all(Result::is_ok), "{told:?}");
+    });
+}
+
+#[test]
+fn a_lease_that_is_forgotten_frees_its_handle() {
+    within(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let (client, _heard) = edge(listener.local_addr().expect("it listens").to_string());
+        client.want("e/1", 500, 0);
+        let mut line = accept(&listener, 30).await;
+        let (handle, first) = wish(&mut line).await;
+        answer(&mut line, &granted(handle, &first)).await;
+        client.keep(Vec::new());
+        let (of, nothing) = wish(&mut line).await;
+        assert_eq!((of, nothing.rate), (handle, 0));
+        answer(&mut line, &granted(handle, &nothing)).await;
+        let reason = Code { code: TEAR, sub: 0 };
+        assert_eq!(other(&mut line).await, Message::Delete { handle, reason });
+    });
+}
+
+/// Who was found to share its name is silent, and each wish hears so.
+#[test]
+fn a_lease_that_another_speaks_for_answers_each_wish() {
+    within(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let (client, heard) = edge(listener.local_addr().expect("it listens").to_string());
+        client.want("e/1", 500, 0);
+        let mut line = accept(&listener, 30).await;
+        let (handle, first) = wish(&mut line).await;
+        answer(&mut line, &granted(handle, &first)).await;
+        while heard.recv_timeout(ENOUGH) != Ok(Ok(500)) {}
+        client.want("e/1", 600, 0);
+        for _ in 0..2 {
+            let (handle, wish) = wish(&mut line).await;
+            let newest = wish.version + 9;
+            answer(&mut line, &refused(handle, &wish, Refusal::Stale { newest })).await;
+        }
+        assert_eq!(heard.recv_timeout(ENOUGH), Ok(Ok(0)));
+        for _ in 0..2 {
+            assert!(heard.try_recv().is_err());
+            client.want("e/1", 700, 0);
+            assert_eq!(heard.recv_timeout(ENOUGH), Ok(Ok(0)));
+        }
+        // Its handle is not freed: the lease is the other one's.
+        client.keep(Vec::new());
+        drop(client);
+        let stopping = Message::Close { error: Code { code: STOPPING, sub: 0 } };
+        let says = async |line: &mut Line<TcpStream>| loop {
+            match next(line).await {
+                Message::KeepAlive | Message::Report { .. } | Message::SyncDone { .. } => {}
+                other => return other,
+            }
+        };
+        assert_eq!(says(&mut line).await, stopping);
     });
 }

@@ -1,14 +1,27 @@
 //! Two brokers, one of which leases to the other.
 
-use super::super::config::{Neighbour, Resource, Tls};
+use super::super::config::{Neighbour, Resource, Tls, Token};
 use super::super::tests::{Authority, Folder, call, connect, uri, within};
-use super::super::{Broker, config::Config};
+use super::super::who::{Role, new_token};
+use super::super::{Broker, SILENCE, config::Config};
 use super::*;
-use crate::http::Connection;
+use crate::book::{Refusal, Verdict};
+use crate::client::{self, Client, Edge, Shaper};
+use crate::cops::pep;
+use crate::http::{Connection, HttpError};
+use crate::wire::{Answer, Answers, Entry, Told, Wishes};
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::routing::{get, post};
 use hyper::Method;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
 use rcgen::SanType;
 use serde_json::{Value, json};
+use std::sync::Mutex;
 use std::time::Instant;
+use tokio::net::UnixListener;
+use tokio::sync::{mpsc, oneshot};
 use weir_text::{BitRate, Time};
 
 /// The file of domain `a`, which has `wan:rt` of its own and leases `peer:rt` from `broker`.
@@ -252,5 +265,234 @@ fn a_neighbour_has_no_more_than_its_own_resource() {
         assert_eq!((status, &answer["granted"]["rate_bps"]), (200, &json!(250)), "{answer}");
         a.stop().await.expect("nothing failed");
         b.stop().await.expect("nothing failed");
+    });
+}
+
+/// A lease with its rate and state, or what was said of the broker.
+type Change = (String, Rate, &'static str);
+
+/// What the leases of an edge came to.
+#[derive(Clone, Default)]
+struct Heard(Arc<Mutex<Vec<Change>>>);
+
+impl Heard {
+    fn last(&self, lease: &str) -> Option<(Rate, &'static str)> {
+        let all = self.0.lock().expect("nobody panics with it");
+        all.iter().rev().find(|told| told.0 == lease).map(|told| (told.1, told.2))
+    }
+
+    async fn becomes(&self, lease: &str, expected: (Rate, &'static str), within: Duration) {
+        let since = Instant::now();
+        while self.last(lease) != Some(expected) {
+            assert!(since.elapsed() < within, "{lease}: {:?}, not {expected:?}", self.last(lease));
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+impl Shaper for Heard {
+    fn shape(&mut self, lease: &str, rate: Rate, state: State, _: Option<&Refusal>) {
+        self.0.lock().expect("nobody panics with it").push((lease.into(), rate, state.word()));
+    }
+
+    fn broker(&mut self, reached: Result<(), &HttpError>) {
+        let word = if reached.is_ok() { "there" } else { "gone" };
+        self.0.lock().expect("nobody panics with it").push(("broker".into(), 0, word));
+    }
+}
+
+fn terms(lease: &str, path: &[&str]) -> Terms {
+    let path = path.iter().map(|&name| name.into()).collect();
+    Terms { lease: lease.into(), path, ttl_ms: 60_000, epoch: 0, gap: GAP / 100, retry: RETRY }
+}
+
+/// By REST and by COPS: one lease waits for a silent neighbour, and the other has its answer at once. The edge does not
+/// take its broker for gone meanwhile, and hears of the refusal when the hold ends.
+#[test]
+fn a_lease_that_waits_for_a_neighbour_delays_no_other() {
+    let (here, there) = (Folder::new("delays"), Folder::new("nobody"));
+    within(async {
+        let (token, sha256) = new_token().expect("there are random numbers");
+        let owner = Some("e".into());
+        let mut config = asking(&here, format!("unix:{}", there.at("broker.sock").display()));
+        config.cops = Some("127.0.0.1:0".parse().expect("an address"));
+        config.tokens.push(Token { name: "e".into(), role: Role::Operate, owner, sha256, expires: None });
+        let a = Broker::start(config).await.expect("it starts");
+        let cops = pep::Target { at: a.cops().expect("it listens").to_string(), edge: "e".into(), tls: None };
+        for (door, broker) in
+            [("rest", client::Broker::Rest(here.unix())), ("cops", client::Broker::Cops(cops))]
+        {
+            let [waits, other] = ["waits", "other"].map(|name| format!("e/{door}-{name}"));
+            let leases = vec![terms(&waits, &["wan:rt", "peer:rt"]), terms(&other, &["wan:rt"])];
+            let (heard, since) = (Heard::default(), Instant::now());
+            let token = (door == "cops").then(|| token.clone());
+            let client =
+                Client::start(Edge { broker, token, leases, seed: 1 }, heard.clone()).expect("it starts");
+            client.want(&waits, 300, 300);
+            client.want(&other, 100, 100);
+            heard.becomes(&other, (100, "LEASED"), Duration::from_secs(1)).await;
+            // Another wish does not wait either.
+            client.want(&other, 120, 120);
+            heard.becomes(&other, (120, "LEASED"), Duration::from_secs(1)).await;
+            heard.becomes(&waits, (0, "REFUSED"), Duration::from_secs(8)).await;
+            let took = since.elapsed();
+            assert!((4_900..7_000).contains(&took.as_millis()), "{door}: {took:?}");
+            let all = heard.0.lock().expect("nobody panics with it").clone();
+            assert!(!all.iter().any(|told| told.2 == "gone"), "{door}: {all:?}");
+            let client = tokio::task::spawn_blocking(move || client.give_back(Duration::from_secs(2)));
+            assert!(client.await.expect("it does not panic"), "{door}");
+        }
+        a.stop().await.expect("nothing failed");
+    });
+}
+
+#[test]
+fn an_answer_that_waited_is_an_event() {
+    let (here, there) = (Folder::new("event"), Folder::new("late"));
+    within(async {
+        let socket = format!("unix:{}", there.at("broker.sock").display());
+        let a = Broker::start(asking(&here, socket)).await.expect("it starts");
+        let mut to = connect(&here.unix(), None).await;
+        let mut events = connect(&here.unix(), None).await.listen("/v1/events").await.expect("it listens");
+        let entry = |lease: &str, path: &[&str]| json!({"lease": lease, "version": 1, "path": path, "rate_bps": 300, "ttl_ms": 60_000});
+        let both = json!({"leases": [entry("e/1", &["wan:rt", "peer:rt"]), entry("e/2", &["wan:rt"])]});
+        let (status, answer) = call(&mut to, Method::POST, "/v1/batch", both).await;
+        assert_eq!((status, &answer["waiting"]), (200, &json!(["e/1"])), "{answer}");
+        assert_eq!(answer["leases"][0]["granted"]["rate_bps"], json!(300), "{answer}");
+        let b = Broker::start(granting(&there)).await.expect("it starts");
+        let told = events.next(Duration::from_secs(8)).await.expect("something is told");
+        let Ok(Told::Answered(answer)) = serde_json::from_str(&told) else { panic!("{told}") };
+        assert_eq!((&*answer.lease, answer.version), ("e/1", 1));
+        assert!(matches!(answer.verdict, Verdict::Granted { rate: 300, .. }), "{told}");
+        a.stop().await.expect("nothing failed");
+        b.stop().await.expect("nothing failed");
+    });
+}
+
+/// What a neighbour is asked, and the way to answer it.
+type Asked = (Entry, oneshot::Sender<Verdict>);
+
+/// A neighbour's broker that answers as a test says.
+async fn scripted(folder: &Folder) -> mpsc::UnboundedReceiver<Asked> {
+    let (to, asked) = mpsc::unbounded_channel();
+    let batch = async move |bytes: Bytes| {
+        let wishes: Wishes = serde_json::from_slice(&bytes).expect("a batch");
+        let (mut leases, waiting) = (Vec::new(), Vec::new());
+        for entry in wishes.leases {
+            let (lease, version) = (entry.lease.clone(), entry.version);
+            let (answer, heard) = oneshot::channel();
+            to.send((entry, answer)).expect("the test goes on");
+            leases.push(Answer::new(lease, version, heard.await.expect("it is answered")));
+        }
+        serde_json::to_string(&Answers { leases, waiting }).expect("it has a form in JSON")
+    };
+    let events = async || {
+        let (to, from) = mpsc::channel(1);
+        // It never tells anything, and never ends.
+        std::mem::forget(to);
+        Body::new(super::super::stream::Stream::new(from))
+    };
+    let router: Router = Router::new().route("/v1/batch", post(batch)).route("/v1/events", get(events));
+    let listener = UnixListener::bind(folder.at("broker.sock")).expect("it can be made");
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let service = TowerToHyperService::new(router.clone());
+            let http = hyper::server::conn::http1::Builder::new();
+            tokio::spawn(async move { http.serve_connection(TokioIo::new(stream), service).await });
+        }
+    });
+    asked
+}
+
+const fn grants(rate: Rate) -> Verdict {
+    Verdict::Granted { rate, ttl_ms: 6_000 }
+}
+
+/// The next request for another rate than before. What is said again meanwhile is dropped.
+async fn asks(asked: &mut mpsc::UnboundedReceiver<Asked>, rate: Rate) -> oneshot::Sender<Verdict> {
+    let (entry, answer) = asked.recv().await.expect("it asks");
+    assert_eq!((entry.rate_bps, &*entry.lease), (rate, "a/peer:rt"));
+    answer
+}
+
+/// While one want is answered another one waits. The answer to the older one does not refuse it.
+#[test]
+fn an_answer_to_an_older_want_decides_nothing_about_the_newest() {
+    let (here, there) = (Folder::new("older"), Folder::new("script"));
+    within(async {
+        let mut asked = scripted(&there).await;
+        let socket = format!("unix:{}", there.at("broker.sock").display());
+        let a = Broker::start(asking(&here, socket)).await.expect("it starts");
+        let want = |lease: &'static str, rate: Rate| {
+            let unix = here.unix();
+            tokio::spawn(async move {
+                let mut to = connect(&unix, None).await;
+                call(&mut to, Method::PUT, &format!("/v1/leases/e/{lease}"), abroad(1, rate, rate)).await
+            })
+        };
+        let first = want("1", 400);
+        let answer = asks(&mut asked, 400).await;
+        let second = want("2", 100);
+        let mut other = connect(&here.unix(), None).await;
+        becomes(&mut other, "wan:rt", (1_000, 500), Duration::from_secs(2)).await;
+        answer.send(grants(400)).expect("it waits");
+        asks(&mut asked, 500).await.send(grants(500)).expect("it waits");
+        for (asked, rate) in [(first, 400), (second, 100)] {
+            let (status, answer) = asked.await.expect("it does not panic");
+            assert_eq!((status, &answer["granted"]["rate_bps"]), (200, &json!(rate)), "{answer}");
+        }
+        a.stop().await.expect("nothing failed");
+    });
+}
+
+/// Another life of the domain speaks there: who waits here hears so at once, this time and the next.
+#[test]
+fn an_agreement_that_another_life_speaks_for_refuses_at_once() {
+    let (here, there) = (Folder::new("deposed"), Folder::new("knows"));
+    within(async {
+        let mut asked = scripted(&there).await;
+        let socket = format!("unix:{}", there.at("broker.sock").display());
+        let a = Broker::start(asking(&here, socket)).await.expect("it starts");
+        for version in 1..=2 {
+            let (unix, since) = (here.unix(), Instant::now());
+            let waits = tokio::spawn(async move {
+                let mut to = connect(&unix, None).await;
+                call(&mut to, Method::PUT, "/v1/leases/e/1", abroad(version, 400, 400)).await
+            });
+            if version == 1 {
+                let newest = 9 << 32;
+                let replaced = Verdict::Refused(Refusal::Stale { newest });
+                asks(&mut asked, 400).await.send(replaced).expect("it waits");
+            }
+            let (status, answer) = waits.await.expect("it does not panic");
+            assert_eq!((status, &answer["refused"]["why"]), (409, &json!("full")), "{answer}");
+            assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+        }
+        a.stop().await.expect("nothing failed");
+    });
+}
+
+/// Of which nothing is wanted or held: nobody is called, and the task does not spin.
+#[test]
+fn an_agreement_that_is_idle_sleeps() {
+    let (here, there) = (Folder::new("idle"), Folder::new("asleep"));
+    within(async {
+        let socket = format!("unix:{}", there.at("broker.sock").display());
+        let listener = UnixListener::bind(there.at("broker.sock")).expect("it can be made");
+        let config = asking(&here, socket);
+        let agreement = config.agreements[0].clone();
+        let a = Broker::start(config).await.expect("it starts");
+        let mut task = Task::new(&agreement, "a", 1, a.keeper(), a.desk.clone()).expect("it can be made");
+        task.reach();
+        assert!(task.link.begins_in().is_some(), "it begins no session");
+        assert_eq!(task.wait(a.keeper().now()), Duration::from_nanos(SECOND));
+        tokio::time::timeout(SILENCE, listener.accept()).await.expect_err("nobody comes");
+        let unix = here.unix();
+        tokio::spawn(async move {
+            let mut to = connect(&unix, None).await;
+            call(&mut to, Method::PUT, "/v1/leases/e/1", abroad(1, 400, 400)).await
+        });
+        tokio::time::timeout(SILENCE, listener.accept()).await.expect("now it comes").expect("it is there");
+        a.stop().await.expect("nothing failed");
     });
 }
