@@ -1,13 +1,13 @@
 //! The bandwidth broker of a domain (RFC 2638, section 3): it keeps account of who may use how much of
 //! what, until when.
 //!
-//! - [`book`]: the account, a pure state machine. READ FIRST.
+//! - [`book`]: the account, a pure state machine. **Read this first.**
 //! - [`holder`]: the other half, pure as well: what an edge may use now, and what it asks next.
 //! - [`sim`]: edges, brokers and a bad network in virtual time. It holds both halves to the invariants.
 //! - [`store`], [`journal`], [`audit`]: the book on a disk. Nobody hears of what is not there.
 //! - [`serve`]: a broker as a process, with its doors. [`wire`] is what passes through them.
-//! - [`client`]: an edge's leases over REST, by a [`holder`] for each. [`http`] is its connection.
-//! - [`cops`]: the same leases by COPS (RFC 2748).
+//! - [`client`]: an edge's leases over REST or COPS, by a [`holder`] for each. [`http`] is its connection.
+//! - [`cops`]: the same leases by COPS (RFC 2748). [`tls`]: who is at the other end.
 //! - [`mod@bench`]: decisions a second, beside what the disk alone does.
 
 #![forbid(unsafe_code)]

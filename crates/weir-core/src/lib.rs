@@ -19,7 +19,9 @@
 //! use weir_core::units::{Instant, Rate};
 //!
 //! // Configuration: a tree of disciplines by their names in the registry, ...
-//! let class = |name: &str, params| ClassConfig { name: name.into(), params, ..ClassConfig::default() };
+//! let class = |name: &str, params| {
+//!     ClassConfig { name: name.into(), params, ..ClassConfig::default() }
+//! };
 //! let priority = |level| Params::new().with("priority", Value::Count(level));
 //! let node = Node {
 //!     discipline: "priq".into(),
@@ -40,12 +42,12 @@
 //! let wire = WireConfig::Link { ring: 1, refill: Refill::Packet };
 //! let mut port = Port::new(PortConfig::new(link, wire), plan);
 //!
-//! // Packets in: three at once, the second one of voice. `FrameRef` is the host's name for a packet.
-//! let mut left = Vec::new();
+//! // Packets in: three at once, the last one of voice. `FrameRef` is the host's name for a packet.
+//! let mut left = Vec::new(); // which packet, and when its last bit left, in microseconds
 //! let mut hear = |Event { at, meta, kind }: Event<'_>| match kind {
 //!     EventKind::Taken => {}
 //!     EventKind::Sent => left.push((meta.frame.0, at.as_nanos() / 1_000)),
-//!     EventKind::Dropped(reason) => panic!("packet {} was dropped: {}", meta.frame.0, reason.name()),
+//!     EventKind::Dropped(reason) => panic!("dropped: {}", reason.name()),
 //! };
 //! let (from, to) = ("10.0.0.1".parse()?, "10.0.0.2".parse()?);
 //! for (number, dst_port) in [(0, 80), (1, 80), (2, 5_060)] {
@@ -84,8 +86,8 @@
 //! # What it promises
 //!
 //! No call allocates or takes a lock per packet: all memory for packets is taken when the port is
-//! opened. A discipline that finds its own state broken
-//! says so, and the port goes on as a FIFO with every packet.
+//! opened. A discipline that finds its own state broken says so, and the port goes on as a FIFO with
+//! every packet.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -9,13 +9,13 @@
 //! left <──send──── delay <──── port (classify, tree, wire) <── dissect <──receive── right
 //! ```
 //!
-//! - [`direction`]: one of these two rows, with its frames and its books.
+//! - [`direction`]: one of these two rows, with its frames and its counters.
 //! - [`bridge`]: both rows, or one, over two interfaces; `step` does all that is due at one instant. No
 //!   clock and no waiting in it: tests drive it with made-up time.
 //! - `direction/edge.rs`: the edge before a port (`recognise`, `sla`, `allocate`); [`broker`]: whom it asks;
 //!   [`edge_state`]: what it says of itself.
 //! - [`fail_open`]: the kernel carries the traffic while no worker does.
-//! - [`worker`]: the threads: each reads the clock once a step, sleeps precisely, survives a panic.
+//! - [`worker`]: the threads. Each reads the clock once per step, sleeps precisely, and survives a panic.
 //! - [`control`]: the workers of a bridge from outside: statistics, hot swap, stop. Nothing there blocks it.
 //! - `gather`: statistics, a slice of classes between two steps.
 //! - [`rule`]: what hands packets over where the kernel goes on routing (`attach nfqueue`).

@@ -1,4 +1,4 @@
-//! The book: who may use how much of each resource, until when. READ FIRST.
+//! The book: who may use how much of each resource, until when. **Read this first.**
 //!
 //! It is a pure state machine. [`Book::apply`] takes a time and a [`Command`] and says in [`Event`]s what
 //! the world must hear. It reads no clock and does no I/O. A broker writes each command down before it

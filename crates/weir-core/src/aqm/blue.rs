@@ -8,7 +8,7 @@
 //! Where we differ, and why: as in ALTQ a full queue drops a packet at random, and the steps are
 //! 1/8 and 1/`maxpmark`. A long idle time counts as one step for each `holdtime` in it, as the
 //! paper's repeated idle events do. ALTQ made one step, and forgot everything after 1 s.
-//! Cost: a random draw per packet while the probability is above 0; 96 bytes a queue.
+//! Cost: a random draw per packet while the probability is above 0; 96 bytes per queue.
 //! Guarantees: `rises_on_overflow_and_falls_when_idle`, `drops_with_its_probability`.
 //! Parameters: `qlimit` (packets, 60), `maxpmark` (the count that is a probability of 1, 4000),
 //! `holdtime` (us, 1000), `packetsize` (without effect, as in ALTQ), `ecn`. All at run time.

@@ -10,8 +10,8 @@
 //! `Law::judge`, and the helpers are `Law::standing` and `interval_over_root`.
 //! Where we differ, and why: the inverse root is exact to the nanosecond by an integer root, at
 //! each drop only, where kernels keep an approximation of 16 bits.
-//! Cost: a subtraction and two comparisons a packet, a root and a division a drop; 96 bytes a
-//! queue.
+//! Cost: a subtraction and two comparisons per packet, a root and a division per drop; 96 bytes
+//! per queue.
 //! Guarantees: `the_loop_of_the_rfc_agrees`, `drops_at_the_times_of_the_reference`, `a_burst_that_drains_is_spared`,
 //! `ecn_marks_and_drops_nothing`.
 //! Parameters: `target` (ms, 5), `interval` (ms, 100: a round-trip time of the longer kind),

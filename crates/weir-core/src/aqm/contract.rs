@@ -1,4 +1,4 @@
-//! What an AQM is. READ FIRST.
+//! What an AQM is. **Read this first.**
 
 use crate::packet::{List, PacketId};
 use crate::queue::{Cx, DropReason, Link, ParamError, ParamSpec, Params, Visit};

@@ -1,7 +1,8 @@
 //! Active queue management: which packet of a leaf is dropped or marked. One file each.
 //!
-//! An AQM sees a leaf's queue and answers with a `Decision`; the leaf carries it out.
-//! `contract` says what an AQM is, `entry` what its file hands to the registry.
+//! An [`Aqm`] sees a leaf's queue and answers with a [`Decision`]; the leaf carries it out. An
+//! [`AqmEntry`] is what its file hands to the registry. There are RED, RIO, BLUE, CoDel and PIE;
+//! the [registry](crate::sched) has the manual and the parameters of each.
 //!
 //! **To add an AQM: one file here, and one line in `aqms!`.** From another crate:
 //! `Registry::builtin()`, then `register_aqm`.

@@ -13,8 +13,8 @@
 //! The optional switch of section 5.3 (inactive below a third of the limit) is left out: an idle
 //! queue has probability 0 and a full burst allowance anyway. Queues of up to two packets of the
 //! link's MTU are spared, where the RFC counts two packets of mean size.
-//! Cost: a comparison a packet, an adjustment each `tupdate`, and a random draw where the
-//! probability is above 0; 128 bytes a queue.
+//! Cost: a comparison per packet, an adjustment each `tupdate`, and a random draw where the
+//! probability is above 0; 128 bytes per queue.
 //! Guarantees: `adjusts_as_the_reference`, `holds_the_target_against_a_responsive_load`,
 //! `a_burst_passes`, `a_burst_is_allowed_again_after_two_calm_samples`,
 //! `ecn_marks_below_the_threshold`.

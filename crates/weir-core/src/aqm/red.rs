@@ -13,7 +13,7 @@
 //! is the drop rate that results. `wait` gives ns-2's gap, 1/p_b..2/p_b. Nothing is dropped while
 //! fewer than two packets wait, and the first arrival above `thmin` is spared. The idle correction counts packet times of `packetsize` at the
 //! queue's rate, in nanoseconds everywhere (ALTQ passed ns for us in two schedulers).
-//! Cost: some 3 ns per packet and a random draw between the thresholds; 144 bytes a queue.
+//! Cost: some 3 ns per packet and a random draw between the thresholds; 144 bytes per queue.
 //! Guarantees: `a30_probability_is_within_a_percent_of_the_exact_one`,
 //! `a30_drop_rate_is_as_theory_says`, `a31_ecn_marks_what_would_have_been_dropped`,
 //! `idle_time_decays_the_average_as_the_reference`.

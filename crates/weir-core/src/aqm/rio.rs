@@ -13,7 +13,7 @@
 //! packet in six is out of profile, it dropped far more of those. Only AF code points carry a
 //! precedence, all others have that of `unmarked` (ALTQ took bits of EF as the highest drop
 //! precedence). Two precedences are these three with the middle one unused.
-//! Cost: one to three averages per packet; 400 bytes a queue.
+//! Cost: one to three averages per packet; 400 bytes per queue.
 //! Guarantees: `d05_step_response`, `d05_step_response_among_other_packets`,
 //! `d06_out_of_profile_never_touches_in_profile`, `d03_precedences_are_not_reordered`,
 //! `ecn_marks_instead`.

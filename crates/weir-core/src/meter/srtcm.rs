@@ -5,7 +5,7 @@
 //! red. So bursts beyond the committed one are forgiven only after a pause.
 //! Paper: Heinanen and Guerin, "A Single Rate Three Color Marker", RFC 2697, 1999, section 3.
 //! Where we differ, and why: lengths are those of the frames, as everywhere here; exact tokens.
-//! Cost: two multiplications a packet; 80 bytes.
+//! Cost: two multiplications per packet; 80 bytes.
 //! Guarantees: `rfc2697_by_hand`, `srtcm_decides_as_the_exact_model`, `srtcm_bounds`.
 //! Parameters: committed rate (bit/s), committed burst (bytes), excess burst (bytes), `coloraware`.
 

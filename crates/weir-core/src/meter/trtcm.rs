@@ -9,7 +9,7 @@
 //! Handling of in-Profile Traffic", RFC 4115, 2005, section 3.
 //! Where we differ, and why: lengths are those of the frames, as everywhere here; exact tokens;
 //! a bucket that holds exactly the packet's bytes holds it.
-//! Cost: two multiplications a packet; 100 bytes. `weir bench meter-trtcm`.
+//! Cost: two multiplications per packet; 100 bytes. `weir bench meter-trtcm`.
 //! Guarantees: `rfc2698_by_hand`, `rfc4115_by_hand`, `trtcm_decides_as_the_exact_model`,
 //! `trtcm_bounds`.
 //! Parameters: committed rate (bit/s) and burst (bytes), peak rate and burst (RFC 4115: excess

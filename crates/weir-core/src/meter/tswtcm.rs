@@ -8,7 +8,7 @@
 //! sections 2 and 3.
 //! Where we differ, and why: the state is the bytes in the window (average rate times window), so
 //! that rates become thresholds once and for all and no rate is ever computed.
-//! Cost: a 64-bit division a packet, by the time since the last packet and hence different each
+//! Cost: a 64-bit division per packet, by the time since the last packet and hence different each
 //! time; a random draw above the committed rate only; 48 bytes.
 //! Guarantees: `rfc2859_shares`, `the_average_is_exact_at_every_rate`.
 //! Parameters: committed rate, peak rate (bit/s), window.

@@ -1,4 +1,4 @@
-//! The contract of a queueing discipline. READ FIRST.
+//! The contract of a queueing discipline. **Read this first.**
 //!
 //! The laws stand on [`Discipline`], where the rendered page shows them. The timer tick belongs to
 //! the port, not to disciplines: they answer exact times.

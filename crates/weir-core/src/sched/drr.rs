@@ -11,7 +11,7 @@
 //! no queue may send are passed at once (`skip_rounds`). The victim is the oldest packet, so that
 //! a sender learns of it soonest.
 //! Cost: a few ns per packet whatever the number of flows; the logarithm of the busy queues when
-//! the buffer overflows; 80 bytes a queue.
+//! the buffer overflows; 80 bytes per queue.
 //! Guarantees: over any time in which two queues stay backlogged their service differs by at
 //! most 2 Lmax + quantum (`service_differs_by_two_packets_and_a_quantum_at_most`); max-min shares
 //! under overload (`shares_are_max_min`).

@@ -12,7 +12,7 @@
 //! sends one large packet at a time gets more than its share. Weights below one packet a turn
 //! cost no turns (`skip_rounds`); a weight of 0 is refused, where ALTQ divided by it.
 //! Cost: a few ns per packet; the logarithm of the busy queues when the buffer overflows; 80 bytes
-//! a queue.
+//! per queue.
 //! Guarantees: none for single flows, since flows may share a queue. Queues that stay backlogged
 //! get bytes in proportion to their weights, within one quantum and one packet each at any time
 //! (`a32_backlogged_queues_get_their_weights`, `a32_flows_collide_as_theory_says`).

@@ -23,15 +23,16 @@
 //! burst that was waited for enters the average whole. `minburst` concerns only classes that may
 //! not borrow, since others do not wait by themselves. A leaf that has packets does not count the
 //! wait for the link as idleness. Under top-level, an underlimit leaf with packets goes before all
-//! who borrow, with or without an arrival. Under formal and ancestor-only a class that is held back keeps its turn, so that excess
-//! bandwidth follows the weights too.
-//! Cost: the same whatever the number of classes without packets; a class, 400 bytes and its
+//! who borrow, with or without an arrival. Under formal and ancestor-only a class that is held back
+//! keeps its turn, so that excess bandwidth follows the weights too.
+//! Cost: the same whatever the number of classes without packets; 400 bytes per class and its
 //! queue.
-//! Guarantees (tests of this folder): `a20` a leaf that is always backlogged gets at least 99 %
-//! of its share, and at most 101 % if it may not borrow; under ancestor-only a class of higher
-//! priority in its agency may take the whole agency. `a21` equal priorities share by weight
-//! whatever the packet sizes; `a22` the rules agree on whole agencies; `a23` bursts are `maxburst`
-//! long; `a05` no wake-up is wasted; `a28` borrowing fills the link; `a41` idle classes cost nothing; `floyd` the link-sharing tables of the paper.
+//! Guarantees (in brackets the tests of this folder): a leaf that is always backlogged gets at
+//! least 99 % of its share, and at most 101 % if it may not borrow (`a20`). Under ancestor-only a
+//! class of higher priority in its agency may take the whole agency. Equal priorities share by
+//! weight whatever the packet sizes (`a21`). The rules agree on whole agencies (`a22`). Bursts are
+//! `maxburst` long (`a23`). No wake-up is wasted (`a05`). Borrowing fills the link (`a28`). Idle
+//! classes cost nothing (`a41`). The link-sharing tables of the paper hold (`floyd`).
 
 mod class;
 mod estimator;
