@@ -15,7 +15,7 @@ use weir_core::port::{Event, EventKind, Port, PortConfig, PortPlan, Refill, Wire
 use weir_core::queue::{Link, Params, Value};
 use weir_core::sched::{ClassConfig, Node, Registry};
 use weir_core::units::{Fraction, Instant, Rate};
-use weir_testkit::model::{Forgives, Ns2Sent, ns2_two_agencies};
+use weir_testkit::model::{Forgives, Ns2Rules, Ns2Sent, Ns2Test, ns2_cbq};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -187,32 +187,47 @@ fn floyd_formal() {
 }
 
 /// What the model of ns-2 sent.
-fn modelled(forgives: Forgives) -> (Vec<Ns2Sent>, Vec<Departure>) {
-    let sent = ns2_two_agencies(forgives);
+fn modelled(test: Ns2Test, rules: Ns2Rules) -> (Vec<Ns2Sent>, Vec<Departure>) {
+    let sent = ns2_cbq(test, rules);
     let departure =
         |s: &Ns2Sent| Departure { time: (s.at_s * 1e9) as u64, class: s.class, size: s.len_bytes };
     let departures = sent.iter().map(departure).collect();
     (sent, departures)
 }
 
-/// Packets from 5 to 8 s, while videoB is silent, that nobody was charged for.
-fn free(sent: &[Ns2Sent]) -> usize {
-    sent.iter().filter(|s| s.free && (5.0..8.0).contains(&s.at_s)).count()
+/// Formal, but for when a refused class is forgiven.
+fn that_forgives(forgives: Forgives) -> (Vec<Ns2Sent>, Vec<Departure>) {
+    modelled(Ns2Test::Formal, Ns2Rules { forgives, ..Ns2Rules::AS_IT_IS })
+}
+
+/// Packets from 5 to 8 s, while videoB is silent, that went although all were refused.
+fn refused(sent: &[Ns2Sent]) -> usize {
+    sent.iter().filter(|s| s.refused && (5.0..8.0).contains(&s.at_s)).count()
 }
 
 /// The model of ns-2 sends the very packets that ns-2 sent, each when ns-2 did as far as the
-/// six digits of its trace tell; without the quirk it does not.
+/// six digits of its trace tell; without a quirk it does not.
 #[test]
 fn ns2_is_understood_to_the_packet() {
-    let theirs = expected("cbq-formal");
-    let equal = |forgives| {
-        let (_, ours) = modelled(forgives);
-        assert!(ours.len().abs_diff(theirs.len()) < 100);
+    let equal = |test, name, rules| {
+        let ((_, ours), theirs) = (modelled(test, rules), expected(name));
+        assert!(ours.len().abs_diff(theirs.len()) < theirs.len() / 5, "{name}");
         let same = |a: &Departure, b: &Departure| a.class == b.class && a.time.abs_diff(b.time) < 51_000;
-        ours.iter().zip(&theirs).filter(|(a, b)| same(a, b)).count()
+        let equal = ours.iter().zip(&theirs).filter(|(a, b)| same(a, b)).count();
+        println!("{name}, {rules:?}: {equal} of {}", theirs.len());
+        equal as f64 / theirs.len() as f64
     };
-    assert_eq!(equal(Forgives::AtOnce), theirs.len());
-    assert!(equal(Forgives::AfterTheChoice) < theirs.len() * 9 / 10);
+    let as_it_is = Ns2Rules::AS_IT_IS;
+    let forgives = Ns2Rules { forgives: Forgives::AfterTheChoice, ..as_it_is };
+    let charges = Ns2Rules { charges_all: true, forgives: Forgives::AtOnce };
+    for (test, name, without) in [
+        (Ns2Test::Formal, "cbq-formal", forgives),
+        (Ns2Test::AncestorOnly, "cbq-ancestor-only", charges),
+        (Ns2Test::AncestorOnlyFlat, "cbq-ancestor-only-flat", charges),
+    ] {
+        assert_eq!(equal(test, name, as_it_is), 1.0, "{name}");
+        assert!(equal(test, name, without) < 0.9, "{name}");
+    }
 }
 
 /// From 5 to 8 s ns-2 forgives dataA its debt in the midst of a search; that makes everybody wait
@@ -222,16 +237,16 @@ fn ns2_is_understood_to_the_packet() {
 #[test]
 fn floyd_formal_without_the_quirk_of_ns2() {
     let interval = AGENCIES[1];
-    let (sent, departures) = modelled(Forgives::AtOnce);
-    assert_eq!(free(&sent), 16);
+    let (sent, departures) = that_forgives(Forgives::AtOnce);
+    assert_eq!(refused(&sent), 16);
     assert!((shares(&departures, 4, interval)[3] - 0.284).abs() < 0.001);
 
     let ours = shares(&replay("cbq-formal", &agencies("formal", 70, 30)), 4, interval);
     for forgives in [Forgives::AfterTheChoice, Forgives::Never] {
-        let (sent, departures) = modelled(forgives);
+        let (sent, departures) = that_forgives(forgives);
         let mended = shares(&departures, 4, interval);
         println!("{interval:?} s: {ours:.3?}, ns-2 that forgives {forgives:?}: {mended:.3?}");
-        assert_eq!(free(&sent), 0);
+        assert_eq!(refused(&sent), 0);
         assert!((mended[3] - 0.295).abs() < 0.003, "{mended:?}");
         assert!(ours.iter().zip(&mended).all(|(a, b)| (a - b).abs() < 0.005), "{ours:?} {mended:?}");
     }
@@ -251,20 +266,36 @@ fn floyd_flat() {
     assert!(off.iter().all(|&off| off < 0.01), "{off:?}");
 }
 
-/// Within 2 % of the link of ns-2, but for five of 13 intervals. In the flat tree from 5 to 8 and from
-/// 21 to 24 s, ns-2 gives data 52.8 and 52.3 % of its 55. With two agencies it gives A 61.7 % of its
-/// 65 from 13 to 16 s, and data of A 38.9 % of its 40 from 29 to 32 s. What is lacking goes
-/// to packets that it sends uncharged when all are refused. From 37 to 40 s all 10 % that belong to
-/// nobody go that way to data of B; here they follow the weights.
+/// In eight of 13 intervals ours is within 2 % of the link of ns-2. In the other five it is within 1 % of
+/// ns-2 with one rule changed: a packet that goes although all were refused is charged, and who has packets
+/// takes turns by its share. ns-2 charges nobody, and gives it to the first that it looked at. Below a root of
+/// 90 % that is a tenth of the link.
 #[test]
 fn floyd_ancestor_only() {
     let [agencies, flat] = below_90();
-    let off = differences("cbq-ancestor-only", &agencies, 4, &AGENCIES);
-    let bounds = [0.02, 0.02, 0.035, 0.02, 0.03, 0.08];
-    assert!(off.iter().zip(bounds).all(|(&off, bound)| off < bound), "{off:?}");
-    let off = differences("cbq-ancestor-only-flat", &flat, 3, &FLAT);
-    let bounds = [0.02, 0.025, 0.02, 0.02, 0.02, 0.03, 0.02];
-    assert!(off.iter().zip(bounds).all(|(&off, bound)| off < bound), "{off:?}");
+    let charges = Ns2Rules { charges_all: true, ..Ns2Rules::AS_IT_IS };
+    let (mut decided, mut near) = (Vec::new(), 0);
+    for (name, test, node, classes, intervals) in [
+        ("cbq-ancestor-only", Ns2Test::AncestorOnly, &agencies, 4, &AGENCIES[..]),
+        ("cbq-ancestor-only-flat", Ns2Test::AncestorOnlyFlat, &flat, 3, &FLAT[..]),
+    ] {
+        let (ours, theirs, (_, charged)) = (replay(name, node), expected(name), modelled(test, charges));
+        for &interval in intervals {
+            let of = |all| shares(all, classes, interval);
+            let (ours, theirs, charged) = (of(&ours), of(&theirs), of(&charged));
+            let off = |other: &[f64]| ours.iter().zip(other).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            println!("{name} {interval:?} s: {ours:.3?}, ns-2 {theirs:.3?}, off {:.4}", off(&theirs));
+            println!("    ns-2 that charges all {charged:.3?}, off {:.4}", off(&charged));
+            near += usize::from(off(&charged) < 0.01);
+            if off(&theirs) >= 0.02 {
+                assert!(off(&charged) < 0.01, "{name} {interval:?}: {ours:?} {charged:?}");
+                decided.push((name, interval));
+            }
+        }
+    }
+    let agencies = [2, 4, 5].map(|n| ("cbq-ancestor-only", AGENCIES[n]));
+    let flat = [1, 5].map(|n| ("cbq-ancestor-only-flat", FLAT[n]));
+    assert_eq!((decided, near), ([&agencies[..], &flat[..]].concat(), 12));
 }
 
 /// Where ns-2 does not give what is promised, ours does.
