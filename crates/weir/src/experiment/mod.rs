@@ -4,6 +4,7 @@
 //! comparisons between them. Expectations stand in the scenarios. In the simulator they are
 //! checked on the mean of several seeds; live on the median of several runs.
 
+mod judge;
 pub(crate) mod manifest;
 mod memory;
 pub mod together;

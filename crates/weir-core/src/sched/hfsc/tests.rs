@@ -9,6 +9,9 @@ use crate::units::Duration;
 use alloc::string::ToString;
 use std::vec;
 
+mod changes;
+mod virtual_time;
+
 const LINK_BPS: u64 = 10_000_000;
 
 fn curve(m1: u64, d_ms: u64, m2: u64) -> Value {
@@ -126,16 +129,6 @@ fn shares_follow_the_curves() {
     assert!(total.abs_diff(LINK_BPS / 8 * 10) < 3_000, "{total}");
 }
 
-/// Classes of 4 and 2 bit/s have the whole link: their virtual times run ten million times as fast
-/// as the clock, and still divide it 2 : 1 when the keys have been counted anew.
-#[test]
-fn virtual_time_may_run_far_ahead() {
-    let ls = |bps| Params::new().with("ls", linear(bps));
-    let bytes = saturate(&[("a", None, ls(4)), ("b", None, ls(2))], 30);
-    let ratio = bytes[0].1 * 100 / bytes[1].1;
-    assert!((198..=202).contains(&ratio), "{bytes:?}");
-}
-
 /// A class that is owed and has no share empties its queue beside one that has: that one goes on,
 /// and so does their parent.
 #[test]
@@ -165,19 +158,6 @@ fn bandwidth_is_work_conserving() {
     }
     // 80 * 1500 bytes at 10 Mbit/s.
     assert_eq!(end, 96_000_000);
-}
-
-/// Virtual time runs out of its word after two years: in 10 s here, several times, since 2 bit/s
-/// are slow. Nothing shows.
-#[test]
-fn shares_hold_when_virtual_time_runs_over() {
-    let ls = |bps| Params::new().with("ls", linear(bps));
-    let tree = [("x", None, ls(6)), ("x1", Some(0), ls(2)), ("x2", Some(0), ls(4)), ("y", None, ls(2))];
-    let bytes = saturate(&tree, 30);
-    for (name, percent) in [("x1", 25), ("x2", 50), ("y", 25)] {
-        assert!(share_is(&bytes, name, percent), "{bytes:?}");
-    }
-    assert!(!share_is(&bytes, "x1", 50));
 }
 
 /// Random arrivals that keep within each class's curve: every packet is out by its deadline and
@@ -323,101 +303,6 @@ fn curves_of_rate_0_are_taken() {
     }
 }
 
-/// A new upper limit counts from the change on: what the class had before is not held against it.
-/// Reversed: without the limit it has more.
-#[test]
-fn a_new_limit_counts_from_the_change_on() {
-    let ls = Params::new().with("ls", linear(1_000_000));
-    for (limit, holds) in [(Some(1_000_000), true), (None, false)] {
-        let mut rig = Rig::new(&[("a", None, ls.clone())]);
-        let (mut changed, mut bytes) = (false, 0);
-        for _ in 0..10 {
-            rig.put(0, "a", 1_000);
-        }
-        while let Some((start, end, _, len)) = rig.send(2_000_000_000) {
-            rig.put(end, "a", 1_000);
-            bytes += u64::from(len);
-            if start >= 1_000_000_000 && !changed {
-                assert!(bytes > 1_200_000, "it had the link: {bytes}");
-                (changed, bytes) = (true, 0);
-                if let Some(bps) = limit {
-                    let params = Params::new().with("ul", linear(bps));
-                    rig.hfsc.reconfigure(&mut rig.cx, "a", &params).unwrap();
-                }
-            }
-        }
-        // 125,000 bytes, and two packets of 1,500 that a class may catch up on.
-        assert_eq!((121_000..=129_000).contains(&bytes), holds, "{bytes}");
-    }
-}
-
-/// New shares count from the change on, for classes that have packets all the while: what they had
-/// before is not made up for. Reversed: without the change they go on as before.
-#[test]
-fn new_shares_count_from_the_change_on() {
-    for (change, expected) in [(true, 750_000..=1_000_000), (false, 240_000..=260_000)] {
-        let ls = |bps| Params::new().with("ls", linear(bps));
-        let mut rig = Rig::new(&[("a", None, ls(2_000_000)), ("b", None, ls(6_000_000))]);
-        for _ in 0..4_000 {
-            rig.put(0, "a", 1_000);
-            rig.put(0, "b", 1_000);
-        }
-        let mut bytes = [0u64; 2];
-        while let Some((_, _, leaf, len)) = rig.send(1_000_000_000) {
-            bytes[leaf] += u64::from(len);
-        }
-        assert!(bytes[0].abs_diff(312_500) <= 2_000, "a quarter of the link: {bytes:?}");
-        if change {
-            rig.hfsc.reconfigure(&mut rig.cx, "a", &ls(8_000_000)).unwrap();
-            rig.hfsc.reconfigure(&mut rig.cx, "b", &ls(2_000_000)).unwrap();
-        }
-        let mut after = [0u64; 2];
-        // From the first packet on: four of five, or one of four.
-        while let Some((_, _, leaf, len)) = rig.send(1_800_000_000) {
-            after[leaf] += u64::from(len);
-        }
-        let (a, all) = (after[0], after[0] + after[1]);
-        assert!(all.abs_diff(1_000_000) <= 2_000, "{after:?}");
-        let share = if change { all * 4 / 5 } else { all / 4 };
-        assert!(a.abs_diff(share) <= 3_000 && expected.contains(&a), "change {change}: {after:?}");
-    }
-}
-
-/// A class that waits for its upper limit, or for that of its parent, goes on at once when it is raised.
-#[test]
-fn a_raised_limit_ends_the_wait() {
-    for (limited, raised) in [("top", true), ("top", false), ("a", true), ("a", false)] {
-        let with = |bps| Params::new().with("ls", linear(1_000_000)).with("ul", linear(bps));
-        let of = |name| with(if name == limited { 1_000 } else { LINK_BPS });
-        let mut rig = Rig::new(&[("top", None, of("top")), ("a", Some(0), of("a"))]);
-        for _ in 0..20 {
-            rig.put(0, "a", 1_000);
-        }
-        while rig.send(1_000_000).is_some() {}
-        let waiting = rig.hfsc.backlog().packets;
-        assert!(waiting > 10, "1,000 bytes take 8 s at the limit");
-        if raised {
-            rig.hfsc.reconfigure(&mut rig.cx, limited, &with(LINK_BPS)).unwrap();
-            rig.hfsc.check(&rig.cx).unwrap();
-        }
-        while rig.send(100_000_000).is_some() {}
-        assert_eq!(rig.hfsc.backlog().packets, if raised { 0 } else { waiting }, "{limited}");
-    }
-}
-
-/// A guarantee alone is enough for a leaf, and a share alone for any class.
-#[test]
-fn a_change_is_taken_where_the_class_can_do_with_it() {
-    let rt = Params::new().with("rt", linear(1_000_000));
-    let ls = Params::new().with("ls", linear(2_000_000));
-    let mut rig = Rig::new(&[("x", None, ls.clone()), ("leaf", Some(0), rt.clone())]);
-    rig.put(0, "leaf", 1_000);
-    for (class, params) in [("leaf", &rt), ("leaf", &ls), ("x", &ls)] {
-        assert_eq!(rig.hfsc.reconfigure(&mut rig.cx, class, params), Ok(()), "{class}: {params:?}");
-        rig.hfsc.check(&rig.cx).unwrap();
-    }
-}
-
 /// A rate of 0 waits for ever and says so; its packets can still be flushed (A08).
 #[test]
 fn a08_a_class_that_may_not_send_can_be_flushed() {
@@ -429,71 +314,6 @@ fn a08_a_class_that_may_not_send_can_be_flushed() {
         rig.hfsc.flush(&mut rig.cx, DropReason::Flush);
         assert_eq!(rig.hfsc.dequeue(&mut rig.cx), Next::Idle);
         rig.hfsc.check(&rig.cx).unwrap();
-    }
-}
-/// A class that real time serves while its upper limit keeps it from sharing, at the least weight
-/// there is: its virtual time runs over its word though it never has a turn by it. A class that
-/// joins its siblings then shares with those who share.
-#[test]
-fn virtual_time_runs_over_outside_the_turns_too() {
-    let ls = |bps| Params::new().with("ls", linear(bps));
-    let mut rig = Rig::new(&[
-        ("fast", None, ls(0).with("rt", linear(9_000_000)).with("ul", linear(2))),
-        ("a", None, ls(1_000_000)),
-        ("b", None, ls(1_000_000)),
-    ]);
-    for n in 0..60 {
-        rig.put(0, ["fast", "a"][n % 2], 1_500);
-    }
-    let (joins_ns, mut joined, mut bytes) = (30_000_000_000, false, [0u64; 3]);
-    while let Some((start, end, leaf, len)) = rig.send(joins_ns + 2_000_000_000) {
-        bytes[leaf] += u64::from(len);
-        rig.put(end, ["fast", "a", "b"][leaf], 1_500);
-        if start >= joins_ns && !joined {
-            (joined, bytes) = (true, [0; 3]);
-            for _ in 0..10 {
-                rig.put(end, "b", 1_500);
-            }
-        }
-    }
-    assert!(bytes[0].abs_diff(9_000_000 / 8 * 2) < 10_000, "{bytes:?}");
-    assert!(bytes[1] > 0 && bytes[1].abs_diff(bytes[2]) < 10_000, "{bytes:?}");
-}
-
-/// A voice class whose guarantee is many times its weight is served by real time, and its virtual
-/// time runs ahead. Another class that comes later shares from the first packet with those who
-/// share; that voice is ahead is no affair of its.
-#[test]
-fn who_joins_does_not_wait_for_a_class_that_real_time_serves() {
-    let ls = |bps| Params::new().with("ls", linear(bps));
-    for greedy in [false, true] {
-        let mut rig = Rig::new(&[
-            ("voice", None, ls(64_000).with("rt", linear(2_000_000))),
-            ("bulk", None, ls(1_000_000)),
-            ("web", None, ls(1_000_000)),
-        ]);
-        for _ in 0..20 {
-            rig.put(0, "bulk", 1_500);
-        }
-        // 2 Mbit/s, a packet at a time, or one waiting always.
-        let (mut voice_ns, joins_ns, mut joined, mut bytes) = (0, 20_000_000_000, false, [0u64; 3]);
-        while let Some((start, end, leaf, len)) = rig.send(joins_ns + 2_000_000_000) {
-            bytes[leaf] += u64::from(len);
-            if leaf > 0 {
-                rig.put(end, ["", "bulk", "web"][leaf], 1_500);
-            }
-            if voice_ns <= end {
-                voice_ns = voice_ns.max(start) + if greedy { 700_000 } else { 800_000 };
-                rig.put(end, "voice", 200);
-            }
-            if start >= joins_ns && !joined {
-                (joined, bytes) = (true, [0; 3]);
-                for _ in 0..20 {
-                    rig.put(end, "web", 1_500);
-                }
-            }
-        }
-        assert!(bytes[1] > 0 && bytes[1].abs_diff(bytes[2]) < 10_000, "greedy {greedy}: {bytes:?}");
     }
 }
 
@@ -522,68 +342,6 @@ fn what_sharing_gave_is_not_taken_off_the_guarantee() {
         }
         // 250,000 bytes in a second, less a packet that is not yet eligible and one on the wire.
         assert_eq!(bytes[0] >= 248_000, holds, "{bytes:?}");
-    }
-}
-
-/// A busy period begins for all classes alike: what one of them had in the period before is not held
-/// against it, whichever joins first. Reversed: where its weight is a quarter, it has less.
-#[test]
-fn what_a_class_had_in_an_earlier_period_is_forgotten() {
-    let ls = |bps| Params::new().with("ls", linear(bps));
-    for (weight, first, equal) in
-        [(1_000_000, "new", true), (1_000_000, "old", true), (250_000, "new", false)]
-    {
-        let mut rig = Rig::new(&[("old", None, ls(weight)), ("new", None, ls(1_000_000))]);
-        // A second of the link for one class, and then a second without a packet.
-        for _ in 0..1_250 {
-            rig.put(0, "old", 1_000);
-        }
-        while rig.send(2_000_000_000).is_some() {}
-        rig.free_ns = 2_000_000_000;
-        for _ in 0..10 {
-            rig.put(rig.free_ns, first, 1_000);
-            rig.put(rig.free_ns, if first == "old" { "new" } else { "old" }, 1_000);
-        }
-        let mut bytes = [0u64; 2];
-        while let Some((_, end, leaf, len)) = rig.send(2_100_000_000) {
-            bytes[leaf] += u64::from(len);
-            rig.put(end, ["old", "new"][leaf], 1_000);
-        }
-        assert!(bytes[0] + bytes[1] > 120_000, "the link was busy: {bytes:?}");
-        assert_eq!(bytes[0].abs_diff(bytes[1]) <= 2_000, equal, "{first} first: {bytes:?}");
-    }
-}
-
-/// Classes come one after the other with a packet each, the next when that packet has left. However
-/// many there are, a class that has packets all the time goes on: any two virtual times stay within a constant of each other
-/// [HFSC97 section 4.2]. Reversed: with a twentieth of their weight it waits longer.
-#[test]
-fn newcomers_do_not_pass_those_who_wait() {
-    const NEWCOMERS: usize = 60;
-    let ls = |bps| Params::new().with("ls", linear(bps));
-    let names: Vec<String> = (0..NEWCOMERS).map(|n| std::format!("n{n}")).collect();
-    for (weight, holds) in [(1_000_000, true), (50_000, false)] {
-        let mut classes = vec![("a", None, ls(weight)), ("b", None, ls(weight))];
-        classes.extend(names.iter().map(|name| (name.as_str(), None, ls(1_000_000))));
-        let mut rig = Rig::new(&classes);
-        for n in 0..400 {
-            rig.put(0, ["a", "b"][n % 2], 1_500);
-        }
-        let (mut come, mut waits, mut since, mut longest) = (0, false, [0; 2], 0);
-        while come < NEWCOMERS {
-            let (_, end, leaf, _) = rig.send(u64::MAX).unwrap();
-            waits &= leaf < 2;
-            // The first ten bring virtual time under way.
-            if end > 10 * 1_200_000 && !waits {
-                rig.put(end, &names[come], 1_500);
-                (come, waits) = (come + 1, true);
-            }
-            for (class, since) in since.iter_mut().enumerate() {
-                *since = if class == leaf { 0 } else { *since + 1 };
-                longest = longest.max(*since);
-            }
-        }
-        assert_eq!(longest <= 4, holds, "{longest} packets of others between two of a class");
     }
 }
 
