@@ -268,6 +268,7 @@ impl Edge {
             let flow = self.flows.get_mut(index);
             if let Some(part) = flow.part_mut() {
                 part.last_bytes = core::mem::take(&mut part.bytes);
+                part.last_packets = core::mem::take(&mut part.packets);
             }
             let (last, contract) = (flow.last, flow.contract);
             if at.since(last) > self.timeout(contract) {

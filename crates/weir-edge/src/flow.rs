@@ -50,11 +50,22 @@ pub(crate) enum Body {
     /// There is no flow.
     Free,
     /// On trial.
-    Candidate(Trial),
+    Candidate(Trial, Links),
     /// In its class.
     Admitted(Part),
     /// Real-time, but in no class.
     Outside(Outside),
+}
+
+/// The neighbours of a flow on trial in its contract's list of these.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Links {
+    older: u32,
+    newer: u32,
+}
+
+impl Links {
+    const NONE: Links = Links { older: NONE, newer: NONE };
 }
 
 /// What a real-time flow keeps, whether it is in its class or not: how it was found.
@@ -98,6 +109,10 @@ pub(crate) struct Part {
     pub bytes: u32,
     /// Bytes in the last window, up to 4 GiB.
     pub last_bytes: u32,
+    /// Packets in the present window, up to 65,535.
+    pub packets: u16,
+    /// Packets in the last window, up to 65,535.
+    pub last_packets: u16,
     /// Its place in its class's list of admitted flows.
     pub place: u32,
     /// How it was found.
@@ -159,9 +174,6 @@ pub struct Flow {
     dst_port: u16,
     /// The contract that it is under, by its place in the edge's list.
     pub contract: u32,
-    /// Its neighbours in its contract's list of flows on trial.
-    older: u32,
-    newer: u32,
 }
 
 const _: () = assert!(size_of::<Flow>() <= 128);
@@ -175,8 +187,6 @@ impl Flow {
         src_port: 0,
         dst_port: 0,
         contract: NONE,
-        older: NONE,
-        newer: NONE,
     };
     /// Addresses, ports, protocol and family.
     pub fn key(&self) -> Key {
@@ -189,7 +199,7 @@ impl Flow {
     /// What it is.
     pub fn state(&self) -> State {
         match &self.body {
-            Body::Free | Body::Candidate(_) => State::Candidate,
+            Body::Free | Body::Candidate(..) => State::Candidate,
             Body::Admitted(_) => State::Admitted,
             Body::Outside(outside) if outside.refused.is_some() => State::Refused,
             Body::Outside(_) => State::Silent,
@@ -201,26 +211,26 @@ impl Flow {
     }
     /// It was taken for ordinary for good, and is no longer looked at.
     pub fn is_ordinary(&self) -> bool {
-        matches!(&self.body, Body::Candidate(trial) if trial.ordinary)
+        matches!(&self.body, Body::Candidate(trial, _) if trial.ordinary)
     }
     /// Emergency: neither refused nor evicted.
     pub fn is_pinned(&self) -> bool {
         match &self.body {
-            Body::Candidate(trial) => trial.pinned,
+            Body::Candidate(trial, _) => trial.pinned,
             _ => self.standing().is_some_and(|standing| standing.pinned),
         }
     }
     pub(crate) fn pin(&mut self, pinned: bool) {
         match &mut self.body {
             Body::Free => {}
-            Body::Candidate(trial) => trial.pinned = pinned,
+            Body::Candidate(trial, _) => trial.pinned = pinned,
             Body::Admitted(part) => part.standing.pinned = pinned,
             Body::Outside(outside) => outside.standing.pinned = pinned,
         }
     }
     pub(crate) fn standing(&self) -> Option<&Standing> {
         match &self.body {
-            Body::Free | Body::Candidate(_) => None,
+            Body::Free | Body::Candidate(..) => None,
             Body::Admitted(part) => Some(&part.standing),
             Body::Outside(outside) => Some(&outside.standing),
         }
@@ -235,6 +245,19 @@ impl Flow {
         match &mut self.body {
             Body::Admitted(part) => Some(part),
             _ => None,
+        }
+    }
+    /// Its neighbours; none if it is not on trial.
+    fn links(&self) -> Links {
+        match self.body {
+            Body::Candidate(_, links) => links,
+            _ => Links::NONE,
+        }
+    }
+    /// Gives a flow on trial other neighbours.
+    fn relink(&mut self, change: impl FnOnce(&mut Links)) {
+        if let Body::Candidate(_, links) = &mut self.body {
+            change(links);
         }
     }
     pub(crate) fn is_free(&self) -> bool {
@@ -344,7 +367,7 @@ impl Flows {
         let first = set * WAYS;
         let rank = |flow: &Flow| match flow.body {
             Body::Free => Some((0, flow.last)),
-            Body::Candidate(_) => Some((1, flow.last)),
+            Body::Candidate(..) => Some((1, flow.last)),
             Body::Outside(_) if flow.contract == contract => Some((2, flow.last)),
             Body::Outside(_) | Body::Admitted(_) => None,
         };
@@ -371,9 +394,8 @@ impl Flows {
             self.remove(index);
         }
         let Name { src, dst, src_port, dst_port } = name;
-        let body = Body::Candidate(Trial::new(now));
-        self.rows[index as usize] =
-            Flow { src, dst, src_port, dst_port, last: now, body, contract, older: NONE, newer: NONE };
+        let body = Body::Candidate(Trial::new(now), Links::NONE);
+        self.rows[index as usize] = Flow { src, dst, src_port, dst_port, last: now, body, contract };
         self.tags[set][way] = tag;
         self.lists[list].flows += 1;
         self.link(index);
@@ -391,29 +413,28 @@ impl Flows {
     fn link(&mut self, index: u32) {
         let list = self.list(self.get(index).contract);
         let older = core::mem::replace(&mut self.lists[list].newest, index);
-        let flow = self.get_mut(index);
-        (flow.older, flow.newer) = (older, NONE);
+        self.get_mut(index).relink(|links| *links = Links { older, newer: NONE });
         match older {
             NONE => self.lists[list].oldest = index,
-            older => self.get_mut(older).newer = index,
+            older => self.get_mut(older).relink(|links| links.newer = index),
         }
     }
     /// Takes a flow out of its contract's list of those on trial.
     fn unlink(&mut self, index: u32) {
-        let Flow { older, newer, contract, .. } = *self.get(index);
-        let list = self.list(contract);
+        let flow = self.get(index);
+        let (Links { older, newer }, list) = (flow.links(), self.list(flow.contract));
         match older {
             NONE => self.lists[list].oldest = newer,
-            older => self.get_mut(older).newer = newer,
+            older => self.get_mut(older).relink(|links| links.newer = newer),
         }
         match newer {
             NONE => self.lists[list].newest = older,
-            newer => self.get_mut(newer).older = older,
+            newer => self.get_mut(newer).relink(|links| links.older = older),
         }
     }
     /// The trial of a flow is over.
     pub(crate) fn settle(&mut self, index: u32, body: Body) {
-        if matches!(self.get(index).body, Body::Candidate(_)) {
+        if matches!(self.get(index).body, Body::Candidate(..)) {
             self.unlink(index);
         }
         self.get_mut(index).body = body;
@@ -423,7 +444,7 @@ impl Flows {
         if self.get(index).is_free() {
             return;
         }
-        if matches!(self.get(index).body, Body::Candidate(_)) {
+        if matches!(self.get(index).body, Body::Candidate(..)) {
             self.unlink(index);
         }
         let list = self.list(self.get(index).contract);
@@ -482,7 +503,7 @@ impl Flows {
             let mut at = list.oldest;
             while at != NONE {
                 trials.push(at);
-                at = self.get(at).newer;
+                at = self.get(at).links().newer;
             }
         }
         self.lists = alloc::vec![List { flows: 0, oldest: NONE, newest: NONE }; contracts + 1];
@@ -506,7 +527,7 @@ impl Flows {
             Body::Free => None,
             Body::Admitted(_) => Some(0),
             Body::Outside(_) => Some(1),
-            Body::Candidate(_) => Some(2),
+            Body::Candidate(..) => Some(2),
         };
         for rank_now in 0..3 {
             for (place, flow) in places.iter_mut().zip(&self.rows).filter(|(_, f)| rank(f) == Some(rank_now))
@@ -536,8 +557,9 @@ impl Flows {
             let (set, tag) = self.set(&flow.key());
             debug_assert_eq!(set, place / WAYS);
             self.tags[set][place % WAYS] = tag;
-            let (older, newer) = (moved(flow.older), moved(flow.newer));
-            self.rows[place] = Flow { older, newer, ..flow };
+            let mut flow = flow;
+            flow.relink(|links| *links = Links { older: moved(links.older), newer: moved(links.newer) });
+            self.rows[place] = flow;
         }
     }
 }
@@ -554,13 +576,13 @@ impl Flows {
             let (mut before, mut at) = (NONE, list.oldest);
             while at != NONE {
                 let flow = self.get(at);
-                assert!(matches!(flow.body, Body::Candidate(_)) && flow.older == before);
-                (before, at) = (at, flow.newer);
+                assert!(matches!(flow.body, Body::Candidate(..)) && flow.links().older == before);
+                (before, at) = (at, flow.links().newer);
                 linked += 1;
             }
             assert_eq!(list.newest, before);
         }
-        let trials = self.rows.iter().filter(|flow| matches!(flow.body, Body::Candidate(_)));
+        let trials = self.rows.iter().filter(|flow| matches!(flow.body, Body::Candidate(..)));
         assert_eq!(linked, trials.count());
         assert_eq!(self.used as usize, self.indices().count());
         let tagged = self.tags.iter().flatten().filter(|tag| **tag != 0);

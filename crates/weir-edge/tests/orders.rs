@@ -42,6 +42,21 @@ fn call_at(edge: &mut Edge, flow: u16, n: u64, now: u64) -> Verdict {
     edge.packet(at(now), &key(flow), payload, 214)
 }
 
+/// What a flow sent in the last window is known in bytes and packets, while it is admitted.
+#[test]
+fn the_last_window_of_a_flow_is_known() {
+    let mut edge = edge();
+    // Windows of 0.8 s have 40 packets; it is admitted at the fourth.
+    for (packets, expected) in [(3, None), (40, Some((0, 0))), (81, Some((40 * 214, 40)))] {
+        (0..packets).for_each(|n| {
+            call(&mut edge, 1, n);
+        });
+        let sent = edge.explain(&key(1)).sent.map(|sent| (sent.bytes, sent.packets));
+        assert_eq!(sent, expected, "after {packets}");
+        edge = self::edge();
+    }
+}
+
 /// T61: off, no packet is looked at and none keeps a mark; on again within `idle`, the next packet of a
 /// known flow is in its class; after it the flow is found anew at its Nth.
 #[test]

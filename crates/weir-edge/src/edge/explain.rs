@@ -18,10 +18,19 @@ pub struct Explained {
     pub pinned: bool,
     /// Its last packet.
     pub last: Instant,
-    /// What it sent in the last window of its class, bytes, while it is admitted; up to 4 GiB.
-    pub last_bytes: Option<u32>,
+    /// What it sent in the last window of its class, while it is admitted.
+    pub sent: Option<Sent>,
     /// Why it is what it is.
     pub why: Why,
+}
+
+/// What a flow sent in a window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sent {
+    /// Bytes, up to 4 GiB.
+    pub bytes: u32,
+    /// Packets, up to 65,535.
+    pub packets: u16,
 }
 
 /// Why a flow is what it is.
@@ -96,15 +105,15 @@ impl Edge {
         };
         let contract = contract.and_then(|contract| self.id_of(contract));
         let state = State::Candidate;
-        Explained { contract, state, pinned: false, last: Instant::ZERO, last_bytes: None, why }
+        Explained { contract, state, pinned: false, last: Instant::ZERO, sent: None, why }
     }
 
     /// What is known of one of [`Edge::flows`].
     pub fn explain_flow(&self, flow: &Flow) -> Explained {
         let why = match &flow.body {
             Body::Free => Why::Unheard,
-            Body::Candidate(trial) if trial.ordinary => Why::Quic,
-            Body::Candidate(trial) => {
+            Body::Candidate(trial, _) if trial.ordinary => Why::Quic,
+            Body::Candidate(trial, _) => {
                 let recognition = self.config.recognition.unwrap_or_default();
                 let expected = || {
                     let index = self.flows.find(&flow.key())?;
@@ -127,7 +136,7 @@ impl Edge {
             state: flow.state(),
             pinned: flow.is_pinned(),
             last: flow.last,
-            last_bytes: flow.part().map(|part| part.last_bytes),
+            sent: flow.part().map(|part| Sent { bytes: part.last_bytes, packets: part.last_packets }),
             why,
         }
     }

@@ -164,7 +164,7 @@ impl Edge {
         let within = |rtp: Option<Rtp>| rtp.map(|rtp| rtp.within);
         if before.map(|r| within(r.rtp)) != after.map(|r| within(r.rtp)) {
             for index in self.flows.indices().collect::<Vec<_>>() {
-                if let Body::Candidate(trial) = &mut self.flows.get_mut(index).body {
+                if let Body::Candidate(trial, _) = &mut self.flows.get_mut(index).body {
                     trial.forget();
                 }
             }

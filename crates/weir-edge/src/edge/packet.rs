@@ -154,7 +154,7 @@ impl Edge {
             ip_len: payload.len + ip_header,
             rules: &recognition.rules,
         };
-        let Body::Candidate(trial) = &mut self.flows.get_mut(index).body else { return None };
+        let Body::Candidate(trial, _) = &mut self.flows.get_mut(index).body else { return None };
         let was_ordinary = trial.ordinary;
         match recognise::look(trial, &sample) {
             recognise::Verdict::RealTime(found) => return Some(found),
@@ -177,7 +177,7 @@ impl Edge {
     /// The flow that goes the other way, and whether both show that media is to be expected. It is looked
     /// for only where it can matter.
     pub(super) fn reverse_of(&self, index: u32, key: &Key, recognition: &Recognition) -> Option<(u32, bool)> {
-        let Body::Candidate(trial) = &self.flows.get(index).body else { return None };
+        let Body::Candidate(trial, _) = &self.flows.get(index).body else { return None };
         if self.histories.is_empty() && !trial.has_chain() {
             return None;
         }
@@ -188,7 +188,7 @@ impl Edge {
         let is_heard = flow.last + recognition.idle >= self.flows.get(index).last;
         let expected = match &flow.body {
             Body::Free => false,
-            Body::Candidate(back) => trial.answered && back.answered || back.keyed,
+            Body::Candidate(back, _) => trial.answered && back.answered || back.keyed,
             Body::Admitted(_) | Body::Outside(_) => true,
         };
         Some((other, trial.keyed || is_heard && expected))
@@ -246,6 +246,8 @@ impl Edge {
             best_effort_until: Instant::ZERO,
             bytes: 0,
             last_bytes: 0,
+            packets: 0,
+            last_packets: 0,
             place,
             standing,
         };
@@ -305,6 +307,7 @@ impl Edge {
         let bytes = u64::from(len);
         if let Some(part) = self.flows.get_mut(index).part_mut() {
             part.bytes = part.bytes.saturating_add(len);
+            part.packets = part.packets.saturating_add(1);
         }
         let Some(terms) = self.config.contracts.get(contract as usize) else {
             window.count(cost);

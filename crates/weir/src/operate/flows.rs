@@ -40,6 +40,9 @@ pub struct FlowState {
     /// What it sent in the last window of its class, bit/s, while it is admitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_bps: Option<u64>,
+    /// Packets per second in that window, rounded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets_per_second: Option<u64>,
     /// Why it is what it is.
     pub why: String,
 }
@@ -50,7 +53,8 @@ impl FlowState {
         let (why, kind, since) = said::why(&explained.why, now);
         let state = said::state(explained.state);
         let window_ns = u128::from(window.as_nanos().max(1));
-        let bps = |bytes: u32| (u128::from(bytes) * 8_000_000_000 / window_ns) as u64;
+        let per_second =
+            |count: u64| ((u128::from(count) * 1_000_000_000 + window_ns / 2) / window_ns) as u64;
         let is_known = !matches!(explained.why, Why::Off | Why::NotUdp | Why::NoContract | Why::Unheard);
         FlowState {
             flow: key.to_string(),
@@ -61,7 +65,8 @@ impl FlowState {
             pinned: explained.pinned,
             for_ns: since.map(|since| now.since(since).as_nanos()),
             silent_ns: is_known.then(|| now.since(explained.last).as_nanos()),
-            rate_bps: explained.last_bytes.map(bps),
+            rate_bps: explained.sent.map(|sent| per_second(u64::from(sent.bytes) * 8)),
+            packets_per_second: explained.sent.map(|sent| per_second(u64::from(sent.packets))),
             why,
         }
     }
