@@ -8,6 +8,9 @@
 //! - [`serve`]: a broker as a process, with its doors. [`wire`] is what passes through them.
 //! - [`client`]: an edge's leases over REST or COPS, by a [`holder`] for each. [`http`] is its connection.
 //! - [`cops`]: the same leases by COPS (RFC 2748). [`tls`]: who is at the other end.
+//! - [`client`]: an edge's leases over REST, by a [`holder`] for each. [`http`] is its connection.
+//! - [`cops`]: the same leases by COPS (RFC 2748).
+//! - [`page`]: one page over HTTP, for monitors.
 //! - [`mod@bench`]: decisions a second, beside what the disk alone does.
 
 #![forbid(unsafe_code)]
@@ -20,6 +23,7 @@ pub mod cops;
 pub mod holder;
 pub mod http;
 pub mod journal;
+pub mod page;
 pub mod serve;
 pub mod sim;
 pub mod store;

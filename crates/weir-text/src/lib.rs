@@ -5,11 +5,13 @@
 //! [`Diagnostic`], which displays as the line with a caret. [`nearest()`] finds the word that was meant.
 //! [`mod@include`] puts the files of a configuration together.
 //! [`number`] reads quantities with units, exactly or not at all; [`quantity`] holds them as values of a
-//! TOML file; [`measured`] shows measured values, rounded.
+//! TOML file; [`measured`] shows measured values, rounded, and
+//! [`metrics`] writes them for Prometheus.
 
 pub mod diagnostic;
 pub mod include;
 pub mod measured;
+pub mod metrics;
 pub mod nearest;
 pub mod number;
 pub mod place;

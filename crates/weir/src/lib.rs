@@ -273,6 +273,24 @@ enum Command {
     Stats {
         #[command(flatten)]
         asked: Asked,
+        /// In the text form of Prometheus
+        #[arg(long, conflicts_with = "json")]
+        prometheus: bool,
+        /// Answer GET /metrics there, as `127.0.0.1:9469`, until ^C
+        #[arg(long, value_name = "ADDRESS:PORT", requires = "prometheus")]
+        listen: Option<String>,
+        /// With values for each contract
+        #[arg(long, requires = "prometheus")]
+        slas: bool,
+    },
+    /// Rates, drops and allocations of a running `weir up`, as they change
+    Top {
+        /// Time between two looks
+        #[arg(long, value_name = "TIME", default_value = "1s", value_parser = commands::live::time)]
+        every: std::time::Duration,
+        /// The Unix socket of the `weir up`
+        #[arg(long, value_name = "PATH", default_value = commands::live::SOCKET)]
+        socket: PathBuf,
     },
     /// Part of `weir up`: sees to rules of the packet filter
     #[command(name = commands::live::GUARD, hide = true)]
@@ -379,7 +397,11 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Recognise { recognise, interface, asked } => {
             commands::edge::recognise(recognise, &interface, &asked.socket, asked.json)
         }
-        Command::Stats { asked } => commands::live::stats(&asked.socket, asked.json),
+        Command::Stats { asked, prometheus: true, listen, slas } => {
+            commands::metrics::run(&asked.socket, listen.as_deref(), slas)
+        }
+        Command::Top { every, socket } => commands::top::run(&socket, every),
+        Command::Stats { asked, .. } => commands::live::stats(&asked.socket, asked.json),
         Command::LabNode { arguments } => {
             weir_lab::node(registry, &arguments).map_err(commands::Failure::failed)
         }

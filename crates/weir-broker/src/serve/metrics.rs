@@ -1,43 +1,46 @@
 //! The metrics of a broker, in the text form of Prometheus.
 
 use super::keeper::Kept;
-use std::fmt::Write;
+use crate::book::Shown;
+use weir_text::metrics::Kind::{Counter, Gauge};
+use weir_text::metrics::Metrics;
 
 /// One value for each resource, none for each lease: their number has no bound that a monitor likes.
 pub(super) fn text(kept: &Kept) -> String {
     let (book, effort) = (kept.journal.book(), &kept.effort);
-    let mut text = String::new();
-    let mut metric = |name: &str, kind: &str, help: &str, values: Vec<(String, f64)>| {
-        let _ = writeln!(text, "# HELP weir_broker_{name} {help}\n# TYPE weir_broker_{name} {kind}");
-        for (labels, value) in values {
-            let _ = writeln!(text, "weir_broker_{name}{labels} {value}");
-        }
+    let mut page = Metrics::default();
+    let leases = book.leases().count();
+    page.family("weir_broker_leases", Gauge, "Leases that hold something or wait.", [(vec![], leases)]);
+    let mut of = |name: &str, help: &str, value: fn(&Shown<'_>) -> u64| {
+        let resources = book.resources().map(|r| (vec![("resource", r.resource.to_string())], value(&r)));
+        page.family(name, Gauge, help, resources);
     };
-    let one = |value: f64| vec![(String::new(), value)];
-    metric("leases", "gauge", "Leases that hold something or wait.", one(book.leases().count() as f64));
-    let of = |value: fn(&crate::book::Shown<'_>) -> u64| {
-        book.resources().map(|r| (format!("{{resource={:?}}}", r.resource), value(&r) as f64)).collect()
-    };
-    metric("capacity_bps", "gauge", "What the domain has of a resource, in bit/s.", of(|r| r.capacity));
-    metric("taken_bps", "gauge", "What is granted of a resource, in bit/s.", of(|r| r.taken));
-    let verdicts = vec![
-        ("{verdict=\"granted\"}".to_owned(), effort.granted as f64),
-        ("{verdict=\"refused\"}".to_owned(), effort.refused as f64),
-    ];
-    metric("decisions_total", "counter", "Requests decided since the broker began.", verdicts);
-    metric("commits_total", "counter", "Groups of commands written.", one(effort.groups as f64));
-    metric(
-        "commit_seconds_total",
-        "counter",
+    of("weir_broker_capacity_bps", "What the domain has of a resource, in bit/s.", |r| r.capacity);
+    of("weir_broker_taken_bps", "What is granted of a resource, in bit/s.", |r| r.taken);
+    let decided = [("granted", effort.granted), ("refused", effort.refused)];
+    let decided = decided.map(|(verdict, count)| (vec![("verdict", verdict.to_owned())], count));
+    page.family("weir_broker_decisions_total", Counter, "Requests decided since the broker began.", decided);
+    page.family(
+        "weir_broker_commits_total",
+        Counter,
+        "Groups of commands written.",
+        [(vec![], effort.groups)],
+    );
+    let busy = effort.busy.as_secs_f64();
+    page.family(
+        "weir_broker_commit_seconds_total",
+        Counter,
         "Time spent deciding and writing.",
-        one(effort.busy.as_secs_f64()),
+        [(vec![], busy)],
     );
-    metric(
-        "audit_lines",
-        "counter",
+    let line = kept.journal.chain().line;
+    page.family(
+        "weir_broker_audit_lines_total",
+        Counter,
         "Number of the last line of the audit.",
-        one(kept.journal.chain().line as f64),
+        [(vec![], line)],
     );
-    metric("listeners", "gauge", "Connections that hear of events.", one(kept.listeners.len() as f64));
-    text
+    let listeners = kept.listeners.len();
+    page.family("weir_broker_listeners", Gauge, "Connections that hear of events.", [(vec![], listeners)]);
+    page.into_text()
 }

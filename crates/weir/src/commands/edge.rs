@@ -7,7 +7,7 @@ use crate::operate::remote::LeaseState;
 use crate::operate::request::{FlowOrder, Handlers, Recognising, Request, ask};
 use std::path::Path;
 use weir_engine::broker::{BrokerState, Reached};
-use weir_engine::edge_state::{AllocatorState, EdgeState, RecognitionState};
+use weir_engine::edge_state::{AllocatorState, EdgeClassState, EdgeState, RecognitionState};
 use weir_text::{Unit, show};
 
 /// On or off.
@@ -34,7 +34,7 @@ pub fn flows(sla: Option<u32>, socket: &Path, json: bool) -> Done {
 }
 
 fn print(flows: &[FlowState]) {
-    let mut rows = table(&["FLOW", ">SLA", "KIND", ">SINCE", ">RATE", "STATE", "WHY"]);
+    let mut rows = table(&["FLOW", ">SLA", "KIND", ">SINCE", ">PKT/S", ">RATE", "STATE", "WHY"]);
     for flow in flows {
         let since =
             flow.for_ns.map(|ns| format!("{:02}:{:02}", ns / 60_000_000_000, ns / 1_000_000_000 % 60));
@@ -43,6 +43,7 @@ fn print(flows: &[FlowState]) {
             flow.sla.map(|id| id.to_string()).unwrap_or_default(),
             flow.kind.clone().unwrap_or_default(),
             since.unwrap_or_default(),
+            flow.packets_per_second.map(|packets| packets.to_string()).unwrap_or_default(),
             flow.rate_bps.map(rate).unwrap_or_default(),
             if flow.pinned { format!("{}, pinned", flow.state) } else { flow.state.clone() },
             flow.why.clone(),
@@ -182,42 +183,23 @@ pub fn print_edge(edge: &EdgeState) {
     if edge.dropped_packets + edge.unshaped > 0 {
         out!("{} packets dropped by the edge, {} rates refused", edge.dropped_packets, edge.unshaped);
     }
-    let mut rows = table(&[
-        "CLASS",
-        ">NOW",
-        ">ADMITTED",
-        ">REFUSED",
-        ">EVICTED",
-        ">ENDED",
-        ">USED",
-        ">GRANTED",
-        ">UP",
-        ">DOWN",
-        ">DENIED",
-    ]);
-    for class in &edge.classes {
-        let flows = class.flows;
-        let mut row = vec![
-            if class.name.is_empty() { "(link)".to_owned() } else { class.name.clone() },
-            flows.now.to_string(),
-            flows.admitted.to_string(),
-            flows.refused.to_string(),
-            flows.evicted.to_string(),
-            (flows.timed_out + flows.ended).to_string(),
-        ];
-        row.extend(match &class.allocator {
-            Some(AllocatorState { estimate_bps, allocated_bps, up, down, refused, .. }) => [
-                rate(*estimate_bps),
-                rate(*allocated_bps),
-                up.to_string(),
-                down.to_string(),
-                refused.to_string(),
-            ],
-            None => Default::default(),
-        });
-        rows.add(row);
+    let name = |name: &str| if name.is_empty() { "(link)".to_owned() } else { name.to_owned() };
+    let mut rows = table(&["CLASS", ">NOW", ">ADMITTED", ">REFUSED", ">EVICTED", ">ENDED"]);
+    for EdgeClassState { name: class, flows, .. } in &edge.classes {
+        let counts = [flows.now, flows.admitted, flows.refused, flows.evicted, flows.timed_out + flows.ended];
+        rows.add(std::iter::once(name(class)).chain(counts.iter().map(u64::to_string)).collect());
     }
     rows.print();
+    let mut rows = table(&["CLASS", ">USED", ">GRANTED", ">UP", ">DOWN", ">DENIED"]);
+    let asking = || edge.classes.iter().filter_map(|class| Some((class, class.allocator.as_ref()?)));
+    for (class, AllocatorState { estimate_bps, allocated_bps, up, down, refused, .. }) in asking() {
+        let counts = [up, down, refused].map(u64::to_string);
+        let rates = [rate(*estimate_bps), rate(*allocated_bps)];
+        rows.add(std::iter::once(name(&class.name)).chain(rates).chain(counts).collect());
+    }
+    if asking().next().is_some() {
+        rows.print();
+    }
     if edge.contracts.is_empty() {
         return;
     }

@@ -11,11 +11,13 @@ pub mod edge;
 pub mod experiment;
 pub mod fail_open;
 pub mod live;
+pub mod metrics;
 pub mod probe;
 pub mod report;
 pub mod run;
 pub mod sla;
 pub mod tables;
+pub mod top;
 
 use std::fmt::Display;
 use weir_report::disk;

@@ -5,10 +5,12 @@
 use crate::bed::{Bed, Held, arrived, ended, inside, possible, send, terminate, wait};
 use crate::fail_open::{pause, within};
 use crate::shape::{fits, of};
-use crate::support::source;
+use crate::support::{WEIR, source};
 use serde_json::Value;
-use std::net::UdpSocket;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpStream, UdpSocket};
 use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -17,7 +19,7 @@ use weir_core::units::Duration as Span;
 use weir_seed::{in_time, timed};
 
 /// Five calls of 95 kbit/s with what a frame costs on the wire fit into 512 kbit/s, and a sixth does not.
-const CONF: &str = "\
+pub const CONF: &str = "\
 broker core local 8M
 interface left0 bandwidth 100M fifoq
 interface right0 bandwidth 10M attach bridge left0 hfsc
@@ -113,7 +115,7 @@ impl Ended {
         self.sent - self.came.len() as u32
     }
     /// Packets from that number on that came, and of these those that were marked.
-    fn marked_from(&self, number: u16) -> (u32, u32) {
+    pub fn marked_from(&self, number: u16) -> (u32, u32) {
         let from = self.came.iter().filter(|(n, _)| *n >= number);
         let marked = from.clone().filter(|(_, tos)| tos >> 2 == 46);
         (from.count() as u32, marked.count() as u32)
@@ -142,11 +144,11 @@ impl Call {
 }
 
 /// 16 Mbit/s of best effort on the wire.
-fn flood(bed: &Bed, stop: &Arc<AtomicBool>) -> JoinHandle<u32> {
+pub fn flood(bed: &Bed, stop: &Arc<AtomicBool>) -> JoinHandle<u32> {
     sender(&bed.hosts[0].left, ("10.0.0.1", 3_000), 3_001, Span::from_micros(512), stop, |_| vec![0; 958])
 }
 
-fn egress(bed: &Bed) -> Value {
+pub fn egress(bed: &Bed) -> Value {
     let stats = bed.ask(&["stats", "-j"]).ok().json();
     let all = stats["bridges"][0]["egresses"].as_array().unwrap().clone();
     all.into_iter().find(|egress| egress["interface"] == "right0").unwrap()
@@ -307,6 +309,10 @@ fn the_sixth_call_is_refused_by_name() {
         let all = flows["flows"].as_array().unwrap();
         let in_state = |state: &str| all.iter().filter(|flow| flow["state"] == state).count();
         in_time!(in_state("admitted") == 5 && in_state("refused") == 1, "{flows}");
+        // A packet more or less stands in a window of 40.
+        let at_50 =
+            |flow: &&Value| flow["packets_per_second"].as_u64().is_some_and(|n| (48..=52).contains(&n));
+        in_time!(all.iter().filter(at_50).count() >= 4, "{flows}");
         let text = bed.ask(&["flows", "--sla", "17"]).ok().out;
         let sixth = "udp 10.0.0.1:4006 > 10.0.0.2:6006";
         let refused = all.iter().find(|flow| flow["state"] == "refused").unwrap();
@@ -350,6 +356,7 @@ fn the_sixth_call_is_refused_by_name() {
             allocator["allocated_bps"].as_u64().unwrap() >= 450_000
                 && allocator["granted"].as_u64().unwrap() > 0
         });
+        metrics_say_the_same(&bed);
         let report = bed.ask(&["status", "-j"]).json();
         documented("weir status -j", &report);
         assert_eq!(report["brokers"][0]["held_bps"], class(&bed)["allocator"]["allocated_bps"]);
@@ -365,6 +372,44 @@ fn the_sixth_call_is_refused_by_name() {
         );
         terminate(up).ok();
     });
+}
+
+/// What Prometheus reads is what `weir stats -j` says, contracts only if asked for, and over HTTP the same.
+fn metrics_say_the_same(bed: &Bed) {
+    let page = bed.ask(&["stats", "--prometheus"]).ok().out;
+    for line in [
+        "weir_state{interface=\"right0\",class=\"rt\",state=\"active\"} 1",
+        "weir_edge_class_flows{interface=\"right0\",class=\"rt\"} 5",
+        "weir_edge_class_flows_total{interface=\"right0\",class=\"rt\",fate=\"evicted\"} 1",
+        "weir_link_up{interface=\"right0\"} 1",
+        "weir_class_dropped_bytes_total{interface=\"right0\",class=\"rt\"} 0",
+    ] {
+        assert!(page.lines().any(|found| found == line), "no {line} in {page}");
+    }
+    let value = |page: &str, name: &str| -> u64 {
+        let line = page.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_else(|| panic!("no {name} in {page}")).trim().parse().unwrap()
+    };
+    let sent = "weir_class_sent_packets_total{interface=\"right0\",class=\"rt\"}";
+    let classes = egress(bed)["port"]["classes"].as_array().unwrap().clone();
+    let class = classes.iter().find(|class| class["name"] == "rt").unwrap();
+    let counted = class["sent_packets"].as_u64().unwrap();
+    let after = bed.ask(&["stats", "--prometheus", "--slas"]).ok().out;
+    assert!((value(&page, sent)..=value(&after, sent)).contains(&counted), "{counted}");
+    assert!(
+        !page.contains("weir_sla_") && after.contains("weir_sla_flows{interface=\"right0\",sla=\"17\"} 5\n")
+    );
+    bed.ask(&["stats", "--prometheus", "--listen", "here"]).fails(2, &["write it like `127.0.0.1:9469`"]);
+    let served = ["stats", "--prometheus", "--listen", "127.0.0.1:0", "--socket", &bed.socket()];
+    let mut serving = Held(Command::new(WEIR).args(served).stderr(Stdio::piped()).spawn().unwrap());
+    let mut said = String::new();
+    BufReader::new(serving.0.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
+    let address = said.split("http://").nth(1).unwrap().split('/').next().unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: weir\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && value(&answer, sent) >= counted, "{answer}");
 }
 
 /// T61: contracts come, change and go by command while calls run: nobody loses a packet, and what other contracts count
