@@ -2,7 +2,7 @@
 //!
 //! Principle: whoever is furthest behind goes next, so no queue grows away from the others.
 //! Paper: McKeown, "Scheduling algorithms for input-queued cell switches", 1995 (LQF).
-//! Cost: a scan of the classes a packet.
+//! Cost: a scan of the classes per packet.
 //! Guarantees: work conserving (the conformance suite); no share is promised.
 //! Parameters: class `default`, `qlimit` (packets, 50).
 
