@@ -114,8 +114,10 @@ fn made(view: &weir_conf::View<'_>, registry: &Registry) -> Vec<String> {
     let node = view.node(registry);
     let undeclared = node.classes.iter().rev().take_while(|class| view.class(&class.name).is_none());
     let words = |class: &weir_core::sched::ClassConfig| {
-        let options: String = class.params.iter().map(|(name, value)| format!(" {name} {value}")).collect();
-        format!("{} makes class `{}` by itself:{}", node.discipline, class.name, options.trim_end())
+        // A flag has no value.
+        let typed = class.params.iter().map(|(name, value)| format!("{name} {value}").trim_end().to_owned());
+        let options: Vec<String> = typed.collect();
+        format!("{} makes class `{}` by itself: {}", node.discipline, class.name, options.join(" "))
     };
     undeclared.map(words).collect()
 }

@@ -257,11 +257,11 @@ fn check_tells_the_room_and_what_control_packets_get() {
     let root = "interface em0 bandwidth 10M cbq\nclass cbq em0 root NULL pbandwidth 100\n";
     for (class, made) in [("default", true), ("default\nclass cbq em0 net root pbandwidth 1 control", false)]
     {
-        let text = format!("{root}class cbq em0 rest root pbandwidth 50 {class}\n");
-        let told = weir(&["check", &folder.write("m.conf", text)]).ok();
-        let flat = told.out.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert_eq!(flat.contains("cbq makes class `ctl_class` by itself:"), made, "{flat}");
-        assert_eq!(flat.contains("exactbandwidth 200K"), made, "{flat}");
+        let text = format!("{root}class cbq em0 rest root borrow pbandwidth 50 {class}\n");
+        let told = weir(&["check", "-j", &folder.write("m.conf", text)]).ok().json();
+        let facts = told["files"][0]["facts"].to_string();
+        let said = "cbq makes class `ctl_class` by itself: borrow priority 6 exactbandwidth 200K control";
+        assert_eq!(facts.contains(said), made, "{facts}");
     }
     let refused = weir(&["check", &folder.write("b.conf", text("capacity 5000"))]);
     assert_eq!(refused.code, 2, "{refused:?}");
