@@ -8,8 +8,6 @@
 //! - [`serve`]: a broker as a process, with its doors. [`wire`] is what passes through them.
 //! - [`client`]: an edge's leases over REST or COPS, by a [`holder`] for each. [`http`] is its connection.
 //! - [`cops`]: the same leases by COPS (RFC 2748). [`tls`]: who is at the other end.
-//! - [`client`]: an edge's leases over REST, by a [`holder`] for each. [`http`] is its connection.
-//! - [`cops`]: the same leases by COPS (RFC 2748).
 //! - [`page`]: one page over HTTP, for monitors.
 //! - [`mod@bench`]: decisions a second, beside what the disk alone does.
 
