@@ -72,6 +72,25 @@ fn idle_time_begins_when_the_queue_is_seen_to_be_empty() {
     );
 }
 
+/// Queued packets without a code point change their precedence with `unmarked`: where they leave, they are
+/// no longer counted with the precedence that they came with.
+#[test]
+fn queued_packets_change_their_precedence_with_unmarked() {
+    let mut bench = bench(&[("unmarked", Value::Word("lo"))]);
+    for _ in 0..20 {
+        bench.offer(1_000, |m| m.dscp = 0);
+    }
+    let params = Params::new().with("unmarked", Value::Word("hi"));
+    bench.tree.discipline.reconfigure(&mut bench.cx, "", &params).unwrap();
+    while bench.serve().is_some() {}
+    for _ in 0..1_000 {
+        bench.offer(1_000, |m| m.dscp = AF11);
+        bench.serve();
+    }
+    // Thousandths of a packet: each came to an empty queue.
+    assert!(stat(&*bench.tree.discipline, "lo_average") < 100);
+}
+
 #[test]
 fn d05_step_response() {
     for (dscp, min, max) in [(AF11, 35, 45), (AF12, 20, 30), (AF13, 5, 15), (0, 35, 45), (46, 35, 45)] {

@@ -123,14 +123,17 @@ mod tests {
     use crate::classify::Classifier;
     use crate::packet::FrameRef;
     use crate::port::{PortConfig, PortPlan, Protect, WireConfig};
-    use crate::queue::{Link, Params, Value};
+    use crate::queue::{Link, Params, Value, Verdict};
     use crate::sched::{ClassConfig, Node, Registry};
     use crate::units::{Duration, Rate};
 
     const MTU: u32 = 1_500;
 
-    fn port(names: &[&str], capacity: u32) -> Port {
-        let link = Link::new(Rate::from_mbps(10), 0, MTU);
+    fn link() -> Link {
+        Link::new(Rate::from_mbps(10), 0, MTU)
+    }
+
+    fn plan(names: &[&str]) -> PortPlan {
         let class = |(n, name): (usize, &&str)| ClassConfig {
             name: (*name).into(),
             params: Params::new().with("priority", Value::Count(n as u64)),
@@ -138,12 +141,14 @@ mod tests {
         };
         let classes: Vec<ClassConfig> = names.iter().enumerate().map(class).collect();
         let node = Node { discipline: "priq".into(), classes, ..Node::default() };
-        let mut tree = Registry::builtin().build(&node, link).unwrap();
+        let mut tree = Registry::builtin().build(&node, link()).unwrap();
         tree.default_leaf = Some(0);
-        let protect = Some(Protect::of(&link));
-        let plan = PortPlan { protect, ..PortPlan::new(tree, Classifier::empty()) };
+        PortPlan { protect: Some(Protect::of(&link())), ..PortPlan::new(tree, Classifier::empty()) }
+    }
+
+    fn port(names: &[&str], capacity: u32) -> Port {
         let wire = WireConfig::Regulator { depth_bytes: 3_000 };
-        Port::new(PortConfig { capacity, ..PortConfig::new(link, wire) }, plan)
+        Port::new(PortConfig { capacity, ..PortConfig::new(link(), wire) }, plan(names))
     }
 
     /// What left, by frame, until nothing waits.
@@ -211,6 +216,30 @@ mod tests {
             assert_eq!(heir.protected(), stays.protected(), "seed {seed}");
             heir.check().unwrap();
         }
+    }
+
+    /// What came before the heir stands before what comes to it, also when its tree is exchanged later: however
+    /// many packets the port before it has counted.
+    #[test]
+    fn what_is_taken_over_stays_before_what_comes_later() {
+        let (mut old, mut now) = (port(&["a"], 400), Instant::ZERO);
+        let put = |port: &mut Port, now: Instant, frames: core::ops::Range<u32>| {
+            for frame in frames {
+                let meta = Meta::new(1_000, now, FrameRef(frame));
+                assert_eq!(port.offer(now, meta, &mut |_| {}), Verdict::Queued, "{frame}");
+            }
+        };
+        for frame in 0..100 {
+            now += Duration::from_millis(1);
+            put(&mut old, now, frame..frame + 1);
+        }
+        put(&mut old, now, 100..120);
+        let mut heir = port(&["a"], 400);
+        heir.inherit(now, old.estate(now), &mut |_| {});
+        put(&mut heir, now, 120..130);
+        heir.swap(now, plan(&["a"]), &mut |_| {});
+        let sent: Vec<u32> = drain(&mut heir).into_iter().map(|(frame, _)| frame).collect();
+        assert!(sent.len() > 25 && sent.is_sorted() && sent.ends_with(&[129]), "{sent:?}");
     }
 
     /// Classes that the heir has not, and a table that is too small: nothing is forgotten.

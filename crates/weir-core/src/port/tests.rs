@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::packet::Family;
-use crate::queue::{Discipline, Leaf, Next};
+use crate::queue::{Cause, Discipline, Leaf, Next};
 use crate::sched::{Node, Registry, Tree};
 use crate::units::Rate;
 use alloc::string::ToString;
@@ -369,6 +369,25 @@ fn a_tree_that_waits_for_now_falls_back() {
         port.offer(at(1), packet(0, 100), &mut |_| {});
         assert_eq!(port.is_broken().map(|b| b.discipline), breaks.then_some("port"), "answer {n}");
         assert_eq!(port.backlog().packets, u64::from(!breaks), "answer {n}");
+    }
+}
+
+/// A time that the tree named is forgotten when it says that only another call helps: nobody is woken for
+/// nothing (A05).
+#[test]
+fn a_time_that_counts_no_longer_wakes_nobody() {
+    let says = |child: &mut Child, _: &mut Cx| match child.backlog().packets {
+        0 => Next::Idle,
+        1 => Next::At(at(100)),
+        _ => Next::Held(Cause::Rate),
+    };
+    let leaves = vec![LeafInfo { name: "all".to_string(), terminal: true, limit: 50 }];
+    let says = Box::new(Serves(Child::leaf(Leaf::tail_drop(50)), says));
+    let tree = Tree { discipline: says, leaves, default_leaf: Some(0) };
+    let mut port = open(PortConfig::new(link(), WireConfig::Open), tree);
+    for (frame, wakes) in [(0, at(100)), (1, Instant::NEVER)] {
+        port.offer(at(1), packet(frame, 100), &mut |_| {});
+        assert_eq!(port.next_wake_up(), wakes, "{frame}");
     }
 }
 

@@ -365,6 +365,19 @@ mod tests {
         bench.check();
     }
 
+    /// `new_flows` counts how often a queue becomes busy, not its packets.
+    #[test]
+    fn queues_that_become_busy_are_counted() {
+        let mut bench = bench(&[]);
+        for (flows, counted) in [(1..4, 3), (1..6, 5), (7..8, 6)] {
+            for flow in flows {
+                bench.offer(100, |m| m.flow = flow);
+                bench.offer(100, |m| m.flow = flow);
+            }
+            assert_eq!(stat(&*bench.tree.discipline, "new_flows"), counted);
+        }
+    }
+
     #[test]
     fn backlogged_flows_share_equally() {
         // CoDel is out of the way: nothing waits for a second.

@@ -212,10 +212,15 @@ fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, 
     }))
 }
 
+/// What virtual time moves on by for each byte, if queues of these weights together are busy.
+fn per_byte(weights: u32) -> u64 {
+    u64::from(ONE as u32 / weights.max(1))
+}
+
 impl Qfq {
     fn count_weight(&mut self, weights: u32) {
         self.weights = weights;
-        self.per_byte = u64::from(ONE as u32 / weights.max(1));
+        self.per_byte = per_byte(weights);
     }
     /// A queue becomes busy: its start follows its last finish or the virtual time, and is no later than the
     /// next slot. [QFQ13, timestamp computation]
@@ -461,6 +466,31 @@ mod tests {
         }
         bench.check();
         worst
+    }
+
+    /// A slot of its group holds the largest packet of each flow, up to 64 KB at weight 1 [QFQ13, definition of
+    /// groups]; half a slot does not, but in the least group.
+    #[test]
+    fn a_slot_holds_the_largest_packet() {
+        for max_packet in [MAX_PACKET_MIN, 1_514, 9_000, MAX_PACKET_MAX] {
+            for weight in 1..=MAX_WEIGHT as u32 {
+                let share = Share::new(weight, max_packet);
+                let (slot, size) =
+                    (1u64 << (MIN_SHIFT + u32::from(share.group)), max_packet * share.per_byte);
+                assert!(slot >= size, "weight {weight}, {max_packet} bytes");
+                assert!(share.group == 0 || slot / 2 < size, "weight {weight}, {max_packet} bytes");
+            }
+        }
+    }
+
+    /// A byte that is sent moves virtual time on by one divided by the sum of the busy weights [QFQ13].
+    #[test]
+    fn virtual_time_runs_by_the_busy_weights() {
+        for (weights, moves) in
+            [(1, 1 << 30), (2, 1 << 29), (3, 357_913_941), (1_024, 1 << 20), (1_025, 1_047_552)]
+        {
+            assert_eq!(per_byte(weights), moves, "{weights}");
+        }
     }
 
     const CASES: [(&[u64], &[u32]); 4] = [

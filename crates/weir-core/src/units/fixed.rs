@@ -117,6 +117,7 @@ mod tests {
     #[test]
     fn fractions_are_bounded() {
         assert_eq!(Fraction::ratio(5, 4), Fraction::ONE);
+        assert_eq!(Fraction::ratio(1, 0), Fraction::ONE);
         assert_eq!(Fraction::ratio(0, 0), Fraction::ZERO);
         assert_eq!(Fraction::ratio(1, 2).of(10), 5);
     }

@@ -107,6 +107,27 @@ fn j33_another_thread_may_adjust_the_rates() {
     }
 }
 
+/// With `exact-drops` a class that has more than its bound can hold is dropped from at once, whoever adjusts
+/// the rates, and also if nobody does. Reversed: without it the bound waits for the rates.
+#[test]
+fn j33_exact_drops_keep_a_bound_whoever_adjusts() {
+    let longest_ms = |registry: &Registry, params: &[(&'static str, Value)]| {
+        let bound = [("adc", ms(8))];
+        let node = jobs(params, &[&bound, &bound]);
+        let sources = [source(0, 1000, 7.0), source(1, 1000, 7.0)];
+        let cells =
+            total(&run_on(Bench::of(registry, &node, Rate::from_mbps(10), 1), 2, &sources, 2, HALF), 0);
+        cells.iter().map(|cell| cell.longest_ns / 1_000_000).max().expect("two classes")
+    };
+    let exact = [("qlimit", Value::Count(200)), ("exact-drops", Value::Flag)];
+    let silent = registry(|node, builder| delegated(node, builder, Box::new(Silent)));
+    for registry in [&thread::<5>(), &silent] {
+        let longest = longest_ms(registry, &exact);
+        assert!(longest <= 9, "{longest} ms");
+    }
+    assert!(longest_ms(&silent, &exact[..1]) > 100);
+}
+
 /// Where all classes have packets all the time nothing is reset, and the rates follow the load by
 /// feedback alone: the same tolerance half a second after the load has turned.
 #[test]

@@ -119,6 +119,16 @@ mod tests {
         numbers.iter().map(factor).collect()
     }
 
+    /// From 2^-32 to 2^30, and no other number.
+    #[test]
+    fn each_power_of_two_is_known() {
+        for shift in 0..63 {
+            assert!(is_power_of_two(Fixed::from_raw(1 << shift)), "2^{}", shift - 32);
+            assert!(!is_power_of_two(Fixed::from_raw(-1 << shift)), "-2^{}", shift - 32);
+        }
+        assert!([0, 3, 7, 12, i64::MAX].iter().all(|&raw| !is_power_of_two(Fixed::from_raw(raw))));
+    }
+
     #[test]
     fn j07_weights_are_products_of_the_factors() {
         for factors in [[2.0, 2.0, -1.0], [0.5, 1.5, 4.0], [1.0, 0.01, 7.0], [16.0, 0.0625, 1000.0]] {
