@@ -28,7 +28,18 @@ impl World {
             }
         }
         let (number, book) = (it.term, it.truth.clone());
-        it.brokers.push(Broker { number, term: it.term, clock, book, gathered, agreement, wanted: 0 });
+        let (term, asked) = (it.term, (0, 0));
+        it.brokers.push(Broker {
+            number,
+            term,
+            clock,
+            book,
+            gathered,
+            agreement,
+            wanted: 0,
+            asked,
+            written: 0,
+        });
         self.plan(self.now, Step::Commit(domain, number));
     }
 
@@ -144,8 +155,14 @@ impl World {
                     let broker = self.domains[0].brokers.iter_mut().find(|b| b.number == number);
                     let Some(broker) = broker.filter(|_| domain == 0) else { continue };
                     broker.wanted = serial;
-                    if let Some(user) = &mut broker.agreement {
-                        user.holder.want(rate, 0, &domains);
+                    let Some(user) = &mut broker.agreement else { continue };
+                    user.holder.want(rate, 0, &domains);
+                    let held = user.holder.rate(user.clock.read(self.now));
+                    // It is leased already, and the book does not know.
+                    if broker.written < rate && rate <= held {
+                        broker.asked.1 = serial;
+                        let until = user.holder.until();
+                        self.leased(number, held, until);
                     }
                 }
                 Event::Ended { .. } => {}

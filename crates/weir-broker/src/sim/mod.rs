@@ -240,6 +240,10 @@ struct Broker {
     agreement: Option<User>,
     /// The newest want that the agreement was told.
     wanted: u64,
+    /// The newest version that it asked, and the want that it was for.
+    asked: (u64, u64),
+    /// What the book was told last, in bit/s.
+    written: Rate,
 }
 
 struct Domain {

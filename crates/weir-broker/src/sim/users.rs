@@ -1,7 +1,8 @@
 //! Edges, and a broker towards its neighbour: what they want, ask, hear and use; and the network between them.
 
-use super::{ABROAD, AGREEMENT, EDGES, Party, Step, User, World};
+use super::{ABROAD, AGREEMENT, Broker, EDGES, Party, Step, User, World};
 use crate::book::{Command, Request, Verdict};
+use crate::holder::State;
 use crate::{MILLISECOND, Nanos, Rate};
 
 impl World {
@@ -24,6 +25,13 @@ impl World {
         let request = user.holder.poll(user.clock.read(now), &mut random);
         self.random = random;
         if let Some(request) = request {
+            if let Party::Broker(number) = party {
+                let broker = self.neighbour_of(number);
+                // A request that is sent again is the one of then.
+                if request.version != broker.asked.0 {
+                    broker.asked = (request.version, broker.wanted);
+                }
+            }
             self.send(party, request);
         }
         self.look_again(party);
@@ -67,8 +75,7 @@ impl World {
             }
             match party {
                 Party::Edge(edge) => self.edges[edge].late = 0,
-                // What the neighbour granted becomes part of the book.
-                Party::Broker(number) => self.leased(number, held, until),
+                Party::Broker(number) => self.answered(number, held, until),
             }
         }
         if let (Party::Edge(edge), Verdict::Granted { rate, .. }) = (party, verdict) {
@@ -82,10 +89,33 @@ impl World {
         self.usage(party)
     }
 
-    fn leased(&mut self, number: u64, rate: Rate, until: Nanos) {
+    /// A broker of the first domain, which leases from the second.
+    fn neighbour_of(&mut self, number: u64) -> &mut Broker {
         let broker = self.domains[0].brokers.iter_mut().find(|b| b.number == number);
-        let broker = broker.expect("its agreement was just answered");
-        let serial = broker.wanted;
+        broker.expect("its agreement has just done something")
+    }
+
+    /// The neighbour has answered, as [`serve`](crate::serve) heeds it: an answer to less than is wanted by now raises
+    /// nothing.
+    fn answered(&mut self, number: u64, held: Rate, until: Nanos) {
+        let broker = self.neighbour_of(number);
+        let is_newest = broker.asked.1 == broker.wanted;
+        if is_newest
+            && let Some(user) = broker.agreement.as_mut().filter(|u| u.holder.state().0 == State::Refused)
+        {
+            // The book wants no more than this until somebody asks again.
+            user.holder.want(held, 0, &[]);
+        }
+        if is_newest || held < broker.written {
+            self.leased(number, held, until);
+        }
+    }
+
+    /// What the neighbour grants becomes part of the book.
+    pub(super) fn leased(&mut self, number: u64, rate: Rate, until: Nanos) {
+        let broker = self.neighbour_of(number);
+        let serial = broker.asked.1;
+        broker.written = rate;
         broker.gathered.push(Command::Leased { resource: ABROAD.into(), serial, rate, until });
         self.gather(0, number);
     }
@@ -96,7 +126,9 @@ impl World {
         let at = user.clock.read(now);
         user.holder.called_back(at, version, rate);
         let (held, until) = (user.holder.rate(at), user.holder.until());
-        if let Party::Broker(number) = party {
+        if let Party::Broker(number) = party
+            && held < self.neighbour_of(number).written
+        {
             self.leased(number, held, until);
         }
         self.look_again(party);
