@@ -137,7 +137,8 @@ impl Chain {
                 let sums = sums(book, std::slice::from_ref(resource));
                 add(What::Leased { resource, rate_bps: *rate }, sums);
             }
-            Command::Ask(_) | Command::Tick | Command::Agree { .. } => {}
+            // What a note says may name people. The audit names leases.
+            Command::Ask(_) | Command::Tick | Command::Agree { .. } | Command::Note { .. } => {}
         }
         for ((_, event), waited) in events.iter().zip(&waited) {
             match event {

@@ -194,6 +194,7 @@ fn config(folder: &Path) -> Result<(Config, Vec<String>), String> {
         resources: vec![Resource { name: "wan0:rt".into(), capacity: BitRate::from_bps(MAX_RATE) }],
         agreements: Vec::new(),
         neighbours: Vec::new(),
+        profiles: Vec::new(),
         tokens: Vec::new(),
     };
     let mut tokens = Vec::new();

@@ -5,10 +5,11 @@
 //! - [`holder`]: the other half, pure as well: what an edge may use now, and what it asks next.
 //! - [`sim`]: edges, brokers and a bad network in virtual time. It holds both halves to the invariants.
 //! - [`store`], [`journal`], [`audit`]: the book on a disk. Nobody hears of what is not there.
-//! - [`serve`]: a broker as a process, with its doors. [`wire`] is what passes through them.
+//! - [`serve`]: a broker as a process, with its doors, one of them for applications. [`wire`] is what passes through them.
 //! - [`client`]: an edge's leases over REST or COPS, by a [`holder`] for each. [`http`] is its connection.
 //! - [`cops`]: the same leases by COPS (RFC 2748). [`tls`]: who is at the other end.
 //! - [`page`]: one page over HTTP, for monitors.
+//! - [`rsvp`]: what a signalling daemon asks of leases.
 //! - [`mod@bench`]: decisions a second, beside what the disk alone does.
 
 #![forbid(unsafe_code)]
@@ -22,6 +23,7 @@ pub mod holder;
 pub mod http;
 pub mod journal;
 pub mod page;
+pub mod rsvp;
 pub mod serve;
 pub mod sim;
 pub mod store;

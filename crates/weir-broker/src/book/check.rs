@@ -49,6 +49,9 @@ impl Book {
                 return Err(format!("{}: waits and is not in the row, or the reverse", lease.name));
             }
         }
+        if let Some(lease) = self.notes.keys().find(|lease| !self.lease_by_name.contains_key(*lease)) {
+            return Err(format!("{lease}: a note of a lease that is not there"));
+        }
         let (alive, ends) = (self.leases.iter().flatten().count(), self.ends.len());
         if alive != ends {
             return Err(format!("{alive} leases, {ends} ends"));

@@ -182,6 +182,7 @@ impl Book {
             self.resources[r as usize].taken -= lease.base;
         }
         self.lease_by_name.remove(&lease.name);
+        self.notes.remove(&lease.name);
         self.empty.push(at);
         let owner = lease.owner();
         let last = self.owners.get_mut(owner).is_some_and(|count| {

@@ -39,6 +39,7 @@ use crate::{MAX_RATE, MILLISECOND, Nanos, Rate, SECOND};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::ops::Bound;
 
 /// Leases that one owner may have, unless the broker sets another limit.
 pub const LEASES_PER_OWNER: u32 = 1_000;
@@ -157,6 +158,9 @@ pub struct Book {
     resource_by_name: HashMap<Name, ResourceAt>,
     lease_by_name: HashMap<Name, LeaseAt>,
     owners: BTreeMap<Name, u32>,
+    /// What is to be remembered with leases.
+    #[serde(default)]
+    notes: BTreeMap<Name, Box<str>>,
 }
 
 /// A resource as [`Book::resources`] shows it.
@@ -227,6 +231,7 @@ impl Book {
             resource_by_name: HashMap::new(),
             lease_by_name: HashMap::new(),
             owners: BTreeMap::new(),
+            notes: BTreeMap::new(),
         }
     }
 
@@ -283,6 +288,17 @@ impl Book {
     pub fn leases_from(&self, place: usize) -> impl Iterator<Item = (usize, Held<'_>)> {
         let all = self.leases.iter().enumerate().skip(place);
         all.filter_map(|(at, lease)| Some((at, lease.as_ref()?.shown())))
+    }
+
+    /// What is remembered with a lease.
+    pub fn note(&self, lease: &str) -> Option<&str> {
+        self.notes.get(lease).map(|text| &**text)
+    }
+
+    /// The leases whose names begin so and that have a note, each with it.
+    pub fn notes<'b>(&'b self, prefix: &'b str) -> impl Iterator<Item = (&'b str, &'b str)> {
+        let from = self.notes.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+        from.map(|(lease, text)| (&**lease, &**text)).take_while(move |(lease, _)| lease.starts_with(prefix))
     }
 
     /// The newest wish for a lease that is remembered.
@@ -353,6 +369,10 @@ impl Book {
                 self.leased(now, resource, *serial, *rate, *until, events);
             }
             Command::Ask(request) => self.ask(now, request, events),
+            Command::Note { lease, text: Some(text) } if self.lease_by_name.contains_key(lease) => {
+                self.notes.insert(lease.clone(), text.clone());
+            }
+            Command::Note { lease, .. } => _ = self.notes.remove(lease),
         }
     }
 

@@ -235,6 +235,14 @@ pub enum Command {
     },
     /// An edge or a neighbour asks.
     Ask(Request),
+    /// What whoever asks for a lease wants to have remembered with it, as long as the lease is. None forgets it. Of a
+    /// lease that is not there nothing is remembered.
+    Note {
+        /// The lease.
+        lease: Name,
+        /// Nothing here reads it.
+        text: Option<Box<str>>,
+    },
     /// Time passes.
     Tick,
 }

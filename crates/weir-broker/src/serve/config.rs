@@ -32,6 +32,12 @@
 //! domain = "edge-net"
 //! through = "wan0:rt"
 //!
+//! [[profile]]
+//! name = "QOS_E"
+//! path = ["wan0:rt"]
+//! rate = "512k"
+//! longest = "60min"
+//!
 //! [[token]]
 //! name = "portal"
 //! role = "read"
@@ -55,7 +61,7 @@ use crate::book::{MAX_PATH, MAX_TTL_MS, MIN_TTL_MS, Name, is_name};
 use crate::http::Target;
 use crate::journal::AUDIT_LINES;
 use crate::store::Place;
-use crate::{MAX_RATE, MILLISECOND};
+use crate::{MAX_RATE, MILLISECOND, SECOND};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use std::net::SocketAddr;
@@ -97,6 +103,9 @@ pub struct Config {
     /// Domains that lease from this one.
     #[serde(default, rename = "neighbour")]
     pub neighbours: Vec<Neighbour>,
+    /// What applications may ask for.
+    #[serde(default, rename = "profile")]
+    pub profiles: Vec<Profile>,
     /// Who may come without a certificate.
     #[serde(default, rename = "token")]
     pub tokens: Vec<Token>,
@@ -193,6 +202,52 @@ pub struct Neighbour {
     pub domain: Name,
     /// Each of its requests has this in its path.
     pub through: Name,
+}
+
+/// What the sessions of an application may be: a lease of so much of these resources, for no longer than so long.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// As applications name it: 3 to 256 letters, digits, `_`, `.` and `-`.
+    pub name: String,
+    /// Resources of this domain.
+    pub path: Vec<Name>,
+    /// What a session has, all or nothing.
+    pub rate: BitRate,
+    /// How long a session lasts at most: 1 s to 1 h, in whole seconds.
+    #[serde(default = "an_hour")]
+    pub longest: Time,
+}
+
+fn an_hour() -> Time {
+    Time::from_secs(3_600)
+}
+
+impl Profile {
+    /// How long a session lasts at most, in seconds.
+    pub(super) fn longest_s(&self) -> u64 {
+        self.longest.as_nanos() / SECOND
+    }
+
+    fn check(&self, resources: &[Resource]) -> Result<(), String> {
+        let told = |what: &str| Err(format!("profile \"{}\": {what}", self.name.escape_debug()));
+        let of_name = |b: u8| b.is_ascii_alphanumeric() || b"_.-".contains(&b);
+        let is_own = |name: &Name| resources.iter().any(|resource| resource.name == *name);
+        if !(3..=256).contains(&self.name.len()) || !self.name.bytes().all(of_name) {
+            told("name: expected 3 to 256 letters, digits, _ . and -, as \"QOS_E\"")
+        } else if self.path.is_empty()
+            || self.path.len() > MAX_PATH
+            || self.path.iter().enumerate().any(|(at, name)| !is_own(name) || self.path[..at].contains(name))
+        {
+            told("path: expected 1 to 8 different names of [[resource]]s in this file")
+        } else if !(1..=MAX_RATE).contains(&self.rate.as_bps()) {
+            told(&format!("rate: expected 1 to {MAX_RATE} bit/s"))
+        } else if !(1..=u64::from(MAX_TTL_MS) / 1_000).contains(&self.longest_s()) {
+            told("longest: expected 1s to 60min, as \"60min\"")
+        } else {
+            Ok(())
+        }
+    }
 }
 
 fn one() -> BitRate {
@@ -385,6 +440,12 @@ impl Config {
             }
         }
         self.agreements.iter().try_for_each(|agreement| agreement.check(&self.domain))?;
+        for (at, profile) in self.profiles.iter().enumerate() {
+            profile.check(&self.resources)?;
+            if self.profiles[..at].iter().any(|other| other.name == profile.name) {
+                return Err(format!("profile \"{}\" is there twice: leave one", profile.name));
+            }
+        }
         for (at, neighbour) in self.neighbours.iter().enumerate() {
             name("neighbour", &neighbour.domain)?;
             if self.neighbours[..at].iter().any(|other| other.domain == neighbour.domain) {
@@ -448,6 +509,8 @@ mod tests {
         assert_eq!((&*agreement.lease("core"), agreement.ttl_ms()), ("core/peer:rt", 30_000));
         assert_eq!(agreement.ca.as_deref(), Some(Path::new("/etc/weir/peer-ca.pem")));
         assert_eq!(config.tokens[0].expires, Some(Day(1_826_841_600_000)));
+        let profile = &config.profiles[0];
+        assert_eq!((&*profile.name, profile.rate.as_bps(), profile.longest_s()), ("QOS_E", 512_000, 3_600));
         let tables = include_str!("config.rs").lines().map_while(|line| line.strip_prefix("//!"));
         let second = tables.map(str::trim).skip_while(|l| *l != "[store]").take_while(|l| *l != "```");
         let cluster = format!("domain = \"core\"\n{}\n", second.collect::<Vec<_>>().join("\n"));
@@ -540,6 +603,33 @@ mod tests {
         }
         let twice = format!("{good}[[resource]]\nname = \"p:rt\"\ncapacity = \"1M\"\n");
         assert!(read(&twice).expect_err("twice").contains("is there twice"));
+    }
+
+    #[test]
+    fn what_is_wrong_about_a_profile_is_said_with_its_mend() {
+        let resource = "[[resource]]\nname = \"w:rt\"\ncapacity = \"1M\"\n";
+        let good = "[[profile]]\nname = \"QOS_E\"\npath = [\"w:rt\"]\nrate = \"512k\"\nlongest = \"60min\"\n";
+        let read = |profile: &str| Config::read(&format!("{SMALL}{resource}{profile}"), Path::new(""));
+        assert!(read(good).is_ok());
+        for (what, with, said) in [
+            (
+                "\"QOS_E\"",
+                "\"QE\"",
+                "profile \"QE\": name: expected 3 to 256 letters, digits, _ . and -, as \"QOS_E\"",
+            ),
+            ("\"QOS_E\"", "\"QOS E\"", "name: expected 3 to 256"),
+            ("[\"w:rt\"]", "[]", "path: expected 1 to 8 different names of [[resource]]s in this file"),
+            ("[\"w:rt\"]", "[\"x:rt\"]", "path: expected 1 to 8 different names"),
+            ("[\"w:rt\"]", "[\"w:rt\", \"w:rt\"]", "path: expected 1 to 8 different names"),
+            ("512k", "0", "rate: expected 1 to 1000000000000000 bit/s"),
+            ("\"60min\"", "\"61min\"", "longest: expected 1s to 60min, as \"60min\""),
+            ("\"60min\"", "\"1ms\"", "longest: expected 1s to 60min"),
+        ] {
+            let why = read(&good.replacen(what, with, 1)).expect_err(with);
+            assert!(why.contains(said), "{with}: {why}");
+        }
+        let why = read(&good.repeat(2)).expect_err("twice");
+        assert!(why.contains("profile \"QOS_E\" is there twice"), "{why}");
     }
 
     #[test]

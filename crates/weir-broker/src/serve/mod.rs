@@ -12,10 +12,11 @@ mod log;
 mod metrics;
 mod openapi;
 mod pdp;
+mod qod;
 mod rest;
 mod stream;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod who;
 
 pub use doors::CONNECTIONS;
@@ -141,12 +142,14 @@ impl Broker {
             keeper,
             tokens: config.tokens,
             neighbours: config.neighbours,
+            profiles: config.profiles,
+            sessions: qod::Sessions::default(),
             limits: who::Limits::default(),
             log: log::Log::new(),
         });
         let all = Doors::new(desk.clone());
         let cops_tls = cops_at.is_some_and(|at| !at.ip().is_loopback()).then(|| acceptor.clone()).flatten();
-        let mut doors = vec![tokio::spawn(all.clone().unix(unix))];
+        let mut doors = vec![tokio::spawn(all.clone().unix(unix)), tokio::spawn(qod::watch(desk.clone()))];
         doors.extend(files.map(|(tls, stamp, to)| tokio::spawn(follow(desk.clone(), tls, stamp, to))));
         doors.extend(http.map(|http| tokio::spawn(all.clone().plain(http))));
         doors.extend(tls.zip(acceptor).map(|(tls, acceptor)| tokio::spawn(all.clone().tls(tls, acceptor))));

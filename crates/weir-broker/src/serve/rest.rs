@@ -1,9 +1,10 @@
 //! The REST door. `openapi.json` beside this file describes it; a test holds both to each other.
 
-use super::config::{Neighbour, Token};
+use super::config::{Neighbour, Profile, Token};
 use super::keeper::{BEHIND, Busy, Keeper, Kept, Listener};
 use super::log::Log;
 use super::openapi;
+use super::qod::Sessions;
 use super::stream::Stream;
 use super::who::{LEASES_PER_REQUEST, Limits, REQUESTS_PER_SECOND, Role, Who, of_token};
 use crate::book::{
@@ -39,6 +40,8 @@ pub(super) struct Desk {
     pub keeper: Keeper,
     pub tokens: Vec<Token>,
     pub neighbours: Vec<Neighbour>,
+    pub profiles: Vec<Profile>,
+    pub sessions: Sessions,
     pub limits: Limits,
     pub log: Log,
 }
@@ -54,12 +57,12 @@ pub(super) enum Peer {
     Nobody(Name),
 }
 
-type Shared = Arc<Desk>;
+pub(super) type Shared = Arc<Desk>;
 /// An answer, or why there is none.
 type Outcome<T> = Result<T, Refused>;
 
 /// What is wrong, with its status.
-pub(super) struct Refused(StatusCode, Problem);
+pub(super) struct Refused(pub StatusCode, pub Problem);
 
 impl Refused {
     fn new(status: StatusCode, error: impl Into<String>, help: impl Into<String>) -> Self {
@@ -83,7 +86,7 @@ impl IntoResponse for Refused {
     }
 }
 
-fn reply(status: StatusCode, value: &impl Serialize) -> Response {
+pub(super) fn reply(status: StatusCode, value: &impl Serialize) -> Response {
     let text = serde_json::to_string(value).expect("names, numbers and their lists have a form in JSON");
     (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
@@ -100,6 +103,7 @@ pub(super) fn router(desk: Shared) -> Router {
         .route("/v1/audit", get(audit))
         .route("/metrics", get(metrics))
         .route("/openapi.json", get(async || ([(header::CONTENT_TYPE, "application/json")], openapi::TEXT)))
+        .merge(super::qod::router())
         .fallback(async || nothing_there())
         .method_not_allowed_fallback(async || {
             let help = "/openapi.json lists the methods of each path";
@@ -231,7 +235,7 @@ impl Desk {
 }
 
 /// What was decided about `request`, the command at `place`.
-fn verdict(events: &[(usize, Event)], place: usize, request: &Request) -> Option<Verdict> {
+pub(super) fn verdict(events: &[(usize, Event)], place: usize, request: &Request) -> Option<Verdict> {
     events.iter().find_map(|(at, event)| match event {
         Event::Answer { lease, version, verdict }
             if *at == place && *lease == request.lease && *version == request.version =>
@@ -252,7 +256,7 @@ fn status(verdict: &Verdict) -> StatusCode {
 }
 
 /// The body as JSON, with the place of what is wrong.
-fn body<T: DeserializeOwned>(bytes: Result<Bytes, BytesRejection>) -> Outcome<T> {
+pub(super) fn body<T: DeserializeOwned>(bytes: Result<Bytes, BytesRejection>) -> Outcome<T> {
     let bytes = bytes.map_err(|e| {
         let help = format!("a request has at most {MESSAGE_BYTES} bytes: send several");
         Refused::new(e.status(), e.body_text(), help)

@@ -20,10 +20,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 use weir_text::BitRate;
 
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A folder that goes with its test.
-pub(super) struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
     pub fn new(name: &str) -> Self {
@@ -49,6 +49,7 @@ impl Folder {
             resources: vec![Resource { name: "wan:rt".into(), capacity: BitRate::from_bps(1_000) }],
             agreements: Vec::new(),
             neighbours: Vec::new(),
+            profiles: Vec::new(),
             tokens: Vec::new(),
         }
     }
@@ -64,17 +65,17 @@ impl Drop for Folder {
     }
 }
 
-pub(super) fn within<T>(work: impl Future<Output = T>) -> T {
+pub(crate) fn within<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime can be made").block_on(work)
 }
 
-pub(super) async fn connect(target: &Target, token: Option<&str>) -> Connection {
+pub(crate) async fn connect(target: &Target, token: Option<&str>) -> Connection {
     Connection::open(target, token, PATIENCE).await.expect("the broker is there")
 }
 
 /// Sends `body`, and reads the status and the answer as JSON.
-pub(super) async fn call(
+pub(crate) async fn call(
     to: &mut Connection,
     method: Method,
     path: &str,
@@ -84,7 +85,7 @@ pub(super) async fn call(
     (status.as_u16(), serde_json::from_slice(&bytes).unwrap_or_default())
 }
 
-pub(super) fn wish(version: u64, rate_bps: u64) -> serde_json::Value {
+pub(crate) fn wish(version: u64, rate_bps: u64) -> serde_json::Value {
     json!({"version": version, "path": ["wan:rt"], "rate_bps": rate_bps, "ttl_ms": 60_000})
 }
 
@@ -101,7 +102,7 @@ async fn audited(to: &mut Connection) -> Chain {
 }
 
 /// Who signs certificates.
-pub(super) struct Authority<'a>(CertifiedIssuer<'a, KeyPair>);
+pub(crate) struct Authority<'a>(CertifiedIssuer<'a, KeyPair>);
 
 impl Authority<'_> {
     pub fn new(folder: &Folder, name: &str) -> Self {
@@ -151,6 +152,6 @@ impl Authority<'_> {
     }
 }
 
-pub(super) fn uri(name: &str) -> SanType {
+pub(crate) fn uri(name: &str) -> SanType {
     SanType::URI(name.try_into().expect("it is ASCII"))
 }

@@ -193,3 +193,48 @@ fn each_malformed_request_has_its_message_and_changes_nothing() {
         broker.stop().await.expect("nothing failed");
     });
 }
+
+/// A44
+#[test]
+fn a_reservation_is_a_lease_at_a_broker() {
+    use crate::rsvp::{
+        AtBroker, DataPlane, Filter, Flowspec, NotAdmitted, Reservation, Reservations, TrafficControl,
+    };
+    /// The last rate.
+    struct Class(std::sync::mpsc::Sender<u64>);
+    impl DataPlane for Class {
+        fn shape(&mut self, _: Reservation, _: &str, rate: u64) {
+            let _ = self.0.send(rate);
+        }
+        fn pin(&mut self, _: Reservation, _: &Filter) {}
+        fn unpin(&mut self, _: Reservation, _: &Filter) {}
+    }
+    let folder = Folder::new("rsvp");
+    within(async {
+        let broker = Broker::start(folder.config()).await.expect("it starts");
+        let (target, (to, shaped)) = (folder.unix(), std::sync::mpsc::channel());
+        // A daemon has no runtime.
+        let daemon = tokio::task::spawn_blocking(move || {
+            let mut tc = Reservations::new("r", "rt", AtBroker { target, token: None }, Class(to));
+            let needs = |bucket_bps| Flowspec { bucket_bps, guaranteed_bps: 0 };
+            let of = tc.add_flowspec(0, "wan", needs(600)).expect("there is room");
+            assert_eq!(tc.advertise("wan"), 400);
+            let Err(NotAdmitted::Refused(why)) = tc.add_flowspec(0, "wan", needs(401)) else {
+                panic!("no room")
+            };
+            assert_eq!(why.to_string(), "wan:rt has 400 bit/s free for this lease");
+            tc.mod_flowspec(1, of, needs(700)).expect("there is room");
+            tc
+        });
+        let mut tc = daemon.await.expect("it does not panic");
+        let mut to = connect(&folder.unix(), None).await;
+        let (_, lease) = call(&mut to, Method::GET, "/v1/leases/r/rsvp-1", "").await;
+        assert_eq!((&lease["granted_bps"], &lease["version"]), (&json!(700), &json!(2)), "{lease}");
+        assert_eq!(shaped.try_iter().collect::<Vec<_>>(), [600, 700]);
+        broker.stop().await.expect("nothing failed");
+        let gone = tokio::task::spawn_blocking(move || {
+            tc.add_flowspec(2, "wan", Flowspec { bucket_bps: 1, guaranteed_bps: 0 })
+        });
+        assert!(matches!(gone.await.expect("it does not panic"), Err(NotAdmitted::NoAnswer(_))));
+    });
+}

@@ -1,0 +1,386 @@
+//! A door for applications: CAMARA's Quality-on-Demand API v1 (github.com/camaraproject/QualityOnDemand). `qod.json` beside
+//! this file describes it; a test holds both to each other.
+//!
+//! A session is a lease `OWNER/ID` with a [`Note`](Command::Note), which the book keeps as long as the lease: what traffic
+//! is meant, by what profile, since when and for how long. Both are written together. There is nothing else to keep, so
+//! a broker that starts again has its sessions. A profile of the broker's file says what lease it is.
+
+mod session;
+#[cfg(test)]
+mod tests;
+
+use super::clock::time_of_day_ms;
+use super::keeper::{BEHIND, Busy, Job, Listener};
+use super::rest::{Desk, Refused, Shared, body, reply, verdict};
+use super::who::{BROKER, Who};
+use crate::book::{Command, MAX_VERSION, Name, Refusal, Request, Verdict};
+use crate::journal::Given;
+use crate::wire::Told;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{FromRequestParts, Path, State};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use ring::rand::{SecureRandom, SystemRandom};
+use serde::{Deserialize, Serialize};
+use session::{Create, Extend, Retrieve, Session, Why};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Mutex, Notify, mpsc};
+
+/// As `GET /quality-on-demand/v1/openapi.json` gives it.
+pub(super) const TEXT: &str = include_str!("qod.json");
+/// How long it is remembered that the network ended a session, in milliseconds: the API asks for 360 s.
+const REMEMBERED_MS: u32 = 360_000;
+/// It is looked at least so often whether a session has ended.
+const LOOK: Duration = Duration::from_secs(30);
+const CORRELATOR: &str = "x-correlator";
+
+/// What the handlers of sessions share.
+#[derive(Debug, Default)]
+pub(super) struct Sessions {
+    /// One session begins or changes at a time, so that two cannot be for the same traffic.
+    changing: Mutex<()>,
+    /// There is another end to wait for.
+    news: Notify,
+}
+
+/// What is wrong, in the words of the API.
+#[derive(Debug)]
+pub(super) struct Error {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+}
+
+/// The same as its body.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ErrorInfo {
+    status: u16,
+    code: String,
+    message: String,
+}
+
+impl Error {
+    fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Error { status, code, message: message.into() }
+    }
+}
+
+impl From<Refused> for Error {
+    fn from(Refused(status, problem): Refused) -> Self {
+        let code = match status {
+            StatusCode::UNAUTHORIZED => "UNAUTHENTICATED",
+            StatusCode::FORBIDDEN => "PERMISSION_DENIED",
+            StatusCode::TOO_MANY_REQUESTS => "TOO_MANY_REQUESTS",
+            StatusCode::SERVICE_UNAVAILABLE => "UNAVAILABLE",
+            StatusCode::INTERNAL_SERVER_ERROR => "INTERNAL",
+            _ => "INVALID_ARGUMENT",
+        };
+        Error::new(status, code, format!("{}; {}", problem.error, problem.help))
+    }
+}
+
+impl From<Busy> for Error {
+    fn from(busy: Busy) -> Self {
+        Refused::from(busy).into()
+    }
+}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        let Error { status, code, message } = self;
+        reply(status, &ErrorInfo { status: status.as_u16(), code: code.into(), message })
+    }
+}
+
+type Outcome = Result<Response, Error>;
+
+/// Who asks, with what is wrong in the words of the API.
+struct Caller(Who);
+
+impl FromRequestParts<Shared> for Caller {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, desk: &Shared) -> Result<Self, Error> {
+        Ok(Caller(Who::from_request_parts(parts, desk).await?))
+    }
+}
+
+/// The paths of the API.
+pub(super) fn router() -> Router<Shared> {
+    Router::new()
+        .route("/quality-on-demand/v1/sessions", post(create))
+        .route("/quality-on-demand/v1/sessions/{id}", get(show).delete(end))
+        .route("/quality-on-demand/v1/sessions/{id}/extend", post(extend))
+        .route("/quality-on-demand/v1/retrieve-sessions", post(retrieve))
+        .route("/quality-on-demand/v1/openapi.json", get(async || document()))
+        .layer(from_fn(correlate))
+}
+
+fn document() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/json")], TEXT)
+}
+
+/// The answer has the mark of its request.
+async fn correlate(request: axum::extract::Request, next: Next) -> Response {
+    let mark = request.headers().get(CORRELATOR).filter(|mark| mark.len() <= 256).cloned();
+    let mut response = next.run(request).await;
+    if let Some(mark) = mark {
+        response.headers_mut().insert(CORRELATOR, mark);
+    }
+    response
+}
+
+/// Whose sessions are whose: the owner that a token or certificate names, else the token itself.
+fn owner(who: &Who) -> &str {
+    who.owner.as_deref().unwrap_or(&who.name)
+}
+
+/// 128 bits in the form of a UUID of version 4.
+fn new_id() -> Result<String, Error> {
+    let mut bytes = [0; 16];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| {
+        Error::new(StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL", "the system gives no random numbers")
+    })?;
+    (bytes[6], bytes[8]) = ((bytes[6] & 0x0f) | 0x40, (bytes[8] & 0x3f) | 0x80);
+    let mut id = crate::audit::hex(&bytes);
+    [20, 16, 12, 8].into_iter().for_each(|at| id.insert(at, '-'));
+    Ok(id)
+}
+
+/// The lease of a session of `who`.
+fn lease(who: &Who, id: &str) -> Result<Name, Error> {
+    let is_digit = |(at, b): (usize, u8)| {
+        if [8, 13, 18, 23].contains(&at) {
+            b == b'-'
+        } else {
+            b.is_ascii_digit() || (b'a'..=b'f').contains(&b)
+        }
+    };
+    if id.len() != 36 || !id.bytes().enumerate().all(is_digit) {
+        let message = "sessionId: expected a UUID, as POST /sessions gives it";
+        return Err(Error::new(StatusCode::BAD_REQUEST, "INVALID_ARGUMENT", message));
+    }
+    let lease = format!("{}/{id}", owner(who));
+    if crate::book::is_name(&lease) {
+        return Ok(lease.into());
+    }
+    let message = format!("{}: expected an owner of at most 27 characters", owner(who));
+    Err(Error::new(StatusCode::FORBIDDEN, "PERMISSION_DENIED", message))
+}
+
+impl Desk {
+    /// The session of a lease, and what is asked for it.
+    async fn session(&self, lease: &Name) -> Result<(Session, Request), Error> {
+        let name = lease.clone();
+        let look = self.keeper.look(move |kept| {
+            let book = kept.journal.book();
+            Some((book.note(&name).map(Session::of)??, book.wish(&name)?))
+        });
+        let message = "sessionId: there is no such session; what has ended is forgotten";
+        look.await?.ok_or_else(|| Error::new(StatusCode::NOT_FOUND, "NOT_FOUND", message))
+    }
+
+    /// The sessions of `owner`, each with its id.
+    async fn sessions_of(&self, owner: &str) -> Result<Vec<(String, Session)>, Error> {
+        let prefix = format!("{owner}/");
+        let look = self.keeper.look(move |kept| {
+            let own = kept.journal.book().notes(&prefix);
+            own.filter_map(|(lease, text)| Some((lease[prefix.len()..].to_owned(), Session::of(text)?)))
+                .collect()
+        });
+        Ok(look.await?)
+    }
+
+    /// Asks for a lease and notes its session, both in one write. None forgets the session.
+    async fn note(&self, who: &str, request: Request, session: Option<&Session>) -> Result<Verdict, Busy> {
+        let given = |command| Given { who: who.into(), command };
+        let note = Command::Note { lease: request.lease.clone(), text: session.map(Session::text) };
+        let commands = vec![given(Command::Ask(request.clone())), given(note)];
+        let events = self.keeper.commit(commands).await?;
+        self.sessions.news.notify_one();
+        // A path of this domain alone waits for nobody.
+        verdict(&events, 0, &request).ok_or(Busy::Full)
+    }
+
+    /// The session has ended, and is remembered for a while.
+    async fn over(&self, session: &mut Session, wish: Request, why: Why) -> Result<(), Busy> {
+        let at = time_of_day_ms().clamp(session.began_ms, session.ends_ms());
+        session.ended = Some((at, why));
+        let nothing = Request { ttl_ms: REMEMBERED_MS, ..back(wish) };
+        self.note(BROKER, nothing, Some(session)).await.map(drop)
+    }
+}
+
+/// Gives the lease of a wish back.
+fn back(wish: Request) -> Request {
+    Request { version: (wish.version + 1).min(MAX_VERSION), rate: 0, min: 0, ..wish }
+}
+
+async fn create(
+    Caller(who): Caller,
+    State(desk): State<Shared>,
+    bytes: Result<Bytes, BytesRejection>,
+) -> Outcome {
+    let id = new_id()?;
+    let lease = lease(&who, &id)?;
+    desk.owns(&who, &lease)?;
+    let asked: Create = body(bytes)?;
+    let (profile, mut session) = asked.judge(&desk.profiles, time_of_day_ms())?;
+    desk.goes_through(&lease, &profile.path)?;
+    let _alone = desk.sessions.changing.lock().await;
+    let own = desk.sessions_of(owner(&who)).await?;
+    if let Some((other, _)) = own.iter().find(|(_, other)| other.flow == session.flow) {
+        let message = format!("session {other} is for the same traffic: DELETE it first");
+        return Err(Error::new(StatusCode::CONFLICT, "CONFLICT", message));
+    }
+    let (rate, ttl_ms) = (profile.rate.as_bps(), (session.duration * 1_000) as u32);
+    let (path, domains) = (profile.path.clone(), Vec::new());
+    let request = Request { lease, version: 1, path, rate, min: rate, ttl_ms, domains };
+    match desk.note(&who.name, request.clone(), Some(&session)).await? {
+        Verdict::Granted { .. } => {}
+        Verdict::Refused(Refusal::TooMany { limit }) => {
+            let message = format!("{} has {limit} leases and sessions, the most allowed", owner(&who));
+            return Err(Error::new(StatusCode::TOO_MANY_REQUESTS, "QUOTA_EXCEEDED", message));
+        }
+        // The API's way to say that there is no room.
+        Verdict::Refused(_) => desk.over(&mut session, request, Why::NetworkTerminated).await?,
+    }
+    Ok(reply(StatusCode::CREATED, &session.info(&id, time_of_day_ms())))
+}
+
+async fn show(Caller(who): Caller, State(desk): State<Shared>, Path(id): Path<String>) -> Outcome {
+    let (session, _) = desk.session(&lease(&who, &id)?).await?;
+    Ok(reply(StatusCode::OK, &session.info(&id, time_of_day_ms())))
+}
+
+async fn end(Caller(who): Caller, State(desk): State<Shared>, Path(id): Path<String>) -> Outcome {
+    let lease = lease(&who, &id)?;
+    desk.owns(&who, &lease)?;
+    let _alone = desk.sessions.changing.lock().await;
+    let (_, wish) = desk.session(&lease).await?;
+    desk.note(&who.name, back(wish), None).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+async fn extend(
+    Caller(who): Caller,
+    State(desk): State<Shared>,
+    Path(id): Path<String>,
+    bytes: Result<Bytes, BytesRejection>,
+) -> Outcome {
+    let lease = lease(&who, &id)?;
+    desk.owns(&who, &lease)?;
+    let Extend { requested_additional_duration: more } = body(bytes)?;
+    if more == 0 {
+        let message = "requestedAdditionalDuration: expected at least 1 s";
+        return Err(Error::new(StatusCode::BAD_REQUEST, "INVALID_ARGUMENT", message));
+    }
+    let _alone = desk.sessions.changing.lock().await;
+    let (mut session, wish) = desk.session(&lease).await?;
+    let now = time_of_day_ms();
+    let not_allowed = |why: String| {
+        Error::new(StatusCode::CONFLICT, "QUALITY_ON_DEMAND.SESSION_EXTENSION_NOT_ALLOWED", why)
+    };
+    if !session.is_available(now) {
+        return Err(not_allowed("the session is UNAVAILABLE: expected AVAILABLE".into()));
+    }
+    let Some(profile) = desk.profiles.iter().find(|profile| *profile.name == session.profile) else {
+        return Err(not_allowed(format!("{} is no longer offered", session.profile)));
+    };
+    session.duration = session.duration.saturating_add(more).min(profile.longest_s()).max(session.duration);
+    let request = Request { version: wish.version + 1, ttl_ms: session.left_ms(now), ..wish };
+    match desk.note(&who.name, request, Some(&session)).await? {
+        Verdict::Granted { .. } => Ok(reply(StatusCode::OK, &session.info(&id, now))),
+        Verdict::Refused(why) => Err(not_allowed(why.to_string())),
+    }
+}
+
+async fn retrieve(
+    Caller(who): Caller,
+    State(desk): State<Shared>,
+    bytes: Result<Bytes, BytesRejection>,
+) -> Outcome {
+    let Retrieve { device } = body(bytes)?;
+    let (device, now) = (device.ok_or_else(session::missing)?.one()?, time_of_day_ms());
+    let own = desk.sessions_of(owner(&who)).await?;
+    let found = own.iter().filter(|(_, session)| session.flow.device == device);
+    let found: Vec<_> = found.map(|(id, session)| session.info(id, now)).collect();
+    Ok(reply(StatusCode::OK, &found))
+}
+
+/// Ends the sessions whose time is over by the clock that they were told, and of those whose bandwidth is called back as
+/// many as no longer fit: half a session is none.
+pub(super) async fn watch(desk: Arc<Desk>) {
+    loop {
+        let (to, mut told) = mpsc::channel(BEHIND);
+        if desk.keeper.take(Job::Listen(Listener { owner: None, to })).is_err() {
+            // It is busy, or has ended and this task with it.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            continue;
+        }
+        let mut called_back = None;
+        while let Ok(next) = desk.end_what_is_over(called_back.take()).await {
+            let wait = tokio::time::sleep(next);
+            tokio::pin!(wait);
+            let is_behind = loop {
+                tokio::select! {
+                    heard = told.recv() => match heard {
+                        Some(Told::CalledBack { lease, .. }) => {
+                            called_back = Some(lease);
+                            break false;
+                        }
+                        Some(_) => {}
+                        None => break true,
+                    },
+                    () = desk.sessions.news.notified() => break false,
+                    () = &mut wait => break false,
+                }
+            };
+            if is_behind {
+                break;
+            }
+        }
+    }
+}
+
+impl Desk {
+    /// Ends the session that was called back, if one was, and those whose time is over. Says how long none ends.
+    async fn end_what_is_over(&self, called_back: Option<Name>) -> Result<Duration, Error> {
+        let _alone = self.sessions.changing.lock().await;
+        let look = self.keeper.look(|kept| {
+            let all = kept.journal.book().notes("");
+            all.filter_map(|(lease, text)| Some((Name::from(lease), Session::of(text)?))).collect::<Vec<_>>()
+        });
+        let (now, mut next) = (time_of_day_ms(), LOOK);
+        for (lease, session) in look.await? {
+            let is_called_back = called_back.as_ref() == Some(&lease);
+            if session.ended.is_some() {
+                continue;
+            }
+            if session.is_available(now) && !is_called_back {
+                next = next.min(Duration::from_millis(session.ends_ms() - now));
+                continue;
+            }
+            let mut why = Why::DurationExpired;
+            if session.is_available(now) {
+                // Others may have ended since: then there is room for all of it.
+                let (session, wish) = self.session(&lease).await?;
+                let again = Request { version: wish.version + 1, ttl_ms: session.left_ms(now), ..wish };
+                if let Verdict::Granted { .. } = self.note(BROKER, again, Some(&session)).await? {
+                    next = next.min(Duration::from_millis(session.ends_ms() - now));
+                    continue;
+                }
+                why = Why::NetworkTerminated;
+            }
+            let (mut session, wish) = self.session(&lease).await?;
+            self.over(&mut session, wish, why).await?;
+        }
+        Ok(next)
+    }
+}

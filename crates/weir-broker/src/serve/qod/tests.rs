@@ -1,0 +1,427 @@
+//! Applications at their door.
+
+use super::super::Broker;
+use super::super::config::{Config, Profile, Token};
+use super::super::openapi::tests::{describes, reads_and_writes};
+use super::super::tests::{Folder, call, connect, within};
+use super::super::who::{Role, new_token};
+use super::session::{Create, Extend, Retrieve, SessionInfo};
+use super::{ErrorInfo, TEXT};
+use crate::http::{Connection, Target};
+use hyper::Method;
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+use tokio::time::sleep;
+use weir_text::{BitRate, Time};
+
+const SESSIONS: &str = "/quality-on-demand/v1/sessions";
+
+/// A broker whose profile `QOS_E` is 400 of the 1,000 bit/s of `wan:rt`, for an hour at most.
+fn offering(folder: &Folder) -> Config {
+    let profile = Profile {
+        name: "QOS_E".into(),
+        path: vec!["wan:rt".into()],
+        rate: BitRate::from_bps(400),
+        longest: Time::from_secs(3_600),
+    };
+    Config { profiles: vec![profile], ..folder.config() }
+}
+
+/// What an application asks for: another device for each number.
+fn asked(device: u8, duration: u64) -> Value {
+    json!({
+        "device": {"ipv4Address": {"publicAddress": format!("203.0.113.{device}"), "publicPort": 5000}},
+        "applicationServer": {"ipv4Address": "198.51.100.0/24"},
+        "applicationServerPorts": {"ranges": [{"from": 5010, "to": 5020}]},
+        "qosProfile": "QOS_E",
+        "duration": duration
+    })
+}
+
+fn at(session: &Value) -> String {
+    format!("{SESSIONS}/{}", session["sessionId"].as_str().expect("it has an id"))
+}
+
+async fn taken(to: &mut Connection) -> u64 {
+    let (_, now) = call(to, Method::GET, "/v1/resources", "").await;
+    now["resources"][0]["taken_bps"].as_u64().expect("a number")
+}
+
+/// Waits until a session stands so.
+async fn becomes(to: &mut Connection, session: &Value, status: &str, info: &str) -> Value {
+    let since = Instant::now();
+    loop {
+        let (_, now) = call(to, Method::GET, &at(session), "").await;
+        if (now["qosStatus"].as_str(), now["statusInfo"].as_str()) == (Some(status), Some(info)) {
+            return now;
+        }
+        assert!(since.elapsed() < Duration::from_secs(8), "{now}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[test]
+fn a_session_is_a_lease_that_is_begun_shown_extended_and_ended() {
+    let folder = Folder::new("qod");
+    within(async {
+        let broker = Broker::start(offering(&folder)).await.expect("it starts");
+        let mut to = connect(&folder.unix(), None).await;
+        let (status, first) = call(&mut to, Method::POST, SESSIONS, asked(1, 600)).await;
+        assert_eq!(
+            (status, &first["qosStatus"], &first["duration"]),
+            (201, &json!("AVAILABLE"), &json!(600))
+        );
+        let mut shown = asked(1, 600);
+        for key in ["sessionId", "startedAt", "expiresAt", "qosStatus"] {
+            shown[key] = first[key].clone();
+        }
+        assert_eq!(first, shown, "it says what was asked, and no more");
+        let id = first["sessionId"].as_str().expect("it has one");
+        let (_, lease) = call(&mut to, Method::GET, &format!("/v1/leases/socket/{id}"), "").await;
+        assert_eq!((&lease["granted_bps"], &lease["path"]), (&json!(400), &json!(["wan:rt"])), "{lease}");
+        assert_eq!(call(&mut to, Method::GET, &at(&first), "").await, (200, first.clone()));
+
+        let (status, other) = call(&mut to, Method::POST, SESSIONS, asked(1, 60)).await;
+        assert_eq!((status, &other["code"]), (409, &json!("CONFLICT")), "{other}");
+        assert_eq!(other["message"], json!(format!("session {id} is for the same traffic: DELETE it first")));
+        let (_, second) = call(&mut to, Method::POST, SESSIONS, asked(2, 60)).await;
+        assert_eq!((&second["qosStatus"], taken(&mut to).await), (&json!("AVAILABLE"), 800));
+        // There is no room for a third one.
+        let (status, third) = call(&mut to, Method::POST, SESSIONS, asked(3, 60)).await;
+        assert_eq!((status, &third["statusInfo"]), (201, &json!("NETWORK_TERMINATED")), "{third}");
+        assert_eq!(call(&mut to, Method::GET, &at(&third), "").await, (200, third.clone()));
+
+        let more = |seconds: u64| json!({"requestedAdditionalDuration": seconds});
+        let (status, longer) = call(&mut to, Method::POST, &format!("{}/extend", at(&first)), more(60)).await;
+        assert_eq!((status, &longer["duration"]), (200, &json!(660)), "{longer}");
+        let (_, longest) = call(&mut to, Method::POST, &format!("{}/extend", at(&first)), more(9_999)).await;
+        assert_eq!(longest["duration"], json!(3_600), "no longer than the profile allows");
+        let (status, no) = call(&mut to, Method::POST, &format!("{}/extend", at(&third)), more(60)).await;
+        let code = "QUALITY_ON_DEMAND.SESSION_EXTENSION_NOT_ALLOWED";
+        assert_eq!((status, &no["code"]), (409, &json!(code)), "{no}");
+
+        let of = |device: u8| json!({"device": asked(device, 1)["device"]}).to_string();
+        let retrieve = "/quality-on-demand/v1/retrieve-sessions";
+        let (status, found) = call(&mut to, Method::POST, retrieve, of(2)).await;
+        assert_eq!((status, found), (200, json!([second])));
+        assert_eq!(call(&mut to, Method::POST, retrieve, of(9)).await, (200, json!([])));
+
+        assert_eq!(call(&mut to, Method::DELETE, &at(&second), "").await.0, 204);
+        assert_eq!(call(&mut to, Method::DELETE, &at(&third), "").await.0, 204);
+        let (status, gone) = call(&mut to, Method::GET, &at(&second), "").await;
+        assert_eq!((status, &gone["code"]), (404, &json!("NOT_FOUND")), "{gone}");
+        assert_eq!(taken(&mut to).await, 400);
+        broker.stop().await.expect("nothing failed");
+    });
+}
+
+#[test]
+fn a_session_ends_by_itself_also_when_the_broker_starts_again() {
+    let folder = Folder::new("qod-ends");
+    within(async {
+        let broker = Broker::start(offering(&folder)).await.expect("it starts");
+        let mut to = connect(&folder.unix(), None).await;
+        let (_, short) = call(&mut to, Method::POST, SESSIONS, asked(1, 1)).await;
+        let (_, longer) = call(&mut to, Method::POST, SESSIONS, asked(2, 5)).await;
+        let ended = becomes(&mut to, &short, "UNAVAILABLE", "DURATION_EXPIRED").await;
+        assert_eq!((&ended["duration"], &ended["expiresAt"]), (&json!(1), &short["expiresAt"]));
+        while taken(&mut to).await != 400 {
+            sleep(Duration::from_millis(20)).await;
+        }
+        broker.stop().await.expect("nothing failed");
+
+        let broker = Broker::start(offering(&folder)).await.expect("it starts");
+        let mut to = connect(&folder.unix(), None).await;
+        assert_eq!(call(&mut to, Method::GET, &at(&longer), "").await, (200, longer.clone()));
+        assert_eq!(taken(&mut to).await, 400);
+        // The book has given the lease its whole time again. The session ends when it was said to.
+        becomes(&mut to, &longer, "UNAVAILABLE", "DURATION_EXPIRED").await;
+        let since = Instant::now();
+        while taken(&mut to).await != 0 {
+            assert!(since.elapsed() < Duration::from_secs(1), "it is given back");
+            sleep(Duration::from_millis(20)).await;
+        }
+        broker.stop().await.expect("nothing failed");
+    });
+}
+
+#[test]
+fn of_sessions_that_are_called_back_as_many_end_as_must() {
+    let folder = Folder::new("qod-back");
+    within(async {
+        let broker = Broker::start(offering(&folder)).await.expect("it starts");
+        let mut to = connect(&folder.unix(), None).await;
+        let mut both = Vec::new();
+        for device in [1, 2] {
+            both.push(call(&mut to, Method::POST, SESSIONS, asked(device, 600)).await.1);
+        }
+        for (capacity, left) in [(500, 400), (300, 0)] {
+            let set = json!({"capacity_bps": capacity});
+            assert_eq!(call(&mut to, Method::PUT, "/v1/resources/wan:rt", set).await.0, 200);
+            let since = Instant::now();
+            while taken(&mut to).await != left {
+                assert!(since.elapsed() < Duration::from_secs(4), "{} are taken", taken(&mut to).await);
+                sleep(Duration::from_millis(20)).await;
+            }
+            let mut available = 0;
+            for session in &both {
+                let (_, now) = call(&mut to, Method::GET, &at(session), "").await;
+                if now["qosStatus"] == "AVAILABLE" {
+                    available += 1;
+                } else {
+                    assert_eq!(now["statusInfo"], json!("NETWORK_TERMINATED"));
+                }
+            }
+            assert_eq!(available * 400, left, "as many go on as fit");
+        }
+        broker.stop().await.expect("nothing failed");
+    });
+}
+
+#[test]
+fn what_is_no_session_has_its_message_and_changes_nothing() {
+    let folder = Folder::new("qod-bad");
+    within(async {
+        let broker = Broker::start(offering(&folder)).await.expect("it starts");
+        let mut to = connect(&folder.unix(), None).await;
+        let with = |key: &str, value: Value| {
+            let mut body = asked(1, 600);
+            body[key] = value;
+            body.to_string()
+        };
+        let without = |key: &str| {
+            let mut body = asked(1, 600);
+            body.as_object_mut().expect("an object").remove(key);
+            body.to_string()
+        };
+        let (bad, none) = ("INVALID_ARGUMENT", "NOT_FOUND");
+        let v4 = |address: Value| json!({"ipv4Address": address});
+        let id = "00000000-0000-4000-8000-000000000000";
+        for (path, body, status, code, message) in [
+            (
+                "",
+                "{".to_owned(),
+                400,
+                bad,
+                "the body: EOF while parsing an object at line 1 column 1; /openapi.json has an example of this request; rates are whole numbers of bit/s",
+            ),
+            (
+                "",
+                without("device"),
+                422,
+                "MISSING_IDENTIFIER",
+                "device: expected ipv4Address or ipv6Address: the token names no device",
+            ),
+            (
+                "",
+                with("device", json!({})),
+                422,
+                "MISSING_IDENTIFIER",
+                "device: expected ipv4Address or ipv6Address: the token names no device",
+            ),
+            (
+                "",
+                with("device", json!({"phoneNumber": "+123456789"})),
+                422,
+                "UNSUPPORTED_IDENTIFIER",
+                "device: expected ipv4Address or ipv6Address: this broker knows no other identifiers",
+            ),
+            (
+                "",
+                with("device", v4(json!({"publicAddress": "203.0.113.1"}))),
+                400,
+                bad,
+                "device.ipv4Address: expected privateAddress or publicPort beside publicAddress",
+            ),
+            (
+                "",
+                with("applicationServer", json!({})),
+                400,
+                bad,
+                "applicationServer: expected ipv4Address or ipv6Address",
+            ),
+            (
+                "",
+                with("applicationServer", v4(json!("10.0.0.0/33"))),
+                400,
+                bad,
+                "applicationServer.ipv4Address: \"10.0.0.0/33\": expected an address or prefix, as 198.51.100.0/24",
+            ),
+            (
+                "",
+                with("applicationServer", json!({"ipv6Address": "10.0.0.1"})),
+                400,
+                bad,
+                "applicationServer.ipv6Address: \"10.0.0.1\": expected an address or prefix, as 2001:db8:1::/64",
+            ),
+            (
+                "",
+                with("devicePorts", json!({})),
+                400,
+                bad,
+                "devicePorts: 0 ports and ranges: expected 1 to 16",
+            ),
+            (
+                "",
+                with("devicePorts", json!({"ports": vec![1; 17]})),
+                400,
+                bad,
+                "devicePorts: 17 ports and ranges: expected 1 to 16",
+            ),
+            (
+                "",
+                with("applicationServerPorts", json!({"ranges": [{"from": 2, "to": 1}]})),
+                400,
+                bad,
+                "applicationServerPorts.ranges: 2 to 1: expected the smaller port first",
+            ),
+            (
+                "",
+                with("qosProfile", json!("QOS_X")),
+                400,
+                bad,
+                "qosProfile: \"QOS_X\": expected one of these: QOS_E",
+            ),
+            (
+                "",
+                with("duration", json!(0)),
+                400,
+                "QUALITY_ON_DEMAND.DURATION_OUT_OF_RANGE",
+                "duration: 0 s: QOS_E allows 1 to 3600",
+            ),
+            (
+                "",
+                with("duration", json!(3_601)),
+                400,
+                "QUALITY_ON_DEMAND.DURATION_OUT_OF_RANGE",
+                "duration: 3601 s: QOS_E allows 1 to 3600",
+            ),
+            (
+                "",
+                with("sink", json!("https://example.net/sink")),
+                400,
+                "INVALID_SINK",
+                "sink: this broker sends no notifications: leave it out, and GET the session",
+            ),
+            ("/x", String::new(), 400, bad, "sessionId: expected a UUID, as POST /sessions gives it"),
+            (
+                "/ID",
+                String::new(),
+                404,
+                none,
+                "sessionId: there is no such session; what has ended is forgotten",
+            ),
+            (
+                "/ID/extend",
+                "{\"requestedAdditionalDuration\":0}".to_owned(),
+                400,
+                bad,
+                "requestedAdditionalDuration: expected at least 1 s",
+            ),
+            (
+                "/ID/extend",
+                "{\"requestedAdditionalDuration\":1}".to_owned(),
+                404,
+                none,
+                "sessionId: there is no such session; what has ended is forgotten",
+            ),
+        ] {
+            let method = if path.is_empty() || path.ends_with("extend") { Method::POST } else { Method::GET };
+            let path = format!("{SESSIONS}{}", path.replace("ID", id));
+            let (said, answer) = call(&mut to, method, &path, &body).await;
+            assert_eq!(
+                (said, answer["code"].as_str(), answer["message"].as_str()),
+                (status, Some(code), Some(message)),
+                "{path} {body}: {answer}"
+            );
+            assert_eq!(answer["status"], json!(status));
+        }
+        let misspelt = with("devicePort", json!({"ports": [1]}));
+        let (status, answer) = call(&mut to, Method::POST, SESSIONS, misspelt).await;
+        assert_eq!(status, 400);
+        assert!(
+            answer["message"].as_str().is_some_and(|m| m.contains("unknown field `devicePort`")),
+            "{answer}"
+        );
+        let (_, all) = call(&mut to, Method::GET, "/v1/leases", "").await;
+        assert_eq!(all["leases"], json!([]));
+        broker.stop().await.expect("nothing failed");
+    });
+}
+
+#[test]
+fn whose_token_may_not_does_not_and_sees_its_own_sessions_alone() {
+    let folder = Folder::new("qod-who");
+    let mut config = offering(&folder);
+    config.http = Some("127.0.0.1:0".parse().expect("an address"));
+    let long = "o".repeat(28);
+    let mut token = |name: &str, role, owner: Option<&str>| {
+        let (token, sha256) = new_token().expect("there are random numbers");
+        let owner = owner.map(Into::into);
+        config.tokens.push(Token { name: name.into(), role, owner, sha256, expires: None });
+        token
+    };
+    let (portal, game) = (token("portal", Role::Operate, None), token("game", Role::Operate, Some("g")));
+    let (reads, too_long) = (token("reads", Role::Read, None), token("l", Role::Operate, Some(&long)));
+    within(async {
+        let broker = Broker::start(config).await.expect("it starts");
+        let target = Target::Plain(broker.http().expect("it listens").to_string());
+        let mut as_portal = connect(&target, Some(&portal)).await;
+        let (status, session) = call(&mut as_portal, Method::POST, SESSIONS, asked(1, 600)).await;
+        assert_eq!(status, 201, "{session}");
+        let mut as_game = connect(&target, Some(&game)).await;
+        // The same traffic of another is another session.
+        assert_eq!(call(&mut as_game, Method::POST, SESSIONS, asked(1, 600)).await.0, 201);
+        for method in [Method::GET, Method::DELETE] {
+            assert_eq!(call(&mut as_game, method, &at(&session), "").await.0, 404);
+        }
+        for (token, status, code) in [
+            (None, 401, "UNAUTHENTICATED"),
+            (Some(&*reads), 403, "PERMISSION_DENIED"),
+            (Some(&*too_long), 403, "PERMISSION_DENIED"),
+        ] {
+            let mut to = connect(&target, token).await;
+            let (said, answer) = call(&mut to, Method::POST, SESSIONS, asked(2, 600)).await;
+            assert_eq!((said, answer["code"].as_str()), (status, Some(code)), "{answer}");
+        }
+        assert_eq!(call(&mut as_portal, Method::GET, &at(&session), "").await.0, 200);
+        broker.stop().await.expect("nothing failed");
+    });
+}
+
+#[test]
+fn an_answer_has_the_mark_of_its_request() {
+    let folder = Folder::new("qod-mark");
+    within(async {
+        let broker = Broker::start(offering(&folder)).await.expect("it starts");
+        let path = folder.at("broker.sock");
+        let answer = tokio::task::spawn_blocking(move || {
+            let mut to = std::os::unix::net::UnixStream::connect(path).expect("it listens");
+            let head = "GET /quality-on-demand/v1/sessions/x HTTP/1.1\r\nhost: a\r\nx-correlator: b-7\r\nconnection: close\r\n\r\n";
+            to.write_all(head.as_bytes()).expect("it reads");
+            let mut answer = String::new();
+            to.read_to_string(&mut answer).expect("it answers");
+            answer
+        });
+        let answer = answer.await.expect("it does not panic");
+        assert!(
+            answer.starts_with("HTTP/1.1 400") && answer.contains("\r\nx-correlator: b-7\r\n"),
+            "{answer}"
+        );
+        broker.stop().await.expect("nothing failed");
+    });
+}
+
+#[test]
+fn the_document_describes_what_the_door_reads_and_writes() {
+    let fits = |name: &str, example: &Value| match name {
+        "CreateSession" => reads_and_writes::<Create>(example),
+        "ExtendSessionDuration" => reads_and_writes::<Extend>(example),
+        "RetrieveSessionsInput" => reads_and_writes::<Retrieve>(example),
+        "SessionInfo" => reads_and_writes::<SessionInfo>(example),
+        "ErrorInfo" => reads_and_writes::<ErrorInfo>(example),
+        other => Err(format!("there is no {other}")),
+    };
+    assert!(describes(TEXT, include_str!("../qod.rs"), fits) > 8);
+}
