@@ -15,6 +15,8 @@ const PACKET_BYTES: u32 = 64;
 pub const BURST: usize = 32;
 /// Packets that an empty queue may refuse before the next one is taken.
 const TRIES: u32 = 100_000;
+/// Fewest draws before they come again.
+const DRAWS: usize = 4_096;
 /// Packets outside of a queue that is overloaded.
 const REFUSED: usize = 64;
 /// Rows of the table of a queue that is filled until it refuses.
@@ -69,7 +71,9 @@ impl TreeBed {
         };
         if case == Case::Random {
             let mut random = Random::new(7);
-            bed.draws.extend((0..4_096).map(|_| Draw {
+            // So many that nearly every leaf is among them: the lines of a leaf must not be those of a turn before.
+            let draws = (4 * leaves.len()).max(DRAWS);
+            bed.draws.extend((0..draws).map(|_| Draw {
                 leaf: leaves[random.below(leaves.len() as u64) as usize],
                 flow: random.below(u64::from(scene.flows)) as u32,
                 len: [64, 594, 1_518][[0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2][random.below(12) as usize]],

@@ -86,6 +86,8 @@ pub const CASES: &[&str] = &[
     "hfsc-64/random",
     "hfsc-ls-64/random",
     "tree-4096x4/random",
+    "hfsc-ls-16384/random",
+    "subscribers-10000/random",
     "fifo/overload",
     "red/overload",
     "wfq-64/overload",
@@ -102,6 +104,9 @@ pub const CASES: &[&str] = &[
     "cbq-20-conditioned/port-random",
     "hfsc-20-regulator/port-random",
 ];
+
+/// Rows that run only where they are named: each takes hundreds of megabytes.
+pub const LARGE: &[&str] = &["subscribers-100000/random"];
 
 /// Yardsticks, by which figures of different machines are read as ratios.
 pub const YARDSTICKS: &[&str] = &["yardstick-ring", "yardstick-chase"];

@@ -60,6 +60,7 @@ pub fn of(name: &str) -> Option<Scene> {
         ("hfsc-ls", n) => link_shares(n),
         ("jobs", _) => jobs(name)?,
         ("tree", _) => tree(),
+        ("subscribers", n) if n > 0 => subscribers(n),
         _ => return None,
     };
     Some(scene)
@@ -206,6 +207,40 @@ fn jobs(name: &str) -> Option<Scene> {
     });
     scene.node.params = params(&[("qlimit", Value::Count(200))]);
     Some(scene)
+}
+
+/// So many subscribers below access nodes of 100, ten nodes at a site: HFSC in three levels, shares alike, and
+/// each subscriber's flows in 64 queues of FQ-CoDel. A packet waits for each.
+fn subscribers(count: u32) -> Scene {
+    let class = |name: String, parent: Option<usize>, below: u32| ClassConfig {
+        name,
+        parent,
+        params: params(&[("pshare", Value::Fraction(Fraction::ratio(95 * u64::from(below), 100 * u64::from(count))))]),
+        queue: None,
+    };
+    let fq_codel = || Node {
+        discipline: "fqcodel".into(),
+        params: params(&[("flows", Value::Count(64))]),
+        classes: Vec::new(),
+    };
+    let (mut classes, mut site, mut access) = (Vec::new(), None, None);
+    for n in 0..count {
+        if n % 1_000 == 0 {
+            site = Some(classes.len());
+            classes.push(class(format!("site{}", n / 1_000), None, 1_000.min(count - n)));
+        }
+        if n % 100 == 0 {
+            access = Some(classes.len());
+            classes.push(class(format!("access{}", n / 100), site, 100.min(count - n)));
+        }
+        classes.push(ClassConfig { queue: Some(fq_codel()), ..class(format!("subscriber{n}"), access, 1) });
+    }
+    classes[2].params.set("default", Value::Flag);
+    Scene {
+        node: Node { discipline: "hfsc".into(), params: Params::new(), classes },
+        flows: 1 << 16,
+        backlog: BACKLOG.max(count),
+    }
 }
 
 /// 4,096 classes of equal weight (QFQ where it has classes, else HFSC), each PRIQ over four FIFOs, a packet in every leaf.

@@ -13,7 +13,7 @@ mod other;
 use crate::commands::tables::{Rows, table as rows};
 use serde::Serialize;
 use weir_bench::callgrind::{self, Uncounted};
-use weir_bench::{CASES, Row, YARDSTICKS, scene};
+use weir_bench::{CASES, LARGE, Row, YARDSTICKS, scene};
 use weir_core::sched::Registry;
 
 /// What was measured.
@@ -143,11 +143,11 @@ pub fn measure(registry: &Registry, name: &str, effort: Effort) -> Result<Bench,
 
 /// True for a row of the table, and for the size of an own discipline.
 fn is_known(registry: &Registry, name: &str) -> bool {
-    [NAMES, CASES, YARDSTICKS].iter().any(|names| names.contains(&name))
+    [NAMES, CASES, LARGE, YARDSTICKS].iter().any(|names| names.contains(&name))
         || scene::own(registry, name).is_some()
 }
 
-/// `NAMES`, the rows of other cases, the yardsticks, and the disciplines and AQMs that Weir does not bring.
+/// What runs where nothing is named: `NAMES`, the rows of other cases, the yardsticks, and the disciplines and AQMs that Weir does not bring.
 fn names(registry: &Registry) -> Vec<&str> {
     let builtin = Registry::builtin();
     let own = registry.iter().map(|entry| entry.name).filter(|name| builtin.find(name).is_none());
