@@ -14,7 +14,11 @@ const PAIRS: u32 = 20_000;
 /// Bytes that this process has in memory; 0 where the system does not say.
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).map_or(0, |pages| pages * 4_096)
+    statm
+        .split_whitespace()
+        .nth(1)
+        .and_then(|pages| pages.parse::<u64>().ok())
+        .map_or(0, |pages| pages * 4_096)
 }
 
 fn measure(name: &str) -> Result<(), String> {

@@ -215,7 +215,10 @@ fn subscribers(count: u32) -> Scene {
     let class = |name: String, parent: Option<usize>, below: u32| ClassConfig {
         name,
         parent,
-        params: params(&[("pshare", Value::Fraction(Fraction::ratio(95 * u64::from(below), 100 * u64::from(count))))]),
+        params: params(&[(
+            "pshare",
+            Value::Fraction(Fraction::ratio(95 * u64::from(below), 100 * u64::from(count))),
+        )]),
         queue: None,
     };
     let fq_codel = || Node {

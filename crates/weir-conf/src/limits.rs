@@ -21,7 +21,7 @@ pub(crate) const MASKS: usize = 4_096;
 pub(crate) const CONDITIONERS: usize = 262_144;
 
 /// Flow queues of all interfaces of a file together, at most; those of one have a limit in weir-core.
-pub(crate) const FLOW_QUEUES: u64 = 4 * weir_core::sched::MAX_FLOW_QUEUES;
+pub(crate) const FLOW_QUEUES: u64 = 2 * weir_core::sched::MAX_FLOW_QUEUES;
 
 /// Packets that an interface may be given room for.
 pub(crate) const CAPACITY: std::ops::RangeInclusive<i128> = 128..=1 << 20;

@@ -53,7 +53,7 @@ fn flow_queues_of_all_interfaces_together_have_a_limit() {
         let line = |n| format!("interface em{n} bandwidth 1G fq_codel flows 65536\n");
         (0..interfaces).map(line).collect()
     };
-    let most = 4 * MAX_FLOW_QUEUES / 65_536;
+    let most = 2 * MAX_FLOW_QUEUES / 65_536;
     assert_eq!(errors(&file(most)), []);
     // One error for the file, not one for each interface after it.
     let (line, message, help) = error(&file(most + 10));

@@ -11,7 +11,7 @@ use core::any::Any;
 
 pub(crate) enum AnyAqm {
     Tail(TailDrop),
-    Red(Box<Red>),
+    Red(Red),
     Other(Box<dyn Aqm>),
 }
 
@@ -26,14 +26,9 @@ impl AnyAqm {
         }
         let any: Box<dyn Any> = aqm;
         match any.downcast::<Red>() {
-            Ok(red) => AnyAqm::Red(red),
+            Ok(red) => AnyAqm::Red(*red),
             Err(_) => unreachable!("it was asked a line ago"),
         }
-    }
-    /// True if it takes everything while the queue is not full.
-    #[inline(always)]
-    pub(crate) fn is_plain(&self) -> bool {
-        matches!(self, AnyAqm::Tail(_))
     }
     #[inline(always)]
     pub(crate) fn arrive(&mut self, cx: &mut Cx, queue: &List, limit: u32, id: &PacketId) -> Decision {
@@ -54,14 +49,14 @@ impl AnyAqm {
     pub(crate) fn get(&self) -> &dyn Aqm {
         match self {
             AnyAqm::Tail(aqm) => aqm,
-            AnyAqm::Red(aqm) => aqm.as_ref(),
+            AnyAqm::Red(aqm) => aqm,
             AnyAqm::Other(aqm) => aqm.as_ref(),
         }
     }
     pub(crate) fn get_mut(&mut self) -> &mut dyn Aqm {
         match self {
             AnyAqm::Tail(aqm) => aqm,
-            AnyAqm::Red(aqm) => aqm.as_mut(),
+            AnyAqm::Red(aqm) => aqm,
             AnyAqm::Other(aqm) => aqm.as_mut(),
         }
     }

@@ -100,6 +100,10 @@ impl Constants {
         }
         Ok(self)
     }
+    /// What is done with a packet that has to go.
+    fn act(&self, capable: bool) -> Fate {
+        if self.ecn && capable { Fate::Mark } else { Fate::Drop }
+    }
     /// interval / sqrt(count): sqrt(interval^2 / count), rounded down.
     fn interval_over_root(&self, count: u32) -> Duration {
         let interval = self.interval.as_nanos();
@@ -136,38 +140,47 @@ impl Constants {
 /// ```
 ///
 /// Here the queue takes the packets, so that one law serves every queue, and asks `judge` about
-/// each. Where in the loop it stands is kept in two flags: `entered` is the line behind the second
-/// `drop`, `again` the end of the `while`. The test `the_loop_of_the_rfc_agrees` runs both on
-/// random calls. A packet that can be marked leaves the loop where it would be dropped, after the
-/// same steps.
-#[derive(Clone, Copy, Debug, Default)]
+/// each. Where in the loop it stands is kept in its [`Phase`]. The test `the_loop_of_the_rfc_agrees`
+/// runs both on random calls. A packet that can be marked leaves the loop where it would be dropped,
+/// after the same steps.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Law {
-    /// When the wait will have been above target for an interval; `None` while it is below.
-    above_until: Option<Instant>,
+    /// When the wait will have been above target for an interval; `NEVER` while it is below.
+    above_until: Instant,
     drop_next: Instant,
     /// Drops since the dropping state was entered, and what that was when it was entered last.
     count: u32,
     last_count: u32,
-    dropping: bool,
-    /// The packet before was dropped in the same dequeue: on entering the dropping state, or in it.
-    entered: bool,
-    again: bool,
+}
+
+/// Where in the loop of its law a queue stands. It is kept beside the law, so that many queues stand close.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// `dropping` is false.
+    Passing,
+    /// It is true, and the packet before was not dropped in this dequeue.
+    Dropping,
+    /// The packet before was dropped on entering: the line behind the second `drop`.
+    Entered,
+    /// The packet before was dropped in the `while`: its end.
+    Again,
 }
 
 impl Law {
+    /// Of a queue that has not stood yet.
+    pub(crate) const NEW: Law =
+        Law { above_until: Instant::NEVER, drop_next: Instant::ZERO, count: 0, last_count: 0 };
     /// Whether the wait has been above target for an interval. [RFC 8289 section 5]
     fn standing(&mut self, constants: &Constants, now: Instant, waited: Duration, left: u64) -> bool {
         if waited < constants.target || left <= constants.mtu {
-            self.above_until = None;
+            self.above_until = Instant::NEVER;
             return false;
         }
-        match self.above_until {
-            Some(at) => now >= at,
-            None => {
-                self.above_until = Some(now + constants.interval);
-                false
-            }
+        if self.above_until == Instant::NEVER {
+            self.above_until = now + constants.interval;
+            return false;
         }
+        now >= self.above_until
     }
     /// A packet that came at `enqueued` leaves, and `left` bytes stay. [RFC 8289 section 5]
     ///
@@ -175,6 +188,7 @@ impl Law {
     /// next packet after a `Drop`.
     pub(crate) fn judge(
         &mut self,
+        phase: &mut Phase,
         constants: &Constants,
         now: Instant,
         enqueued: Instant,
@@ -182,50 +196,40 @@ impl Law {
         capable: bool,
     ) -> Fate {
         let standing = self.standing(constants, now, now.since(enqueued), left);
-        let (entered, again) = (self.entered, self.again);
-        (self.entered, self.again) = (false, false);
-        if entered {
+        if *phase == Phase::Entered {
             // The packet after the first that was dropped always goes.
+            *phase = Phase::Dropping;
             return Fate::Pass;
         }
-        if !self.dropping {
-            if !standing {
-                return Fate::Pass;
-            }
+        if !standing {
+            *phase = Phase::Passing;
+            return Fate::Pass;
+        }
+        if *phase == Phase::Passing {
             // Not long out of the dropping state: the rate that worked then is a good start.
             let since = self.count.wrapping_sub(self.last_count);
             let recent = now.since(self.drop_next) < constants.interval.saturating_mul(16);
             self.count = if since > 1 && since <= self.count && recent { since } else { 1 };
             self.last_count = self.count;
-            self.dropping = true;
             self.drop_next = now + constants.interval_over_root(self.count);
-            return self.act(constants, capable, true);
+            let fate = constants.act(capable);
+            *phase = if fate == Fate::Mark { Phase::Dropping } else { Phase::Entered };
+            return fate;
         }
-        if !standing {
-            self.dropping = false;
-            return Fate::Pass;
-        }
-        if again {
+        if *phase == Phase::Again {
             self.drop_next += constants.interval_over_root(self.count);
+            *phase = Phase::Dropping;
         }
         if now < self.drop_next {
             return Fate::Pass;
         }
         self.count = self.count.saturating_add(1);
-        self.act(constants, capable, false)
-    }
-    fn act(&mut self, constants: &Constants, capable: bool, entering: bool) -> Fate {
-        if constants.ecn && capable {
-            if !entering {
-                self.drop_next += constants.interval_over_root(self.count);
-            }
-            return Fate::Mark;
+        let fate = constants.act(capable);
+        match fate {
+            Fate::Mark => self.drop_next += constants.interval_over_root(self.count),
+            _ => *phase = Phase::Again,
         }
-        (self.entered, self.again) = (entering, !entering);
-        Fate::Drop
-    }
-    pub(crate) fn is_dropping(&self) -> bool {
-        self.dropping
+        fate
     }
 }
 
@@ -233,6 +237,7 @@ impl Law {
 #[derive(Debug)]
 pub struct Codel {
     law: Law,
+    phase: Phase,
     constants: Constants,
     dropped: u64,
     longest_wait: Duration,
@@ -245,7 +250,13 @@ impl Codel {
     /// `ParamError` for times that make no sense together.
     fn new(class: &str, params: &Params, link: &Link) -> Result<Self, ParamError> {
         let constants = Constants::new(&TUNING, link.mtu).with(class, params)?;
-        Ok(Codel { law: Law::default(), constants, dropped: 0, longest_wait: Duration::ZERO })
+        Ok(Codel {
+            law: Law::NEW,
+            phase: Phase::Passing,
+            constants,
+            dropped: 0,
+            longest_wait: Duration::ZERO,
+        })
     }
 }
 
@@ -260,7 +271,8 @@ impl Aqm for Codel {
     fn depart(&mut self, cx: &mut Cx, queue: &List, id: &PacketId) -> Decision {
         let row = cx.packets.get(id);
         self.longest_wait = self.longest_wait.max(cx.now.since(row.arrival));
-        match self.law.judge(&self.constants, cx.now, row.arrival, queue.bytes(), row.ecn_capable()) {
+        let Codel { law, phase, constants, .. } = self;
+        match law.judge(phase, constants, cx.now, row.arrival, queue.bytes(), row.ecn_capable()) {
             Fate::Pass => Decision::Accept,
             Fate::Mark => Decision::Mark(DropReason::Head),
             Fate::Drop => {
@@ -284,7 +296,7 @@ impl Aqm for Codel {
     }
     fn visit_stats(&self, visit: &mut dyn Visit) {
         visit.value("dropped_by_codel", "packets", self.dropped as i64);
-        visit.value("dropping", "", i64::from(self.law.is_dropping()));
+        visit.value("dropping", "", i64::from(self.phase != Phase::Passing));
         visit.value("longest_wait", "ns", self.longest_wait.as_nanos() as i64);
         visit.value("target", "ns", self.constants.target.as_nanos() as i64);
         visit.value("interval", "ns", self.constants.interval.as_nanos() as i64);
@@ -489,7 +501,7 @@ mod tests {
         for (run, seed) in weir_seed::seeds(20).enumerate() {
             let mut random = Random::new(seed);
             let of = Constants { ecn: run % 2 == 0, ..Constants::new(&TUNING, 1514) };
-            let (mut ours, mut plain) = (Law::default(), Plain::default());
+            let (mut ours, mut phase, mut plain) = (Law::NEW, Phase::Passing, Plain::default());
             let (mut queue, mut theirs) = (Waiting::new(), Waiting::new());
             let (mut now, mut dropped, mut marked) = (Instant::ZERO, 0, 0);
             for call in 0..40_000 {
@@ -504,7 +516,7 @@ mod tests {
                 let mut fates = Vec::new();
                 while let Some((came, _, capable)) = queue.pop_front() {
                     let left = queue.iter().map(|(_, len, _)| len).sum();
-                    fates.push(ours.judge(&of, now, came, left, capable));
+                    fates.push(ours.judge(&mut phase, &of, now, came, left, capable));
                     match fates.last() {
                         Some(Fate::Drop) => dropped += 1,
                         Some(Fate::Mark) => marked += 1,
@@ -568,7 +580,7 @@ mod tests {
     #[test]
     fn a_wait_stands_when_an_interval_is_over() {
         let constants = Constants::new(&TUNING, 1514);
-        let (mut law, start) = (Law::default(), Instant::from_millis(7));
+        let (mut law, start) = (Law::NEW, Instant::from_millis(7));
         let mut stands =
             |after: Duration| law.standing(&constants, start + after, constants.target, 10 * 1514);
         assert!(!stands(Duration::ZERO));

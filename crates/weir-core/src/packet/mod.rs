@@ -15,5 +15,6 @@ pub use dscp::{Dscp, set_tos};
 pub use ecn::Ecn;
 pub use key::{Family, Key};
 pub use list::List;
+pub(crate) use list::OneWay;
 pub use table::{Colour, FrameRef, Meta, NIL, PacketId, PacketState, PacketTable};
 pub use tunnel::look_inside;

@@ -13,7 +13,6 @@ use super::{
 use crate::packet::{Meta, PacketId};
 use crate::units::Instant;
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::ops::Range;
 
 /// What a child would give next.
@@ -45,56 +44,108 @@ impl Head {
     }
 }
 
+/// A packet that was pulled because a parent wanted to see it.
+#[derive(Default)]
+pub(super) struct Held {
+    id: Option<PacketId>,
+    bytes: u32,
+}
+
+impl Held {
+    #[inline(always)]
+    pub(super) fn head(&self) -> Option<Head> {
+        self.id.as_ref().map(|_| Head::Packet { len: self.bytes })
+    }
+    pub(super) fn hold(&mut self, id: PacketId, cx: &Cx) -> Head {
+        debug_assert!(self.id.is_none(), "a child that holds a packet holds another");
+        self.bytes = cx.packets.get(&id).len;
+        self.id = Some(id);
+        Head::Packet { len: self.bytes }
+    }
+    #[inline(always)]
+    pub(super) fn take(&mut self) -> Option<PacketId> {
+        self.id.take()
+    }
+    fn backlog(&self) -> Backlog {
+        match self.id {
+            Some(_) => Backlog { packets: 1, bytes: u64::from(self.bytes) },
+            None => Backlog::default(),
+        }
+    }
+}
+
+/// Another discipline, and what it has shown.
+struct Inner {
+    discipline: Box<dyn Discipline>,
+    held: Held,
+}
+
+impl Inner {
+    /// Pulls the next packet and holds it.
+    fn hold(&mut self, cx: &mut Cx) -> Head {
+        match self.discipline.dequeue(cx) {
+            Next::Packet(id) => self.held.hold(id, cx),
+            Next::At(at) => Head::At(at),
+            Next::Held(cause) => Head::Held(cause),
+            Next::Idle => Head::Idle,
+        }
+    }
+}
+
 enum Queue {
     Leaf(Leaf),
-    Inner(Box<dyn Discipline>),
+    Inner(Inner),
 }
 
 /// A child of a discipline.
 pub struct Child {
     queue: Queue,
-    held: Option<PacketId>,
-    held_bytes: u32,
 }
+
+const _: () = assert!(size_of::<Child>() <= 40, "a class and its queue share a cache line");
 
 impl Child {
     /// A leaf as a child.
     pub fn leaf(leaf: Leaf) -> Self {
-        Child { queue: Queue::Leaf(leaf), held: None, held_bytes: 0 }
+        Child { queue: Queue::Leaf(leaf) }
     }
     /// A discipline as a child.
     pub fn inner(discipline: Box<dyn Discipline>) -> Self {
-        Child { queue: Queue::Inner(discipline), held: None, held_bytes: 0 }
+        Child { queue: Queue::Inner(Inner { discipline, held: Held::default() }) }
     }
     /// Offers a packet.
     #[inline]
     pub fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
         match &mut self.queue {
             Queue::Leaf(leaf) => leaf.enqueue(cx, id),
-            Queue::Inner(inner) => inner.enqueue(cx, id),
+            Queue::Inner(inner) => inner.discipline.enqueue(cx, id),
         }
     }
     /// What goes next. Asked again it says the same, until `take`, or for `At`, `Held` and `Idle`
     /// until an arrival or the passing of time.
     #[inline]
     pub fn head(&mut self, cx: &mut Cx) -> Head {
-        if self.held.is_some() {
-            return Head::Packet { len: self.held_bytes };
+        match &mut self.queue {
+            Queue::Leaf(leaf) => leaf.head(cx),
+            Queue::Inner(inner) => match inner.held.head() {
+                Some(head) => head,
+                None => inner.hold(cx),
+            },
         }
-        if let Queue::Leaf(leaf) = &mut self.queue
-            && !leaf.decides_at_departure()
-        {
-            return leaf.show(&cx.packets).map_or(Head::Idle, |len| Head::Packet { len });
+    }
+    /// The packet that is held.
+    #[inline(always)]
+    fn held(&self) -> Option<&Held> {
+        match &self.queue {
+            Queue::Leaf(leaf) => leaf.held(),
+            Queue::Inner(inner) => Some(&inner.held),
         }
-        self.hold(cx)
     }
     /// What goes next, where that is known without asking: of a leaf that decides nothing at departure.
     #[inline(always)]
     pub(crate) fn look(&mut self, cx: &Cx) -> Option<Head> {
         match &mut self.queue {
-            Queue::Leaf(leaf) if !leaf.decides_at_departure() => {
-                Some(leaf.show(&cx.packets).map_or(Head::Idle, |len| Head::Packet { len }))
-            }
+            Queue::Leaf(leaf) if !leaf.decides_at_departure() => Some(leaf.show_head(&cx.packets)),
             _ => None,
         }
     }
@@ -103,32 +154,21 @@ impl Child {
     /// was taken since. It stays the same for as long as `head` does (A06).
     #[inline]
     pub fn head_meta<'c>(&self, cx: &'c Cx) -> Option<&'c Meta> {
-        match (&self.held, &self.queue) {
+        match (self.held().and_then(|held| held.id.as_ref()), &self.queue) {
             (Some(id), _) => Some(cx.packets.get(id)),
             (None, Queue::Leaf(leaf)) => leaf.shown(&cx.packets),
             (None, Queue::Inner(_)) => None,
         }
     }
-    /// Pulls the next packet and holds it.
-    fn hold(&mut self, cx: &mut Cx) -> Head {
-        debug_assert!(self.held.is_none(), "a child that holds a packet pulls another");
-        match self.pull(cx) {
-            Next::Packet(id) => {
-                self.held_bytes = cx.packets.get(&id).len;
-                self.held = Some(id);
-                Head::Packet { len: self.held_bytes }
-            }
-            Next::At(at) => Head::At(at),
-            Next::Held(cause) => Head::Held(cause),
-            Next::Idle => Head::Idle,
-        }
-    }
     /// Takes what `head` showed; without a `head` before it, a plain dequeue.
     #[inline]
     pub fn take(&mut self, cx: &mut Cx) -> Next {
-        match self.held.take() {
-            Some(id) => Next::Packet(id),
-            None => self.pull(cx),
+        match &mut self.queue {
+            Queue::Leaf(leaf) => leaf.take(cx).map_or(Next::Idle, Next::Packet),
+            Queue::Inner(inner) => match inner.held.take() {
+                Some(id) => Next::Packet(id),
+                None => inner.discipline.dequeue(cx),
+            },
         }
     }
     /// `take` where `head` has just shown a packet: `None` only if the child breaks the contract.
@@ -136,57 +176,57 @@ impl Child {
     /// Its answer fits a register; that of `take` goes through memory, which costs a hot path 4 ns.
     #[inline]
     pub fn take_shown(&mut self, cx: &mut Cx) -> Option<PacketId> {
-        if let Some(id) = self.held.take() {
-            return Some(id);
-        }
         match &mut self.queue {
-            Queue::Leaf(leaf) => leaf.dequeue(cx),
-            Queue::Inner(inner) => match inner.dequeue(cx) {
-                Next::Packet(id) => Some(id),
-                Next::At(_) | Next::Held(_) | Next::Idle => None,
+            Queue::Leaf(leaf) => leaf.take(cx),
+            Queue::Inner(inner) => match inner.held.take() {
+                None => match inner.discipline.dequeue(cx) {
+                    Next::Packet(id) => Some(id),
+                    Next::At(_) | Next::Held(_) | Next::Idle => None,
+                },
+                id => id,
             },
         }
     }
     /// A plain dequeue, where `head` was not called before.
     #[inline(always)]
     pub(crate) fn pull(&mut self, cx: &mut Cx) -> Next {
-        debug_assert!(self.held.is_none(), "a packet that is held is passed over");
+        debug_assert!(self.held().and_then(Held::head).is_none(), "a packet that is held is passed over");
         match &mut self.queue {
             Queue::Leaf(leaf) => leaf.dequeue(cx).map_or(Next::Idle, Next::Packet),
-            Queue::Inner(inner) => inner.dequeue(cx),
+            Queue::Inner(inner) => inner.discipline.dequeue(cx),
         }
     }
     /// What is waiting, the held packet included.
     pub fn backlog(&self) -> Backlog {
         let queued = match &self.queue {
             Queue::Leaf(leaf) => leaf.backlog(),
-            Queue::Inner(inner) => inner.backlog(),
+            Queue::Inner(inner) => inner.discipline.backlog(),
         };
         queued + self.held_backlog()
     }
     fn held_backlog(&self) -> Backlog {
-        match self.held {
-            Some(_) => Backlog { packets: 1, bytes: u64::from(self.held_bytes) },
-            None => Backlog::default(),
-        }
+        self.held().map_or(Backlog::default(), Held::backlog)
     }
     /// True if nothing is waiting.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.held.is_none()
-            && match &self.queue {
-                Queue::Leaf(leaf) => leaf.is_empty(),
-                Queue::Inner(inner) => inner.is_empty(),
-            }
+        match &self.queue {
+            Queue::Leaf(leaf) => leaf.is_empty() && leaf.held().and_then(Held::head).is_none(),
+            Queue::Inner(inner) => inner.held.id.is_none() && inner.discipline.is_empty(),
+        }
     }
     /// Drops everything.
     pub fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
-        if let Some(id) = self.held.take() {
+        let held = match &mut self.queue {
+            Queue::Leaf(leaf) => leaf.take_held(),
+            Queue::Inner(inner) => inner.held.take(),
+        };
+        if let Some(id) = held {
             cx.drop(id, reason);
         }
         match &mut self.queue {
             Queue::Leaf(leaf) => leaf.flush(cx, reason),
-            Queue::Inner(inner) => inner.flush(cx, reason),
+            Queue::Inner(inner) => inner.discipline.flush(cx, reason),
         }
     }
     /// The leaf, if this child is one.
@@ -209,7 +249,7 @@ impl Child {
     /// As the inner discipline; for a leaf always, since it has no classes below.
     pub fn reconfigure_below(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
         match &mut self.queue {
-            Queue::Inner(inner) => inner.reconfigure(cx, class, params),
+            Queue::Inner(inner) => inner.discipline.reconfigure(cx, class, params),
             Queue::Leaf(_) => Err(ParamError::new(class, "class", class, "a class of this interface")),
         }
     }
@@ -264,7 +304,7 @@ impl Child {
             Queue::Leaf(leaf) => leaf.reconfigure(class, &theirs, &cx.link),
             // All of it was the parent's. A change of nothing is the queue's to judge, as if it stood alone.
             Queue::Inner(_) if theirs.iter().next().is_none() && params.iter().next().is_some() => Ok(()),
-            Queue::Inner(inner) => inner.reconfigure(cx, "", &theirs),
+            Queue::Inner(inner) => inner.discipline.reconfigure(cx, "", &theirs),
         }
     }
     /// Shows the queue; an inner discipline shows its classes too.
@@ -272,7 +312,7 @@ impl Child {
         match &self.queue {
             Queue::Leaf(leaf) if visit.listens() => leaf.visit_stats(self.held_backlog(), visit),
             Queue::Leaf(_) => {}
-            Queue::Inner(inner) => inner.visit_stats(visit),
+            Queue::Inner(inner) => inner.discipline.visit_stats(visit),
         }
     }
     /// Verifies the invariants below.
@@ -283,40 +323,75 @@ impl Child {
         match &self.queue {
             Queue::Leaf(leaf) if leaf.is_sound(&cx.packets) => Ok(()),
             Queue::Leaf(_) => Err(Broken { discipline: "leaf", what: "list and counters disagree" }),
-            Queue::Inner(inner) => inner.check(cx),
+            Queue::Inner(inner) => inner.discipline.check(cx),
         }
     }
     /// Tells an inner discipline that a packet which it gave has left.
     pub fn on_sent(&mut self, cx: &mut Cx, id: &PacketId, at: Instant) {
         if let Queue::Inner(inner) = &mut self.queue {
-            inner.on_sent(cx, id, at);
+            inner.discipline.on_sent(cx, id, at);
         }
     }
 }
 
-/// Which child a leaf lies below: one look-up.
+/// Which child a leaf lies below: one look-up at most.
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
     first: u32,
-    child: Vec<u32>,
+    leaves: u32,
+    /// The child of each leaf; empty where each child is one leaf, in their order.
+    child: Box<[u32]>,
 }
 
 impl Routes {
     /// For children whose leaves are those ranges, side by side in any order.
     pub fn new(ranges: &[Range<u32>]) -> Self {
         let first = ranges.iter().map(|r| r.start).min().unwrap_or(0);
-        let end = ranges.iter().map(|r| r.end).max().unwrap_or(first);
-        let mut child = alloc::vec![0; (end - first) as usize];
+        let leaves = ranges.iter().map(|r| r.end).max().unwrap_or(first) - first;
+        if (first..).zip(ranges).all(|(leaf, range)| *range == (leaf..leaf + 1)) {
+            return Routes { first, leaves, child: Box::default() };
+        }
+        let mut child = alloc::vec![0; leaves as usize];
         for (index, range) in ranges.iter().enumerate() {
             for leaf in range.clone() {
                 child[(leaf - first) as usize] = index as u32;
             }
         }
-        Routes { first, child }
+        Routes { first, leaves, child: child.into_boxed_slice() }
     }
     /// The child of that leaf; `None` for a leaf that is not below this node, which the port
     /// never sends.
+    #[inline]
     pub fn child(&self, leaf: u32) -> Option<usize> {
-        self.child.get(leaf.wrapping_sub(self.first) as usize).map(|&c| c as usize)
+        let at = leaf.wrapping_sub(self.first);
+        if self.child.is_empty() {
+            return (at < self.leaves).then_some(at as usize);
+        }
+        self.child.get(at as usize).map(|&c| c as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    /// Children of one leaf each, of several, of none, and in another order than their leaves.
+    #[test]
+    fn a_leaf_leads_to_its_child() {
+        for ranges in [
+            vec![7..8, 8..9, 9..10],
+            vec![7..8, 9..10, 8..9],
+            vec![7..9, 9..9, 9..10],
+            vec![9..10, 7..9],
+            vec![7..7, 7..10],
+        ] {
+            let routes = Routes::new(&ranges);
+            for leaf in 0..20 {
+                let below = ranges.iter().position(|range| range.contains(&leaf));
+                assert_eq!(routes.child(leaf), below, "leaf {leaf} of {ranges:?}");
+            }
+        }
+        assert_eq!(Routes::new(&[]).child(0), None);
     }
 }

@@ -1,7 +1,8 @@
 //! A leaf: one list of packets with the AQM that decides which of them to drop.
 
+use super::child::Held;
 use super::{
-    Backlog, Cx, DropReason, Link, ParamError, ParamSpec, Params, Scope, Value, Verdict, Visit, params,
+    Backlog, Cx, DropReason, Head, Link, ParamError, ParamSpec, Params, Scope, Value, Verdict, Visit, params,
 };
 use crate::aqm::params::{queue_limit, queue_param};
 use crate::aqm::{AnyAqm, Aqm, Decision, Departures, TailDrop};
@@ -12,62 +13,91 @@ use alloc::format;
 /// The ECN codepoint "congestion experienced" (RFC 3168, section 5).
 const CE: u8 = 3;
 
-/// A queue of packets, in order of arrival.
+/// A queue of packets, in order of arrival: 40 bytes, of which a class and its queue share a cache line.
 pub struct Leaf {
     list: List,
     limit: u32,
-    aqm: AnyAqm,
-    /// From so many packets on a departure is nothing but a departure.
-    plain_from: u32,
+    longest: u32,
+    /// What becomes of a packet that finds the queue full, where nothing manages it.
+    tail: TailDrop,
+    /// From so many packets on a departure is nothing but a departure; as `u32`, so that -1 is never.
+    plain_from: i8,
     /// The AQM may drop at departure.
     decides: bool,
-    marked: u64,
-    longest: u32,
     /// The oldest packet was shown to a parent: pushing out spares it (A06).
     shown: bool,
+    /// `None` for a queue that does nothing but to drop what it has no room for.
+    managed: Option<Box<Managed>>,
+}
+
+const _: () = assert!(size_of::<Leaf>() <= 40, "many thousands of queues stand side by side");
+
+/// What a queue needs besides that has an AQM, or changes packets that leave.
+struct Managed {
+    aqm: AnyAqm,
+    marked: u64,
     /// Departing packets get DSCP 0 (`cleardscp`).
     clear_dscp: bool,
+    /// What a parent was shown, where the AQM decides at departure.
+    held: Held,
 }
 
 impl Leaf {
-    fn new(limit: u32, aqm: AnyAqm) -> Self {
-        let departures = aqm.get().departures();
-        let plain_from = match departures {
-            Departures::None => 0,
-            Departures::Last => 2,
-            Departures::Every | Departures::Decides => u32::MAX,
-        };
+    /// A queue of at most `limit` packets that refuses what comes when it is full.
+    pub fn tail_drop(limit: u32) -> Self {
         Leaf {
             list: List::new(),
             limit,
-            aqm,
-            plain_from,
-            decides: departures == Departures::Decides,
-            marked: 0,
             longest: 0,
+            tail: TailDrop { head: false },
+            plain_from: 0,
+            decides: false,
             shown: false,
-            clear_dscp: false,
+            managed: None,
         }
-    }
-    pub(crate) fn clearing_dscp(mut self, clear: bool) -> Self {
-        if clear {
-            (self.clear_dscp, self.plain_from) = (true, u32::MAX);
-        }
-        self
-    }
-    /// A queue of at most `limit` packets that refuses what comes when it is full.
-    pub fn tail_drop(limit: u32) -> Self {
-        Leaf::new(limit, AnyAqm::Tail(TailDrop { head: false }))
     }
     /// A queue with that AQM.
     pub fn custom(limit: u32, aqm: Box<dyn Aqm>) -> Self {
-        Leaf::new(limit, AnyAqm::of(aqm))
+        let mut leaf = Leaf::tail_drop(limit);
+        match AnyAqm::of(aqm) {
+            AnyAqm::Tail(tail) => leaf.tail = tail,
+            aqm => leaf.manage(aqm),
+        }
+        leaf
+    }
+    /// Puts an AQM in charge.
+    fn manage(&mut self, aqm: AnyAqm) {
+        let departures = aqm.get().departures();
+        self.plain_from = match departures {
+            Departures::None => 0,
+            Departures::Last => 2,
+            Departures::Every | Departures::Decides => -1,
+        };
+        self.decides = departures == Departures::Decides;
+        self.managed = Some(Box::new(Managed { aqm, marked: 0, clear_dscp: false, held: Held::default() }));
+    }
+    pub(crate) fn clearing_dscp(mut self, clear: bool) -> Self {
+        if clear {
+            self.clear_dscp();
+        }
+        self
+    }
+    fn clear_dscp(&mut self) {
+        if self.managed.is_none() {
+            self.manage(AnyAqm::Tail(self.tail));
+        }
+        if let Some(managed) = &mut self.managed {
+            (managed.clear_dscp, self.plain_from) = (true, -1);
+        }
+    }
+    fn aqm(&self) -> &dyn Aqm {
+        self.managed.as_ref().map_or(&self.tail, |managed| managed.aqm.get())
     }
     /// Takes a packet, unless the AQM refuses it.
     #[inline]
     pub fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
         // Whatever a full queue does, one that is not full takes the packet.
-        if self.aqm.is_plain() && self.list.packets() < self.limit {
+        if self.managed.is_none() && self.list.packets() < self.limit {
             self.accept(cx, id);
             return Verdict::Queued;
         }
@@ -81,7 +111,10 @@ impl Leaf {
         }
     }
     fn enqueue_managed(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
-        let decision = self.aqm.arrive(cx, &self.list, self.limit, &id);
+        let decision = match &mut self.managed {
+            Some(managed) => managed.aqm.arrive(cx, &self.list, self.limit, &id),
+            None => self.tail.arrive(cx, &self.list, self.limit, &id),
+        };
         if decision == Decision::Accept {
             self.accept(cx, id);
             return Verdict::Queued;
@@ -96,7 +129,8 @@ impl Leaf {
                 return Verdict::Dropped;
             }
             Decision::Mark(reason) => {
-                if !self.mark(&mut cx.packets, &id) {
+                let marked = self.managed.as_mut().is_some_and(|managed| managed.mark(&mut cx.packets, &id));
+                if !marked {
                     cx.drop(id, reason);
                     return Verdict::Dropped;
                 }
@@ -133,32 +167,57 @@ impl Leaf {
     #[inline]
     pub fn dequeue(&mut self, cx: &mut Cx) -> Option<PacketId> {
         self.shown = false;
-        if self.list.packets() >= self.plain_from {
+        if self.list.packets() >= self.plain_from as u32 {
             return self.list.pop_front(&mut cx.packets);
         }
         self.dequeue_managed(cx)
     }
     fn dequeue_managed(&mut self, cx: &mut Cx) -> Option<PacketId> {
-        loop {
-            let id = self.list.pop_front(&mut cx.packets)?;
-            let decision = self.aqm.depart(cx, &self.list, &id);
-            match decision {
-                Decision::Drop(_) | Decision::Mark(_) if !self.decides => {}
-                Decision::Drop(reason) => {
-                    cx.drop(id, reason);
-                    continue;
-                }
-                Decision::Mark(reason) if !self.mark(&mut cx.packets, &id) => {
-                    cx.drop(id, reason);
-                    continue;
-                }
-                Decision::Mark(_) | Decision::Accept | Decision::PushOut(..) | Decision::DropBoth(..) => {}
-            }
-            if self.clear_dscp {
-                cx.packets.get_mut(&id).dscp = 0;
-            }
-            return Some(id);
+        match &mut self.managed {
+            Some(managed) => managed.dequeue(&mut self.list, self.decides, cx),
+            None => self.list.pop_front(&mut cx.packets),
         }
+    }
+    /// What goes next, which pushing out spares from now on: the oldest packet, or where the AQM decides
+    /// at departure the one that it lets go, which is held.
+    #[inline(always)]
+    pub(super) fn head(&mut self, cx: &mut Cx) -> Head {
+        match self.decides {
+            false => self.show_head(&cx.packets),
+            true => self.hold(cx),
+        }
+    }
+    fn hold(&mut self, cx: &mut Cx) -> Head {
+        let Leaf { list, managed: Some(managed), decides, .. } = self else { return Head::Idle };
+        if let Some(head) = managed.held.head() {
+            return head;
+        }
+        let Some(id) = managed.dequeue(list, *decides, cx) else { return Head::Idle };
+        managed.held.hold(id, cx)
+    }
+    /// Takes what `head` showed, or the next packet.
+    #[inline(always)]
+    pub(super) fn take(&mut self, cx: &mut Cx) -> Option<PacketId> {
+        match self.take_held() {
+            None => self.dequeue(cx),
+            id => id,
+        }
+    }
+    /// Takes the packet that is held.
+    #[inline(always)]
+    pub(super) fn take_held(&mut self) -> Option<PacketId> {
+        if !self.decides {
+            return None;
+        }
+        self.managed.as_mut().and_then(|managed| managed.held.take())
+    }
+    /// The packet that is held.
+    #[inline(always)]
+    pub(super) fn held(&self) -> Option<&Held> {
+        if !self.decides {
+            return None;
+        }
+        self.managed.as_ref().map(|managed| &managed.held)
     }
     /// Takes the newest packet: for a parent that chooses its own victims.
     pub fn pop_back(&mut self, cx: &mut Cx) -> Option<PacketId> {
@@ -170,14 +229,14 @@ impl Leaf {
         self.shown = false;
         self.list.pop_front(&mut cx.packets)
     }
-    /// The length of the oldest packet, which pushing out spares from now on until it is taken.
-    #[inline]
-    pub(super) fn show(&mut self, packets: &PacketTable) -> Option<u32> {
-        let len = self.list.front(packets)?.len;
+    /// The oldest packet, which pushing out spares from now on until it is taken.
+    #[inline(always)]
+    pub(super) fn show_head(&mut self, packets: &PacketTable) -> Head {
+        let Some(row) = self.list.front(packets) else { return Head::Idle };
         self.shown = true;
-        Some(len)
+        Head::Packet { len: row.len }
     }
-    /// The row of the packet that `show` showed.
+    /// The row of the packet that `show_head` showed.
     #[inline]
     pub(super) fn shown<'t>(&self, packets: &'t PacketTable) -> Option<&'t Meta> {
         if self.shown { self.list.front(packets) } else { None }
@@ -201,7 +260,7 @@ impl Leaf {
     }
     /// Packets that its AQM has marked.
     pub fn marked(&self) -> u64 {
-        self.marked
+        self.managed.as_ref().map_or(0, |managed| managed.marked)
     }
     /// What is waiting.
     pub fn backlog(&self) -> Backlog {
@@ -224,7 +283,7 @@ impl Leaf {
     }
     /// The declaration of a parameter of its AQM that can be changed at run time.
     fn param(&self, name: &str) -> Option<&'static ParamSpec> {
-        params::find(self.aqm.get().params(), Scope::Discipline, name)
+        params::find(self.aqm().params(), Scope::Discipline, name)
     }
     /// Changes `qlimit`, `cleardscp` and the AQM's parameters, whole or not at all. The AQM stays.
     ///
@@ -233,7 +292,7 @@ impl Leaf {
     /// refuses.
     pub fn reconfigure(&mut self, class: &str, params: &Params, link: &Link) -> Result<(), ParamError> {
         for (name, value) in params.iter() {
-            let has = self.aqm.get().name();
+            let has = self.aqm().name();
             match (self.param(name).or(queue_param(name)), value) {
                 (Some(spec), value) => spec.accept(class, value)?,
                 // `red` of a queue that has RED says nothing new.
@@ -247,10 +306,14 @@ impl Leaf {
             }
         }
         let limit = queue_limit(class, params)?;
-        self.aqm.get_mut().reconfigure(class, params, link)?;
+        let aqm: &mut dyn Aqm = match &mut self.managed {
+            Some(managed) => managed.aqm.get_mut(),
+            None => &mut self.tail,
+        };
+        aqm.reconfigure(class, params, link)?;
         self.limit = limit.unwrap_or(self.limit);
         if params.has("cleardscp") {
-            (self.clear_dscp, self.plain_from) = (true, u32::MAX);
+            self.clear_dscp();
         }
         Ok(())
     }
@@ -261,13 +324,41 @@ impl Leaf {
         visit.value("backlog_bytes", "bytes", waiting.bytes as i64);
         visit.value("longest", "packets", i64::from(self.longest));
         visit.value("limit", "packets", i64::from(self.limit));
-        visit.value("marked", "packets", self.marked as i64);
-        self.aqm.get().visit_stats(visit);
+        visit.value("marked", "packets", self.marked() as i64);
+        self.aqm().visit_stats(visit);
     }
     /// True if the list is sound: for tests.
     pub fn is_sound(&self, table: &PacketTable) -> bool {
         self.list.is_sound(table)
     }
+}
+
+impl Managed {
+    /// Takes the next packet of `list` that survives its departure.
+    #[inline(always)]
+    fn dequeue(&mut self, list: &mut List, decides: bool, cx: &mut Cx) -> Option<PacketId> {
+        loop {
+            let id = list.pop_front(&mut cx.packets)?;
+            let decision = self.aqm.depart(cx, list, &id);
+            match decision {
+                Decision::Drop(_) | Decision::Mark(_) if !decides => {}
+                Decision::Drop(reason) => {
+                    cx.drop(id, reason);
+                    continue;
+                }
+                Decision::Mark(reason) if !self.mark(&mut cx.packets, &id) => {
+                    cx.drop(id, reason);
+                    continue;
+                }
+                Decision::Mark(_) | Decision::Accept | Decision::PushOut(..) | Decision::DropBoth(..) => {}
+            }
+            if self.clear_dscp {
+                cx.packets.get_mut(&id).dscp = 0;
+            }
+            return Some(id);
+        }
+    }
+    /// Marks a packet whose sender understands it; false for another.
     fn mark(&mut self, packets: &mut PacketTable, id: &PacketId) -> bool {
         let row = packets.get_mut(id);
         let capable = row.ecn_capable();

@@ -350,6 +350,13 @@ pub struct Curve {
     pub m2: Rate,
 }
 
+impl Curve {
+    /// True if it never serves a byte.
+    pub fn serves_nothing(&self) -> bool {
+        self.m2.is_zero() && (self.d.is_zero() || self.m1.is_zero())
+    }
+}
+
 /// A parameter's value.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Value {

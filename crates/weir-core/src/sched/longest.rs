@@ -4,24 +4,46 @@
 //! lasts. The heap is made at the first overflow and given up when the buffer is half empty.
 //! Its keys are upper bounds: a queue that grows is lifted at once, one that shrinks is noticed
 //! when it comes up as the longest. So dequeues cost nothing, and an overflow the logarithm of the
-//! number of queues. All memory is taken at the start.
+//! number of queues. All memory is taken at the start, 10 bytes per queue.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-const NOWHERE: u32 = u32::MAX;
+/// Lengths that count as different, and queues that have numbers: a word holds one of each.
+const MOST: u64 = (1 << 48) - 1;
+
+/// An upper bound of a length, above the number of its queue.
+#[derive(Clone, Copy)]
+struct Entry(u64);
+
+impl Entry {
+    #[inline(always)]
+    fn new(length: u64, queue: u16) -> Self {
+        Entry(length.min(MOST) << 16 | u64::from(queue))
+    }
+    #[inline(always)]
+    fn bound(self) -> u64 {
+        self.0 >> 16
+    }
+    #[inline(always)]
+    fn queue(self) -> u16 {
+        self.0 as u16
+    }
+}
 
 pub(super) struct Longest {
-    /// (upper bound of the length, queue), the greatest first.
-    heap: Vec<(u64, u32)>,
-    /// Where each queue stands in the heap.
-    place: Vec<u32>,
+    /// The greatest bound first.
+    heap: Vec<Entry>,
+    /// Where each queue stands in the heap, if it is the queue of that place.
+    place: Box<[u16]>,
     awake: bool,
 }
 
 impl Longest {
-    /// Of that many queues.
+    /// Of that many queues, 65,536 at most.
     pub fn new(queues: usize) -> Self {
-        Longest { heap: Vec::with_capacity(queues), place: alloc::vec![NOWHERE; queues], awake: false }
+        let place = alloc::vec![0; queues].into_boxed_slice();
+        Longest { heap: Vec::with_capacity(queues), place, awake: false }
     }
     pub fn is_awake(&self) -> bool {
         self.awake
@@ -35,40 +57,41 @@ impl Longest {
         }
     }
     pub fn sleep(&mut self) {
-        for (_, queue) in self.heap.drain(..) {
-            self.place[queue as usize] = NOWHERE;
-        }
+        self.heap.clear();
         self.awake = false;
     }
-    /// A queue has that length now; needed only after it grew.
+    /// A queue has that length now; needed only after it grew. Lengths from 2^48 on count as alike.
     pub fn grown(&mut self, queue: u32, length: u64) {
-        let mut at = self.place[queue as usize] as usize;
-        if at == NOWHERE as usize {
-            at = self.heap.len();
-            self.heap.push((length, queue));
-        } else if self.heap[at].0 >= length {
-            return;
+        let entry = Entry::new(length, queue as u16);
+        let mut at = usize::from(self.place[queue as usize]);
+        match self.heap.get(at).filter(|there| there.queue() == entry.queue()) {
+            Some(there) if there.bound() >= entry.bound() => return,
+            Some(_) => {}
+            None => {
+                at = self.heap.len();
+                self.heap.push(entry);
+            }
         }
-        while at > 0 && self.heap[(at - 1) / 2].0 < length {
-            self.put((at - 1) / 2, at);
+        while at > 0 && self.heap[(at - 1) / 2].bound() < entry.bound() {
+            self.put(self.heap[(at - 1) / 2], at);
             at = (at - 1) / 2;
         }
-        self.heap[at] = (length, queue);
-        self.place[queue as usize] = at as u32;
+        self.put(entry, at);
     }
     /// The longest queue, by `length` of each; the earlier in the heap among equals.
     pub fn longest(&mut self, length: impl Fn(u32) -> u64) -> Option<u32> {
         loop {
-            let &(bound, queue) = self.heap.first()?;
-            let true_length = length(queue);
-            if true_length == bound {
-                return (bound > 0).then_some(queue);
+            let first = *self.heap.first()?;
+            let queue = u32::from(first.queue());
+            let now = Entry::new(length(queue), first.queue());
+            if now.bound() == first.bound() {
+                return (now.bound() > 0).then_some(queue);
             }
-            self.sink(true_length, queue);
+            self.sink(now);
         }
     }
     /// The first of the heap has become shorter.
-    fn sink(&mut self, length: u64, queue: u32) {
+    fn sink(&mut self, entry: Entry) {
         let mut at = 0;
         loop {
             let left = 2 * at + 1;
@@ -76,19 +99,19 @@ impl Longest {
                 break;
             }
             let right = (left + 1).min(self.heap.len() - 1);
-            let child = if self.heap[right].0 > self.heap[left].0 { right } else { left };
-            if self.heap[child].0 <= length {
+            let child = if self.heap[right].bound() > self.heap[left].bound() { right } else { left };
+            if self.heap[child].bound() <= entry.bound() {
                 break;
             }
-            self.put(child, at);
+            self.put(self.heap[child], at);
             at = child;
         }
-        self.heap[at] = (length, queue);
-        self.place[queue as usize] = at as u32;
+        self.put(entry, at);
     }
-    fn put(&mut self, from: usize, to: usize) {
-        self.heap[to] = self.heap[from];
-        self.place[self.heap[to].1 as usize] = to as u32;
+    #[inline(always)]
+    fn put(&mut self, entry: Entry, at: usize) {
+        self.heap[at] = entry;
+        self.place[usize::from(entry.queue())] = at as u16;
     }
 }
 

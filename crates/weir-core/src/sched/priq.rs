@@ -7,7 +7,7 @@
 //! ALTQ" (section 4), after RFC 2638.
 //! Where we differ, and why: the highest class is found in a bitmap, not by a scan; a class may
 //! hold any discipline.
-//! Cost: a bit scan per packet; 72 bytes per class beside its queue.
+//! Cost: a bit scan per packet; 64 bytes, and as much per class, its queue included.
 //! Guarantees: a packet waits for what is above it and one packet on the wire
 //! (`d02_premium_waits_for_one_packet_at_most`). The lowest class starves when those above fill the
 //! link (same test, reversed).
@@ -29,7 +29,6 @@ use crate::queue::{
 use crate::units::Instant;
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
 
 const LEVELS: usize = 16;
@@ -54,21 +53,27 @@ pub(super) const ENTRY: Entry = Entry {
     ..Entry::PLAIN
 };
 
+/// A class: a cache line.
+#[repr(align(64))]
 struct Level {
-    name: String,
-    priority: usize,
     queue: Child,
+    name: Box<str>,
+    priority: u8,
 }
 
+/// A cache line too, because there may be many thousands of these below one scheduler.
+#[repr(align(64))]
 struct Priq {
     /// In the order of the file.
-    classes: Vec<Level>,
+    classes: Box<[Level]>,
     /// Class at each priority.
-    at: [usize; LEVELS],
+    at: [u8; LEVELS],
     /// Bit p: the class of priority p has packets.
     active: u16,
     routes: Routes,
 }
+
+const _: () = assert!(size_of::<Level>() == 64 && size_of::<Priq>() == 64);
 
 fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
     let (mut classes, mut ranges) = (Vec::new(), Vec::new());
@@ -80,8 +85,9 @@ fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, 
         let first = builder.next_leaf();
         let queue = builder.child(node, index, builder.link.rate, USUAL_QLIMIT)?;
         ranges.push(first..builder.next_leaf());
-        classes.push(Level { name: class.name.clone(), priority, queue });
+        classes.push(Level { queue, name: class.name.as_str().into(), priority });
     }
+    let classes = classes.into_boxed_slice();
     let mut priq = Priq { classes, at: [0; LEVELS], active: 0, routes: Routes::new(&ranges) };
     priq.index();
     Ok(Box::new(priq))
@@ -94,13 +100,13 @@ fn free_priority(
     own: Option<usize>,
     name: &str,
     params: &Params,
-) -> Result<Option<usize>, ParamError> {
+) -> Result<Option<u8>, ParamError> {
     let priority = match (params.count("priority"), own) {
         (Some(n), _) => n,
         (None, Some(_)) => return Ok(None),
         (None, None) => default_of(PARAMS, "priority"),
     };
-    let priority = priority as usize;
+    let priority = priority as u8;
     let others = classes.iter().enumerate().filter(|&(index, _)| Some(index) != own);
     match others.map(|(_, class)| class).find(|class| class.priority == priority) {
         Some(other) => Err(ParamError::new(
@@ -118,7 +124,7 @@ impl Priq {
     fn index(&mut self) {
         self.active = 0;
         for (index, class) in self.classes.iter().enumerate() {
-            self.at[class.priority] = index;
+            self.at[usize::from(class.priority)] = index as u8;
             self.active |= u16::from(!class.queue.is_empty()) << class.priority;
         }
     }
@@ -146,7 +152,7 @@ impl Discipline for Priq {
         while left != 0 {
             let priority = left.ilog2();
             left &= !(1 << priority);
-            let queue = &mut self.classes[self.at[priority as usize]].queue;
+            let queue = &mut self.classes[usize::from(self.at[priority as usize])].queue;
             // Nobody asks these queues for their heads, so they hold no packet.
             let next = queue.pull(cx);
             if queue.is_empty() {
@@ -175,7 +181,7 @@ impl Discipline for Priq {
         if class.is_empty() {
             return params::accept(ENTRY.params, Scope::Discipline, "", params);
         }
-        let result = match self.classes.iter().position(|level| level.name == class) {
+        let result = match self.classes.iter().position(|level| *level.name == *class) {
             Some(index) => {
                 params::accept_declared(ENTRY.params, Scope::Class, class, params)?;
                 let priority = free_priority(&self.classes, Some(index), class, params)?;
@@ -196,7 +202,7 @@ impl Discipline for Priq {
     fn visit_stats(&self, visit: &mut dyn Visit) {
         for class in &self.classes {
             if visit.wants(&class.name, 1) {
-                visit.value("priority", "", class.priority as i64);
+                visit.value("priority", "", i64::from(class.priority));
             }
             class.queue.visit_stats(&mut Deeper(visit));
         }

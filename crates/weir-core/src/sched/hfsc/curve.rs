@@ -29,10 +29,6 @@ pub(super) struct Slopes<const S: u32> {
     dy: u64,
     /// The second slope is at least the first: a guarantee that grows with time.
     is_convex: bool,
-    /// A curve of rate 0.
-    pub(super) owes_nothing: bool,
-    m1: Rate,
-    m2: Rate,
 }
 
 /// Time that `bytes` take, rounded up.
@@ -64,9 +60,6 @@ impl<const S: u32> Slopes<S> {
             dx: units::<S>(dx_ns),
             dy: m1.bytes_in(dx_ns),
             is_convex: m1 <= curve.m2,
-            owes_nothing: curve.m2.is_zero() && m1.is_zero(),
-            m1,
-            m2: curve.m2,
         }
     }
     /// Time that `bytes` take at the long-term rate.
@@ -120,19 +113,20 @@ impl<const S: u32> Runtime<S> {
         *self = Runtime { x, y, x2: self.x2.saturating_sub(dx).max(x), y2: self.y2.max(y) };
     }
     /// Bytes owed at time `x`, rounded down. Divides; asked only where two curves cross.
-    fn bytes_at(&self, slopes: &Slopes<S>, x: u64) -> u64 {
+    fn bytes_at(&self, of: &Curve, x: u64) -> u64 {
         let (base, rate, after) = if x < self.x2 {
-            (self.y, slopes.m1, x.saturating_sub(self.x))
+            (self.y, of.m1, x.saturating_sub(self.x))
         } else {
-            (self.y2, slopes.m2, x - self.x2)
+            (self.y2, of.m2, x - self.x2)
         };
         base.saturating_add(rate.bytes_in(after / units::<S>(1)))
     }
     /// The lesser of this curve and `slopes` started at (x, y), from x on [HFSC97 section 5.2].
     ///
-    /// "This curve at x is below y" is asked as "it reaches y after x".
+    /// "This curve at x is below y" is asked as "it reaches y after x". `of` is the curve that `slopes`
+    /// were made of: its rates are asked for only where two concave curves cross.
     #[inline(always)]
-    pub(super) fn min_with(&mut self, slopes: &Slopes<S>, x: u64, y: u64) {
+    pub(super) fn min_with(&mut self, slopes: &Slopes<S>, of: &Curve, x: u64, y: u64) {
         let reached_at = self.time_at(slopes, y);
         if slopes.is_convex {
             if reached_at <= x {
@@ -140,10 +134,10 @@ impl<const S: u32> Runtime<S> {
             }
         } else if reached_at < x {
             // Otherwise it is below already, and steeper never.
-            self.min_with_concave(slopes, x, y);
+            self.min_with_concave(slopes, of, x, y);
         }
     }
-    fn min_with_concave(&mut self, slopes: &Slopes<S>, x: u64, y: u64) {
+    fn min_with_concave(&mut self, slopes: &Slopes<S>, of: &Curve, x: u64, y: u64) {
         let new = Runtime::new(slopes, x, y);
         if self.time_at(slopes, new.y2) <= new.x2 {
             *self = new;
@@ -151,11 +145,11 @@ impl<const S: u32> Runtime<S> {
         }
         // The new first piece is below until it meets the old curve's second: what is ahead at
         // x shrinks at the rate m1 - m2.
-        let ahead = self.bytes_at(slopes, x).saturating_sub(y);
-        let gap = Rate::from_bps(slopes.m1.as_bps() - slopes.m2.as_bps());
+        let ahead = self.bytes_at(of, x).saturating_sub(y);
+        let gap = Rate::from_bps(of.m1.as_bps() - of.m2.as_bps());
         // If the old first piece goes on after x, they meet that much later.
         let dx = span::<S>(PerByte::of(gap), ahead).saturating_add(self.x2.saturating_sub(x));
-        let dy = slopes.m1.bytes_in(dx / units::<S>(1));
+        let dy = of.m1.bytes_in(dx / units::<S>(1));
         *self = Runtime { x, y, x2: x.saturating_add(dx), y2: y.saturating_add(dy) };
     }
 }
@@ -172,8 +166,11 @@ mod tests {
     fn near(a: u64, b: u64) -> bool {
         a.abs_diff(b) < ms(1) / 1_000
     }
+    fn rates(m1: u64, d_ms: u64, m2: u64) -> Curve {
+        Curve { m1: Rate::from_bps(m1), d: Duration::from_millis(d_ms), m2: Rate::from_bps(m2) }
+    }
     fn curve(m1: u64, d_ms: u64, m2: u64) -> Slopes<VIRTUAL> {
-        Slopes::of(Curve { m1: Rate::from_bps(m1), d: Duration::from_millis(d_ms), m2: Rate::from_bps(m2) })
+        Slopes::of(rates(m1, d_ms, m2))
     }
 
     /// [`span`] in halves is the quotient by 2^S, rounded up and saturated.
@@ -242,16 +239,17 @@ mod tests {
     /// The minimum of two curves, point by point against both.
     #[test]
     fn the_lesser_curve_is_below_both_and_touches_one() {
-        let slopes = curve(16_000_000, 10, 8_000_000);
+        let of = rates(16_000_000, 10, 8_000_000);
+        let slopes = Slopes::<VIRTUAL>::of(of);
         for (x_ms, y) in [(2u64, 500u64), (12, 15_000), (30, 20_000), (30, 60_000), (50, 40_000)] {
             let old = Runtime::new(&slopes, 0, 0);
             let new = Runtime::new(&slopes, ms(x_ms), y);
             let mut least = old;
-            least.min_with(&slopes, ms(x_ms), y);
+            least.min_with(&slopes, &of, ms(x_ms), y);
             for step in 0..200u64 {
                 let x = ms(x_ms) + ms(step) / 4;
-                let expected = old.bytes_at(&slopes, x).min(new.bytes_at(&slopes, x));
-                let found = least.bytes_at(&slopes, x);
+                let expected = old.bytes_at(&of, x).min(new.bytes_at(&of, x));
+                let found = least.bytes_at(&of, x);
                 assert!(
                     found.abs_diff(expected) <= 20,
                     "start {x_ms} {y}, at {step}: {found} not {expected}"

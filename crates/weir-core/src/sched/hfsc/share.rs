@@ -10,6 +10,7 @@
 //! word has room for two years, and what a group has behind it is taken off before it is full.
 
 use super::curve::{CLOCK, Runtime, Slopes, VIRTUAL};
+use crate::queue::Curve;
 use crate::sched::tournament::Tournament;
 use crate::units::Instant;
 use alloc::boxed::Box;
@@ -28,25 +29,34 @@ const NEAR: u64 = 1 << 32;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
     slopes: Slopes<CLOCK>,
+    of: Curve,
     curve: Runtime<CLOCK>,
     /// A class that was late may catch up on so many ns; the rest is given up for good.
     slack_ns: u64,
+    /// When it lets its node go on.
+    fit: Instant,
 }
 
 impl Limit {
     /// To be started by `ShareTree::set`.
-    pub(super) fn new(slopes: Slopes<CLOCK>, max_packet: u64) -> Self {
+    pub(super) fn new(of: Curve, max_packet: u64) -> Self {
+        let slopes = Slopes::of(of);
         let slack_ns = slopes.time_for(2 * max_packet);
-        Limit { slopes, curve: Runtime::NOTHING, slack_ns }
+        Limit { slopes, of, curve: Runtime::NOTHING, slack_ns, fit: Instant::ZERO }
     }
-    /// When it lets its node go on that has had `total` bytes.
-    fn fit(&mut self, total: u64, now: Instant) -> Instant {
+    /// Its node, which has had `total` bytes, joins in.
+    fn join(&mut self, total: u64, now: Instant) {
+        self.curve.min_with(&self.slopes, &self.of, now.as_nanos(), total);
+        self.fit = Instant::from_nanos(self.curve.time_at(&self.slopes, total));
+    }
+    /// Its node has had `total` bytes.
+    fn charge(&mut self, total: u64, now: Instant) {
         let at = self.curve.time_at(&self.slopes, total);
         let earliest = now.as_nanos().saturating_sub(self.slack_ns);
         if at < earliest {
             self.curve.delay(earliest - at);
         }
-        Instant::from_nanos(at.max(earliest))
+        self.fit = Instant::from_nanos(at.max(earliest));
     }
 }
 
@@ -55,7 +65,8 @@ pub(super) fn as_instant(key: u64) -> Instant {
     if key >= u64::MAX - 1 { Instant::NEVER } else { Instant::from_nanos(key) }
 }
 
-/// One node of the tree.
+/// One node of the tree: two cache lines.
+#[repr(align(64))]
 pub(super) struct Node {
     /// The group that it is a member of: its parent's.
     group: u32,
@@ -72,16 +83,21 @@ pub(super) struct Node {
     virtual_time: u64,
     /// Bytes on the wire that it has had in all.
     pub(super) total: u64,
-    /// When its own limit lets it go on.
-    own_fit: Instant,
     /// When its queue, a discipline of its own, lets it go on.
     pub(super) queue_fit: Instant,
     limit: Option<Box<Limit>>,
 }
 
+const _: () = assert!(size_of::<Node>() == 128, "a node is two cache lines");
+
 impl Node {
     pub(super) fn is_active(&self) -> bool {
         self.active > 0
+    }
+    /// When its own limit and its queue let it go on.
+    #[inline(always)]
+    fn own_fit(&self) -> Instant {
+        self.limit.as_ref().map_or(Instant::ZERO, |limit| limit.fit).max(self.queue_fit)
     }
 }
 
@@ -116,7 +132,7 @@ impl Group {
 
     /// The virtual time with which a member joins its active siblings, or begins a new period.
     #[inline(always)]
-    fn join(&mut self, n: &mut Node, now: Instant) {
+    fn join(&mut self, n: &mut Node, of: &Curve, now: Instant) {
         if self.active == 0 {
             // A period of the parent begins, where the one before it ended.
             self.least = 0;
@@ -133,12 +149,10 @@ impl Group {
         // behind where this one began.
         n.virtual_time = n.virtual_time.max(virtual_time);
         if let Some(slopes) = &n.slopes {
-            n.curve.min_with(slopes, n.virtual_time, n.total);
+            n.curve.min_with(slopes, of, n.virtual_time, n.total);
         }
-        n.own_fit = Instant::ZERO;
         if let Some(limit) = &mut n.limit {
-            limit.curve.min_with(&limit.slopes, now.as_nanos(), n.total);
-            n.own_fit = Instant::from_nanos(limit.curve.time_at(&limit.slopes, n.total));
+            limit.join(n.total, now);
         }
     }
 
@@ -146,7 +160,7 @@ impl Group {
     /// wait, by fit time. None of its children fits before `below`.
     #[inline(always)]
     fn place(&mut self, n: &mut Node, below: Instant, now: Instant) {
-        let at = n.own_fit.max(n.queue_fit).max(below);
+        let at = n.own_fit().max(below);
         if at > now {
             if !n.waits {
                 n.waits = true;
@@ -178,6 +192,8 @@ impl Group {
 /// The tree; node 0 is the root.
 pub(super) struct ShareTree {
     pub(super) nodes: Vec<Node>,
+    /// The link-share curve of each node, for where a rate itself is asked for.
+    curves: Vec<Curve>,
     groups: Vec<Group>,
 }
 
@@ -194,7 +210,6 @@ impl ShareTree {
             curve: Runtime::NOTHING,
             virtual_time: 0,
             total: 0,
-            own_fit: Instant::ZERO,
             queue_fit: Instant::ZERO,
             limit: None,
         };
@@ -221,7 +236,8 @@ impl ShareTree {
             greatest: 0,
             next_start: 0,
         };
-        ShareTree { nodes, groups: members.into_iter().map(group).collect() }
+        let curves = alloc::vec![Curve::default(); nodes.len()];
+        ShareTree { nodes, curves, groups: members.into_iter().map(group).collect() }
     }
 
     /// True if the node has a link-share curve.
@@ -235,21 +251,16 @@ impl ShareTree {
     }
 
     /// Gives a node its curves. An active node starts anew from where it is.
-    pub(super) fn set(
-        &mut self,
-        node: usize,
-        slopes: Option<Slopes<VIRTUAL>>,
-        limit: Option<Limit>,
-        now: Instant,
-    ) {
+    pub(super) fn set(&mut self, node: usize, curve: Option<Curve>, limit: Option<Limit>, now: Instant) {
+        self.curves[node] = curve.unwrap_or_default();
         let n = &mut self.nodes[node];
+        let slopes = curve.map(Slopes::of);
         n.curve = slopes.map_or(Runtime::NOTHING, |s| Runtime::new(&s, n.virtual_time, n.total));
         n.slopes = slopes;
         n.limit = limit.map(|mut limit| {
             limit.curve = Runtime::new(&limit.slopes, now.as_nanos(), n.total);
             Box::new(limit)
         });
-        n.own_fit = Instant::ZERO;
         self.place_upwards(node, now);
     }
 
@@ -301,7 +312,7 @@ impl ShareTree {
                 joins = n.active == 1;
             }
             if joins {
-                group.join(n, now);
+                group.join(n, &self.curves[node], now);
             }
             group.place(n, below, now);
             node = group.parent as usize;
@@ -360,7 +371,7 @@ impl ShareTree {
                 n.virtual_time = group.least;
             }
             if let Some(limit) = &mut n.limit {
-                n.own_fit = limit.fit(n.total, now);
+                limit.charge(n.total, now);
             }
             if in_turn {
                 group.greatest = group.greatest.max(n.virtual_time);

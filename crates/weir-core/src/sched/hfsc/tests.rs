@@ -6,7 +6,7 @@ use crate::packet::{FrameRef, Meta};
 use crate::queue::{Link, Value};
 use crate::sched::{Node, Registry};
 use crate::units::Duration;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use std::vec;
 
 mod changes;
@@ -347,19 +347,10 @@ fn what_sharing_gave_is_not_taken_off_the_guarantee() {
 
 #[test]
 fn a_packet_for_a_class_without_a_queue_is_dropped_and_reported() {
-    let class = HfscClass {
-        queue: None,
-        active: false,
-        stirred: false,
-        place: Eligibility::Out,
-        shown: None,
-        ready_at: Instant::ZERO,
-        owed: None,
-        sent_packets: 0,
-        sent_bytes: 0,
-    };
     let mut hfsc = Hfsc {
-        classes: vec![class],
+        classes: vec![HfscClass::default()],
+        owed: Vec::new(),
+        overhead: 0,
         specs: vec![Spec { name: "inner".to_string(), curves: Curves::default(), depth: 1 }],
         share: ShareTree::new(&[share::ROOT]),
         waiting: Tournament::new(1),
