@@ -198,8 +198,12 @@ impl Holder {
         }
         (self.wish, self.min) = (rate, min.min(rate));
         self.domains = domains.to_vec();
+        // The broker keeps room for a rise that waits for its neighbour.
+        let rises = self.sent.as_ref().is_some_and(|sent| sent.rate > self.held.max(self.lent));
         if self.held > rate {
             (self.held, self.tell) = (rate, true);
+        } else if rises && rate <= self.held {
+            self.tell = true;
         }
     }
 
@@ -428,6 +432,21 @@ mod tests {
     }
 
     const GRANTED: Verdict = Verdict::Granted { rate: 100, ttl_ms: 30_000 };
+
+    /// The broker may hold room for it at a neighbour's, for seconds.
+    #[test]
+    fn a_rise_that_is_no_longer_wanted_is_taken_back_at_once() {
+        let mut random = Random::new(weir_seed::seed());
+        let (_, asked) = rising(&mut random);
+        // What is still a rise is asked for as before, and comes down after its answer.
+        for (wish, said) in [(0, (asked + 1, 0)), (10, (asked + 1, 10)), (50, (asked, 100))] {
+            let (mut holder, _) = rising(&mut random);
+            holder.want(wish, 0, &[]);
+            let told = holder.poll(SECOND + GAP, &mut random).map(|told| (told.version, told.rate));
+            assert_eq!(told, Some(said), "{wish}");
+            assert!(!holder.is_given_back());
+        }
+    }
 
     #[test]
     fn a_call_back_that_overtakes_its_answer_is_kept() {

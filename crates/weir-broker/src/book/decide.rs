@@ -248,8 +248,9 @@ impl Book {
         for (lacks, resource) in lacks.iter_mut().zip(on_path()) {
             *lacks = Self::room(resource, lease, now) < hope;
         }
-        let hold_for = HOLD.min(u64::from(lease.ttl_ms) * MILLISECOND / 3);
-        let mut wait = Wait { until: now + hold_for, serials: [0; MAX_PATH], open: 0 };
+        let hold_for = HOLD.min(u64::from(lease.ttl_ms) * MILLISECOND / 4);
+        // Who waits hears an answer before its lease is forgotten.
+        let mut wait = Wait { until: (now + hold_for).min(lease.until), serials: [0; MAX_PATH], open: 0 };
         for (place, r) in path.iter().enumerate() {
             let resource = &mut self.resources[r as usize];
             match resource.agreement.as_mut() {

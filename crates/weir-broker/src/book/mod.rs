@@ -43,8 +43,8 @@ use std::ops::Bound;
 
 /// Leases that one owner may have, unless the broker sets another limit.
 pub const LEASES_PER_OWNER: u32 = 1_000;
-/// How long local capacity is held at most for a request that waits for a neighbour. A shorter lease waits a third of its
-/// time: a rise that waits is not to outlast what is in use.
+/// How long local capacity is held at most for a request that waits for a neighbour. A shorter lease waits a quarter of its
+/// time: its edge takes a request for outdated after a third, and is to hear the answer before.
 pub const HOLD: Nanos = 5 * SECOND;
 
 /// When the book frees a lease of `ttl_ms`: a thousandth and a second after the edge has stopped using it.

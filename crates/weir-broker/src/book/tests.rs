@@ -123,7 +123,7 @@ fn apply(book: &mut Book, now: Nanos, command: Command) -> Vec<Event> {
 
 /// A rise that waits is not to outlast what is in use. Whose hold ends first is answered first, whoever came first.
 #[test]
-fn a_short_lease_waits_for_a_neighbour_a_third_of_its_time() {
+fn a_short_lease_waits_for_a_neighbour_a_quarter_of_its_time() {
     let mut book = with_agreement();
     let long = Request { ttl_ms: 60_000, ..abroad("e/1", 1, 10) };
     let short = Request { ttl_ms: 6_000, ..abroad("f/1", 1, 10) };
@@ -131,13 +131,29 @@ fn a_short_lease_waits_for_a_neighbour_a_third_of_its_time() {
     assert_eq!(book.verdict("e/1", 1), Some(None), "it waits");
     let want = apply(&mut book, MILLISECOND, Command::Ask(short));
     assert!(matches!(want[..], [Event::Want { rate: 20, .. }]), "{want:?}");
-    for (due, lease) in [(2 * SECOND + MILLISECOND, "f/1"), (HOLD, "e/1")] {
+    for (due, lease) in [(3 * SECOND / 2 + MILLISECOND, "f/1"), (HOLD, "e/1")] {
         assert_eq!(book.due(), Some(due));
         let said = apply(&mut book, due, Command::Tick);
         let verdict = Verdict::Refused(Refusal::Neighbour { resource: "peer:rt".into() });
         assert_eq!(said[0], Event::Answer { lease: lease.into(), version: 1, verdict: verdict.clone() });
         assert_eq!(book.verdict(lease, 1), Some(Some(&verdict)));
     }
+}
+
+/// A longer time is asked for, but what is in use ends sooner: who waits is answered then, and not forgotten.
+#[test]
+fn who_waits_is_answered_before_its_lease_ends() {
+    let mut book = with_agreement();
+    let first =
+        Request { ttl_ms: 3_000, path: vec!["wan:rt".into(), "peer:rt".into()], ..request("e/1", 1, 0) };
+    apply(&mut book, 0, Command::Ask(first));
+    let end = freed_after(3_000);
+    apply(&mut book, end - SECOND, Command::Ask(Request { ttl_ms: 60_000, ..abroad("e/1", 2, 10) }));
+    assert_eq!(book.due(), Some(end));
+    let said = apply(&mut book, end, Command::Tick);
+    let is_answer =
+        |event: &Event| matches!(event, Event::Answer { version: 2, verdict: Verdict::Refused(_), .. });
+    assert!(said.iter().any(is_answer), "{said:?}");
 }
 
 #[test]

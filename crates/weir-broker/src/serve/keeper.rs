@@ -4,7 +4,7 @@
 use super::agreement::News;
 use super::clock::{Clock, time_of_day_ms};
 use super::who::{BROKER, OPERATOR};
-use crate::book::{Command, Event, HOLD, Name, Verdict};
+use crate::book::{Book, Command, Event, HOLD, Name, Refusal, Verdict};
 use crate::journal::{Given, Journal, JournalError};
 use crate::store::Store;
 use crate::wire::Told;
@@ -79,7 +79,7 @@ pub(super) struct Agreed {
     pub lent: Rate,
 }
 
-/// Who waits for what is decided about a version of a lease. If a newer one replaces it, the answer is dropped.
+/// Who waits for what is decided about a version of a lease. If a newer one replaces it, it hears that.
 pub(super) struct Waiting {
     lease: Name,
     version: u64,
@@ -93,7 +93,8 @@ pub(super) struct Kept {
     pub listeners: Vec<Listener>,
     pub effort: Effort,
     agreements: HashMap<Name, Agreed>,
-    waiting: Vec<Waiting>,
+    /// By lease: the version, and who waits for it.
+    waiting: HashMap<Name, Vec<(u64, oneshot::Sender<Verdict>)>>,
 }
 
 impl Keeper {
@@ -112,7 +113,7 @@ impl Keeper {
         let given: Vec<Given> = std::iter::once(Command::Begin).chain(first).map(operator).collect();
         let events = journal.commit(clock.now(), time_of_day_ms(), &given).map_err(|e| e.to_string())?;
         let (jobs, taken) = sync_channel(QUEUE);
-        let (listeners, effort, waiting) = (Vec::new(), Effort::default(), Vec::new());
+        let (listeners, effort, waiting) = (Vec::new(), Effort::default(), HashMap::new());
         let mut kept = Kept { journal, clock, listeners, effort, agreements, waiting };
         // Nobody listens yet, but for the agreements.
         kept.tell(&given, &events);
@@ -144,7 +145,8 @@ impl Keeper {
         }
     }
 
-    /// What is decided about a version of a lease, once that is known. [`Busy::Full`] if a newer one has replaced it.
+    /// What is decided about a version of a lease, once that is known: [`Refusal::Stale`] if a newer one has replaced it.
+    /// [`Busy::Full`] if nothing is known of it any more.
     pub(super) async fn decided(&self, lease: Name, version: u64) -> Result<Verdict, Busy> {
         let (answer, heard) = oneshot::channel();
         self.take(Job::Wait(Waiting { lease, version, answer }))?;
@@ -225,12 +227,19 @@ impl Kept {
                 group.given.append(&mut given);
                 group.ends.push((group.given.len(), answer));
             }
-            Job::Wait(waiting) => match self.journal.book().verdict(&waiting.lease, waiting.version) {
-                // Who asked may have gone.
-                Some(Some(verdict)) => _ = waiting.answer.send(verdict.clone()),
-                Some(None) => self.waiting.push(waiting),
-                None => {}
-            },
+            Job::Wait(Waiting { lease, version, answer }) => {
+                match known(self.journal.book(), &lease, version) {
+                    // Who asked may have gone.
+                    Some(Some(verdict)) => _ = answer.send(verdict),
+                    Some(None) => {
+                        let waiting = self.waiting.entry(lease).or_default();
+                        // Those that have gone make room.
+                        waiting.retain(|(_, answer)| !answer.is_closed());
+                        waiting.push((version, answer));
+                    }
+                    None => {}
+                }
+            }
             Job::Look(look) => look(self),
             Job::Listen(listener) => {
                 // Those that have gone make room.
@@ -266,11 +275,12 @@ impl Kept {
                     Verdict::Granted { .. } => self.effort.granted += 1,
                     Verdict::Refused(_) => self.effort.refused += 1,
                 }
+                self.answer(lease, *version, verdict);
                 match &given[*place].command {
                     Command::Ask(request) if request.lease == *lease && request.version == *version => {
                         continue;
                     }
-                    _ => self.answer(lease, *version, verdict),
+                    _ => {}
                 }
             }
             if let Event::Want { resource, serial, rate, domains } = event
@@ -290,15 +300,21 @@ impl Kept {
         self.tell_lent();
     }
 
-    /// Those who waited for this hear it.
+    /// Those who wait for what is decided about a lease hear it, and those whose version a newer one has replaced hear that.
+    /// `verdict` is about `version`: the book may know neither any more.
     fn answer(&mut self, lease: &Name, version: u64, verdict: &Verdict) {
-        let concerns = |waiting: &mut Waiting| waiting.lease == *lease && waiting.version <= version;
-        for waiting in self.waiting.extract_if(.., concerns) {
-            if waiting.version == version {
-                let _ = waiting.answer.send(verdict.clone());
+        let Some(waiting) = self.waiting.get_mut(lease) else { return };
+        let book = self.journal.book();
+        for (waits_for, answer) in waiting.extract_if(.., |(v, _)| known(book, lease, *v) != Some(None)) {
+            let same = || (waits_for == version).then(|| verdict.clone());
+            if let Some(verdict) = known(book, lease, waits_for).flatten().or_else(same) {
+                // Who asked may have gone.
+                let _ = answer.send(verdict);
             }
         }
-        self.waiting.retain(|waiting| !waiting.answer.is_closed());
+        if waiting.is_empty() {
+            self.waiting.remove(lease);
+        }
     }
 
     /// Each agreement hears how much of it is in use.
@@ -311,4 +327,14 @@ impl Kept {
             }
         }
     }
+}
+
+/// What was decided about a version of a lease: nothing yet while a neighbour is asked, [`Refusal::Stale`] if a newer one
+/// has replaced it. None if nothing is known of it.
+fn known(book: &Book, lease: &str, version: u64) -> Option<Option<Verdict>> {
+    let stale = || {
+        let newest = book.wish(lease)?.version;
+        (newest > version).then_some(Some(Verdict::Refused(Refusal::Stale { newest })))
+    };
+    book.verdict(lease, version).map(Option::<&Verdict>::cloned).or_else(stale)
 }

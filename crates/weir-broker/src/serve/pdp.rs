@@ -27,8 +27,9 @@ struct Session<S> {
     desk: Arc<Desk>,
     line: Line<S>,
     who: Who,
-    /// The lease of each handle, and the reverse.
-    leases: HashMap<u32, Name>,
+    /// The lease of each handle, and the newest version of it that came by this session.
+    leases: HashMap<u32, (Name, u64)>,
+    /// The handle of each lease.
     handles: HashMap<Name, u32>,
     /// How long the other side may be silent.
     silence: Duration,
@@ -202,8 +203,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     fn may_ask(&mut self, handle: u32, wish: &Request) -> Result<(), u16> {
         // Another wish for the same lease may name another path.
         self.desk.goes_through(&wish.lease, &wish.path).map_err(|_| NOT_ALLOWED)?;
-        match (self.leases.get(&handle), self.handles.get(&wish.lease)) {
-            (Some(lease), Some(of)) if *lease == wish.lease && *of == handle => return Ok(()),
+        match (self.leases.get_mut(&handle), self.handles.get(&wish.lease)) {
+            (Some((lease, newest)), Some(of)) if *lease == wish.lease && *of == handle => {
+                *newest = wish.version.max(*newest);
+                return Ok(());
+            }
             (None, None) => {}
             _ => return Err(BAD_HANDLE),
         }
@@ -211,7 +215,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             return Err(UNABLE);
         }
         self.desk.owns(&self.who, &wish.lease).map_err(|_| NOT_ALLOWED)?;
-        self.leases.insert(handle, wish.lease.clone());
+        self.leases.insert(handle, (wish.lease.clone(), wish.version));
         self.handles.insert(wish.lease.clone(), handle);
         Ok(())
     }
@@ -241,7 +245,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     /// DRQ has no answer: if it is not carried out, the lease ends by itself. So does one whose edge could not read
     /// what was decided: nobody knows what it uses.
     async fn delete(&mut self, handle: u32, reason: Code) {
-        let Some(lease) = self.leases.remove(&handle) else { return };
+        let Some((lease, newest)) = self.leases.remove(&handle) else { return };
         self.handles.remove(&lease);
         if matches!(reason.code, cops::MALFORMED_DECISION | cops::UNKNOWN_OBJECT) {
             return;
@@ -249,6 +253,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         let wish = self.desk.keeper.look(move |kept| kept.journal.book().wish(&lease)).await;
         if let Ok(Some(wish)) = wish
             && wish.rate > 0
+            // What another session has asked for since then is in use.
+            && wish.version <= newest
         {
             let nothing = Request { version: (wish.version + 1).min(MAX_VERSION), rate: 0, min: 0, ..wish };
             let _ = self.desk.decide(&self.who, vec![nothing]).await;

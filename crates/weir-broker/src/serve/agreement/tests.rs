@@ -346,6 +346,29 @@ fn a_lease_that_waits_for_a_neighbour_delays_no_other() {
     });
 }
 
+/// Who waits hears at once that a newer version has replaced the one that it asked for.
+#[test]
+fn who_waits_hears_that_its_wish_is_replaced() {
+    let (here, there) = (Folder::new("replaced"), Folder::new("silent"));
+    within(async {
+        let socket = format!("unix:{}", there.at("broker.sock").display());
+        let a = Broker::start(asking(&here, socket)).await.expect("it starts");
+        let wish = |version: u64, rate: u64| json!({"version": version, "path": ["wan:rt", "peer:rt"], "rate_bps": rate, "ttl_ms": 60_000});
+        let (mut first, mut second) = (connect(&here.unix(), None).await, connect(&here.unix(), None).await);
+        let began = Instant::now();
+        let waits = async { call(&mut first, Method::PUT, "/v1/leases/e/1", wish(1, 300)).await };
+        let replaces = async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            call(&mut second, Method::PUT, "/v1/leases/e/1", wish(2, 0)).await
+        };
+        let ((status, said), (replaced, _)) = tokio::join!(waits, replaces);
+        assert_eq!((status, &said["refused"]), (409, &json!({"why": "stale", "newest": 2})), "{said}");
+        assert_eq!(replaced, 200);
+        assert!(began.elapsed() < Duration::from_secs(4), "it did not wait for the hold to end");
+        a.stop().await.expect("nothing failed");
+    });
+}
+
 #[test]
 fn an_answer_that_waited_is_an_event() {
     let (here, there) = (Folder::new("event"), Folder::new("late"));

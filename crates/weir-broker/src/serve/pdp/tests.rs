@@ -145,6 +145,26 @@ fn leases_are_those_of_rest() {
     });
 }
 
+/// A give-back that comes late, by a session that has been replaced, frees nothing that is in use.
+#[test]
+fn a_late_give_back_frees_nothing_of_a_newer_session() {
+    let folder = Folder::new("cops-late");
+    within(async {
+        let (broker, at, [token, _]) = start(&folder).await;
+        let (mut old, mut new) = (opened(at, &token).await, opened(at, &token).await);
+        let mut rest = connect(&folder.unix(), None).await;
+        assert_eq!(ask(&mut old, &request(9, "e/1", 1, 300)).await, Some(answer(9, 1, granted(300))));
+        assert_eq!(ask(&mut new, &request(9, "e/1", 2, 500)).await, Some(answer(9, 2, granted(500))));
+        for (line, taken) in [(&mut old, 500), (&mut new, 0)] {
+            line.say(&Message::Delete { handle: 9, reason: code(4) });
+            while ask(line, &Message::KeepAlive).await != Some(Message::KeepAlive) {}
+            let (_, now) = call(&mut rest, Method::GET, "/v1/resources", "").await;
+            assert_eq!(now["resources"][0]["taken_bps"], json!(taken));
+        }
+        broker.stop().await.expect("nothing failed");
+    });
+}
+
 /// A neighbour has what it leases by one resource, also when a handle that is known names another path.
 #[test]
 fn a_neighbour_is_held_to_its_resource_by_each_request() {
