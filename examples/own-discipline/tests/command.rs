@@ -212,3 +212,13 @@ fn it_runs_live() {
     }
     ran("lab", &Folder::new("lab"));
 }
+
+/// RED has `thmin` too, and takes 0 for its default. What this AQM declares counts for it, in a class as on an interface.
+#[test]
+fn a_word_of_several_aqms_has_the_bounds_of_the_one_that_is_asked_for() {
+    let folder = Folder::new("bounds");
+    let conf = folder.file("bounds.altq", &CONF.replace("thmin 5", "thmin 0"));
+    let (out, _, code) = command(&["check", &conf]);
+    assert_eq!(code, 2, "{out}");
+    assert!(out.contains("bounds.altq:3:") && out.contains("a whole number from 1 to 1000000"), "{out}");
+}

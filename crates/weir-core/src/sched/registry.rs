@@ -6,7 +6,7 @@ use crate::aqm::params::{USUAL_QLIMIT, queue_limit};
 use crate::aqm::{AqmEntry, QUEUE_PARAMS, QueueConfig, TailDrop};
 use crate::queue::params::default_of;
 use crate::queue::{
-    Alias, Child, Discipline, Leaf, Link, ParamError, ParamSpec, Params, Scope, Value, params,
+    Alias, Child, Discipline, Kind, Leaf, Link, ParamError, ParamSpec, Params, Scope, Value, params,
 };
 use crate::units::Rate;
 use alloc::borrow::ToOwned;
@@ -172,8 +172,26 @@ impl Registry {
     /// The AQM that a class's parameters ask for; `None` is tail drop.
     ///
     /// # Errors
-    /// `ParamError` for words that contradict each other.
+    /// `ParamError` for words that contradict each other, and for a number that this AQM does not take: several may have
+    /// a word, each with bounds of its own.
     pub fn aqm_of_class(&self, class: &str, params: &Params) -> Result<Option<&AqmEntry>, ParamError> {
+        let aqm = self.aqm_asked_for(class, params)?;
+        for (name, value) in params.iter() {
+            let kind = aqm.and_then(|aqm| aqm.class_param(name)).map(|spec| spec.kind);
+            if let (Some(Kind::Count { min, max }), Value::Count(number)) = (kind, value)
+                && !(min..=max).contains(number)
+            {
+                return Err(ParamError::new(
+                    class,
+                    name,
+                    number,
+                    format!("a whole number from {min} to {max}"),
+                ));
+            }
+        }
+        Ok(aqm)
+    }
+    fn aqm_asked_for(&self, class: &str, params: &Params) -> Result<Option<&AqmEntry>, ParamError> {
         let refuse = |word: &str, expected: String| Err(ParamError::new(class, word, word, expected));
         let mut named = self.aqms.iter().filter(|a| params.has(a.name) && a.is_for_classes());
         let first = named.next();
