@@ -14,6 +14,8 @@
 # make book        pages of disciplines from their sources, the book's figures, and its HTML in target/book
 
 SHELL := /bin/sh
+# Cargo would look for make's job server, which a recipe has only by `+`.
+unexport MAKEFLAGS
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 WEIR := $(or $(CARGO_TARGET_DIR),target)/release/weir
 
