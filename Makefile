@@ -15,7 +15,7 @@
 
 SHELL := /bin/sh
 # Cargo would look for make's job server, which a recipe has only by `+`.
-unexport MAKEFLAGS
+unexport MAKEFLAGS MFLAGS
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 WEIR := $(or $(CARGO_TARGET_DIR),target)/release/weir
 
