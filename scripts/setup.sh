@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what is missing and says so first. Usage: scripts/setup.sh build|demo|media|fuzz
-# build: a C linker, protoc for the broker's store on etcd, and the Rust toolchain. demo: besides, iproute2 and iptables for the
+# build: a C linker, protoc with its own types for the broker's store on etcd, and the Rust toolchain. demo: besides, iproute2 and iptables for the
 # live part, tshark, which reads what is written for others, faketime, which steps the clock of a process, valgrind, which
 # counts instructions, and etcd, on which brokers are killed.
 # media: besides, programs that make calls and streams, and aiortc in target/media.
@@ -13,8 +13,8 @@ as_root() {
 }
 
 updated=no
-debian() { # debian COMMAND PACKAGE: install PACKAGE if COMMAND is not there
-    command -v "$1" >/dev/null 2>&1 && return 0
+debian() { # debian COMMAND|FILE PACKAGE: install PACKAGE if COMMAND or FILE is not there
+    command -v "$1" >/dev/null 2>&1 || [ -e "$1" ] && return 0
     command -v apt-get >/dev/null 2>&1 || { echo "setup: please install $1 (no apt-get here)" >&2; return 1; }
     echo "setup: installing $2 (for $1) with apt-get" >&2
     [ $updated = yes ] || { as_root apt-get update -qq && updated=yes; }
@@ -23,7 +23,9 @@ debian() { # debian COMMAND PACKAGE: install PACKAGE if COMMAND is not there
 
 debian cc gcc
 debian protoc protobuf-compiler
-dpkg -s libc6-dev >/dev/null 2>&1 || [ -e /usr/include/stdio.h ] || debian no-such-command libc6-dev
+# protoc's own types, which Debian only recommends beside it.
+debian "$(dirname "$(dirname "$(readlink -f "$(command -v protoc)")")")/include/google/protobuf/descriptor.proto" libprotobuf-dev
+debian /usr/include/stdio.h libc6-dev
 
 PATH="$HOME/.cargo/bin:$PATH"
 if ! command -v cargo >/dev/null 2>&1; then
@@ -55,10 +57,10 @@ if [ "${1:-build}" = media ]; then
     debian ffmpeg ffmpeg
     debian gst-launch-1.0 gstreamer1.0-tools
     for set in base good; do
-        dpkg -s gstreamer1.0-plugins-$set >/dev/null 2>&1 || debian no-such-command gstreamer1.0-plugins-$set
+        dpkg -s gstreamer1.0-plugins-$set >/dev/null 2>\&1 || debian gstreamer1.0-plugins-$set gstreamer1.0-plugins-$set
     done
     if ! [ -x target/media/bin/pip ]; then
-        dpkg -s python3-venv >/dev/null 2>&1 || debian no-such-command python3-venv
+        dpkg -s python3-venv >/dev/null 2>\&1 || debian python3-venv python3-venv
         python3 -m venv target/media
     fi
     target/media/bin/python -c 'import aiortc' 2>/dev/null || target/media/bin/pip --quiet install aiortc
