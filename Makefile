@@ -19,33 +19,32 @@ unexport MAKEFLAGS MFLAGS
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 WEIR := $(or $(CARGO_TARGET_DIR),target)/release/weir
 
-# Every test that draws from weir-seed, and the others of the same binaries. They hold for any seed.
-RANDOMISED := cargo test --quiet \
-	$(addprefix -p ,own-discipline $(addprefix weir-,core edge testkit conf scenario report sim io broker fuzz)) --lib \
-	$(addprefix --test ,conformance jobs_promises jobs_elsewhere jobs_model child conditioned allocations models \
-	mutants damaged generated two_bit targets by_hand recognise strangers)
+# The broker's store on etcd is a cargo feature, because it needs protoc to build.
+ETCD := $$(command -v protoc >/dev/null && echo --features weir/etcd)
 
-# Crates whose tests measure time, on links and sockets.
-TIMED := $(addprefix -p weir-,sys io engine lab broker)
-# The broker's store on etcd is a cargo feature.
-ETCD := -p weir-broker --features etcd
+# One choice of packages and features for all that `make test` builds: another choice would build most of it again.
+ALL := --workspace $(ETCD)
+BUILT := $(or $(CARGO_TARGET_DIR),target)/debug
 
-.PHONY: demo demo-edge test test-timed test-computed failover histories mutants fuzz corpus media soak bench bench-live accuracy book build setup
+# The tests of one lane: scripts/lane.sh runs those binaries that belong to it and passes over the others.
+lane = cargo test $(ALL) --tests --quiet --config "target.'cfg(unix)'.runner=['$(CURDIR)/scripts/lane.sh','$(1)']"
+
+.PHONY: demo demo-edge test test-timed test-computed test-randomised failover histories mutants fuzz corpus media soak bench bench-live accuracy book build setup
 
 setup:
 	@scripts/setup.sh build
 
 build: setup
-	cargo build --release --quiet --package weir --features etcd
+	cargo build --release --quiet --package weir $(ETCD)
 
 demo:
 	@scripts/setup.sh demo
-	cargo build --release --package weir --features etcd
+	cargo build --release --package weir $(ETCD)
 	@scripts/demo.sh $(WEIR)
 
 demo-edge:
 	@scripts/setup.sh demo
-	cargo build --release --package weir --features etcd
+	cargo build --release --package weir $(ETCD)
 	@scripts/demo-edge.sh $(WEIR)
 
 # First everything is compiled. Then two lanes run side by side: what measures time, on links and sockets, and waits most of
@@ -54,27 +53,27 @@ demo-edge:
 test:
 	@scripts/setup.sh demo
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --quiet -- -D warnings
-	cargo clippy $(ETCD) --all-targets --quiet -- -D warnings
 	cargo xtask tidy
-	cargo test --workspace --quiet --no-run
-	cargo test $(ETCD) --lib --quiet --no-run
+	cargo clippy $(ALL) --all-targets --quiet -- -D warnings
+	cargo clippy --package weir-broker --quiet -- -D warnings
+	cargo test $(ALL) --quiet --no-run
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line test-timed test-computed
 
-# Live tests of the command wait most of their time, so four at once.
 test-timed:
-	cargo test $(TIMED) --quiet
-	cargo test --package weir --quiet -- --test-threads=4
-	cargo test $(ETCD) --lib --quiet -- store:: config::
+	$(call lane,timed)
 
 test-computed:
-	nice cargo test --workspace --exclude weir $(subst -p,--exclude,$(TIMED)) --quiet
-	@seed=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' '); \
-	echo "the randomised tests again with a fresh seed: WEIR_SEED=$$seed $(RANDOMISED)"; \
-	WEIR_SEED=$$seed nice $(RANDOMISED) || { echo "repeat it: WEIR_SEED=$$seed $(RANDOMISED)"; exit 1; }
-	RUSTDOCFLAGS="-D warnings" nice cargo doc --workspace --no-deps --quiet
-	nice cargo run --quiet --package weir -- experiment run --all --no-bench
+	nice $(call lane,computed)
+	nice cargo test $(ALL) --doc --quiet
+	@seed=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' '); echo "the randomised tests again with a fresh seed: $$seed"; \
+	nice $(MAKE) --no-print-directory test-randomised WEIR_SEED=$$seed || { echo "repeat it: make test-randomised WEIR_SEED=$$seed"; exit 1; }
+	RUSTDOCFLAGS="-D warnings" nice cargo doc $(ALL) --no-deps --quiet
+	nice $(BUILT)/weir experiment run --all --no-bench
 	@nice scripts/book.sh
+
+test-randomised: export WEIR_SEED := $(or $(WEIR_SEED),20)
+test-randomised:
+	$(call lane,randomised)
 
 corpus: build
 	@scripts/corpus.sh $(WEIR)

@@ -81,9 +81,10 @@ fn the_tutorials_manifest_is_this_crates() {
         assert!(!expected.is_empty());
         assert_eq!(section(page, head), expected, "{head}");
     }
-    let profile = "[profile.dev]";
-    assert!(!section(page, profile).is_empty());
-    assert_eq!(section(page, profile), section(workspace, profile));
+    for profile in ["[profile.dev]", "[profile.dev.package.\"*\"]"] {
+        assert!(!section(page, profile).is_empty());
+        assert_eq!(section(page, profile), section(workspace, profile));
+    }
 }
 
 #[test]
