@@ -273,8 +273,8 @@ pub struct Row {
     pub policy: &'static str,
     /// Its class; none: the first that is allocated.
     pub class: Option<String>,
-    /// The silence that ends a flow.
-    pub timeout: Duration,
+    /// The silence that ends a flow; none: its class says it.
+    pub timeout: Option<Duration>,
     /// Most flows at a time.
     pub flows: u32,
 }

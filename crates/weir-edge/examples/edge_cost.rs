@@ -23,7 +23,7 @@ fn contract(id: u32) -> Contract {
         lend: false,
         dscp: Dscp::EF,
         policy: Policy::BestEffort,
-        timeout: Duration::from_secs(5),
+        timeout: Some(Duration::from_secs(5)),
         flows: 1_000_000,
         class: 0,
         accept: None,

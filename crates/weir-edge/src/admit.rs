@@ -16,7 +16,7 @@
 
 use super::flow::{Flow, Part};
 use weir_core::Random;
-use weir_core::units::Fraction;
+use weir_core::units::{Duration, Fraction};
 
 /// Which flow goes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -45,6 +45,8 @@ pub struct Admission {
     pub new_flow_bps: Option<u64>,
     /// Which flow goes.
     pub evict: Evict,
+    /// A flow that is silent for so long has ended; a contract may have its own time.
+    pub timeout: Duration,
     /// Packets of refused and evicted flows are dropped instead of going on as best effort.
     pub drop_refused: bool,
 }
@@ -56,6 +58,7 @@ impl Default for Admission {
             drop: Fraction::ratio(95, 100),
             new_flow_bps: None,
             evict: Evict::Random,
+            timeout: Duration::from_secs(5),
             drop_refused: false,
         }
     }

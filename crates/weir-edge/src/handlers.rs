@@ -98,6 +98,7 @@ pub const HANDLERS: &[Handler] = &[
     option("admit.drop", "drop"),
     or_none(option("admit.new-flow", "new-flow")),
     option("admit.evict", "evict"),
+    option("admit.timeout", "timeout"),
     option("admit.refused", "refused"),
     also(
         "allocated_bit_rate",
@@ -248,6 +249,7 @@ fn admission_words(words: &mut Params, admission: &Admission) {
         Evict::Newest => "newest",
     };
     words.set("evict", Value::Word(evict));
+    words.set("timeout", Value::Time(admission.timeout));
     words.set("refused", Value::Word(if admission.drop_refused { "drop" } else { "be" }));
 }
 
@@ -435,6 +437,7 @@ mod tests {
                 drop: Fraction::ratio(random.below(101), 100),
                 new_flow_bps: (random.below(2) == 1).then(|| random.below(100_000)),
                 evict: policies[random.below(5) as usize],
+                timeout: Duration::from_millis(random.below(100_000)),
                 drop_refused: random.below(2) == 1,
             };
             let words = words(&plan, &admission);
@@ -474,7 +477,7 @@ mod tests {
                 ("request.answered", _) => continue,
                 (_, Kind::Percent) => Value::Fraction(Fraction::ratio(80, 100)),
                 (_, Kind::Rate) => Value::Rate(Rate::from_bps(700_000)),
-                (_, Kind::Time { .. }) => Value::Time(Duration::from_millis(5_000)),
+                (_, Kind::Time { .. }) => Value::Time(Duration::from_millis(4_000)),
                 (_, SWITCH) => Value::Word("on"),
                 (_, Kind::Count { .. }) => Value::Count(7),
                 (_, kind) => panic!("{} is {kind}", handler.name),

@@ -118,7 +118,12 @@ pub const SLA: &[ParamSpec] = &[
         "be",
         "What becomes of packets out of profile: they pass, are dropped, or go on as best effort.",
     ),
-    P::discipline("timeout", MILLIS, "5s", "A flow that is silent for so long has ended."),
+    P::discipline(
+        "timeout",
+        MILLIS,
+        "",
+        "A flow that is silent for so long has ended; instead of its class's.",
+    ),
     P::discipline(
         "flows",
         // When many end at once, each is taken out of the chain of all.
@@ -197,6 +202,7 @@ pub const ALLOCATE: &[ParamSpec] = &[
         "random",
         "Which flow goes.",
     ),
+    P::discipline("timeout", MILLIS, "5s", "A flow that is silent for so long has ended."),
     P::discipline(
         "refused",
         Kind::Word(&["be", "drop"]),
@@ -280,7 +286,7 @@ pub fn contract(id: u32, dscp: Dscp, class: usize, params: &Params) -> Contract 
             "be-flow" => Policy::FlowBestEffort,
             _ => Policy::BestEffort,
         },
-        timeout: time(params, SLA, "timeout"),
+        timeout: params.time("timeout"),
         flows: params.count("flows").unwrap_or(default_of(SLA, "flows")) as u32,
         class,
         accept: params.fraction("accept"),
@@ -346,6 +352,7 @@ pub fn admission(params: &Params) -> Admission {
             "newest" => Evict::Newest,
             _ => Evict::Random,
         },
+        timeout: time(params, ALLOCATE, "timeout"),
         drop_refused: word(params, ALLOCATE, "refused") == "drop",
     }
 }

@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use weir_core::Random;
 use weir_core::packet::{Dscp, Key};
+use weir_core::queue::Value;
 use weir_core::units::{Duration, Fraction, Instant};
 use weir_edge::admit::{Admission, Evict};
+use weir_edge::allocate::Allocation;
 use weir_edge::edge::{Class, Config, Edge, Reason, Recognition, Verdict};
 use weir_edge::flow::State;
+use weir_edge::handlers;
 use weir_edge::recognise::Payload;
 use weir_edge::sla::{Contract, Policy, Prefix};
 
@@ -26,7 +29,7 @@ fn contract(id: u32, bandwidth_bps: u64, shared: u64, policy: Policy) -> Contrac
         lend: true,
         dscp: Dscp::EF,
         policy,
-        timeout: Duration::from_secs(5),
+        timeout: Some(Duration::from_secs(5)),
         flows: 1_000,
         class: 0,
         accept: None,
@@ -193,6 +196,34 @@ fn t53_a_silent_flow_has_ended() {
     assert_eq!(edge.class_stats().next().unwrap().1.flows.timed_out, 1);
 }
 
+/// T53: the class says how long a silence ends a flow, and a contract may say otherwise. The class's is a
+/// handler, which counts from the next packet on.
+#[test]
+fn t53_a_class_or_a_contract_says_what_silence_is() {
+    let again_after = |class: u64, own: Option<u64>, set: Option<u64>| {
+        let time = |seconds: u64| Duration::from_nanos(seconds * S);
+        let mut config = config(10_000_000, Admission { timeout: time(class), ..Admission::default() });
+        config.classes[0].allocation = Some(Allocation { initial: 1_000_000, ..Allocation::default() });
+        config.contracts = vec![Contract { timeout: own.map(time), ..contract(7, 1_000_000, 0, Policy::Ok) }];
+        config.prefixes = vec![(Prefix::new(false, 0, 0), 0)];
+        (1..30).find(|pause| {
+            let mut edge = Edge::new(config.clone(), Instant::ZERO);
+            edge.packet(Instant::ZERO, &key(1), Payload::UNKNOWN, 200);
+            if let Some(set) = set {
+                let handler = handlers::find("admit.timeout").unwrap();
+                edge.set_handler(Instant::ZERO, 0, handler, Some(Value::Time(time(set)))).unwrap();
+            }
+            edge.packet(Instant::from_nanos(pause * S + 1), &key(1), Payload::UNKNOWN, 200);
+            edge.class_stats().next().unwrap().1.flows.admitted == 2
+        })
+    };
+    assert_eq!(again_after(5, None, None), Some(5));
+    assert_eq!(again_after(10, None, None), Some(10));
+    assert_eq!(again_after(10, Some(3), None), Some(3));
+    assert_eq!(again_after(10, None, Some(2)), Some(2));
+    assert_eq!(again_after(10, Some(3), Some(2)), Some(3), "a contract's own stays");
+}
+
 /// T57: at equal load, contracts with a lower T_a are refused more often.
 #[test]
 fn t57_regular_flows_are_refused_before_premium() {
@@ -300,7 +331,8 @@ fn t24_contracts_lend_to_their_own_flows() {
     let alone = |beside: bool| {
         let mut config = config(10_000_000_000, Admission { accept: share(100), ..Admission::default() });
         let timeout = Duration::from_millis(200);
-        let terms = |id| Contract { timeout, ..contract(id, 1_000_000, 30, Policy::BestEffort) };
+        let terms =
+            |id| Contract { timeout: Some(timeout), ..contract(id, 1_000_000, 30, Policy::BestEffort) };
         config.contracts = vec![terms(1), terms(2)];
         let prefix = |last: u128| Prefix::new(false, 0x0a00_0000 + last, 32);
         config.prefixes = vec![(prefix(0), 0), (prefix(1), 1)];

@@ -164,7 +164,7 @@ fn a_refusal_says_its_figures() {
         lend: true,
         dscp: weir_core::packet::Dscp::EF,
         policy: Policy::Ok,
-        timeout: Duration::from_secs(5),
+        timeout: Some(Duration::from_secs(5)),
         flows: 60,
         class: 0,
         accept: Some(Fraction::ratio(80, 100)),

@@ -482,7 +482,7 @@ fn contract(id: u32, flows: u32) -> Contract {
         lend: true,
         dscp: Dscp::EF,
         policy: Policy::BestEffort,
-        timeout: Duration::from_secs(5),
+        timeout: Some(Duration::from_secs(5)),
         flows,
         class: 0,
         accept: None,

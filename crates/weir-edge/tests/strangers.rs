@@ -254,7 +254,7 @@ fn t65_strangers_outside_leave_own_calls_their_places() {
         lend: true,
         dscp: Dscp::EF,
         policy: Policy::BestEffort,
-        timeout: Duration::from_secs(5),
+        timeout: Some(Duration::from_secs(5)),
         flows: 8,
         class: 0,
         accept: None,

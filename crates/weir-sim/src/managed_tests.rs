@@ -113,6 +113,36 @@ fn a_mark_is_carried_to_the_next_box() {
     assert_eq!(report.ports[1].class("hi").unwrap().sent.packets, 0);
 }
 
+/// T53: a class says after which silence a call has ended, and a scenario sets it at times. Calls that pause are admitted
+/// anew after each longer pause.
+#[test]
+fn t53_a_scenario_sets_what_silence_is() {
+    let admitted = |timeout: &str, set: &str| {
+        let edge = format!(
+            "interface em0 bandwidth 10M hfsc\\nclass hfsc em0 hi root [ls 0 0 8M] [ul 0 0 1M]\\n\
+             class hfsc em0 lo root [ls 0 0 2M] default\\nfilter em0 hi 0 0 0 0 0 dscp EF\\n\
+             recognise em0 rtp 4/2s\\nallocate em0 hi window 100ms 1 from 64K to 8M initial 1M{timeout}\\n"
+        );
+        let text = format!(
+            "duration = \"40s\"\n[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n\
+             [[link]]\na = \"a\"\nb = \"box\"\nrate = \"100M\"\n[[link]]\na = \"box\"\nb = \"b\"\nrate = \"10M\"\n\
+             [[port]]\nat = \"box\"\nto = \"b\"\ntext = \"{edge}\"\nset = [{set}]\n\
+             [[flow]]\nfrom = \"a\"\nto = \"b\"\nkind = \"rtp\"\ncodec = \"opus\"\nsuppression = true\ncount = 5\n"
+        );
+        let scenario = Scenario::from_toml("test.toml", &text).unwrap_or_else(|errors| panic!("{errors}"));
+        let report = run(&scenario, Options::default()).unwrap();
+        report.ports[0].class("hi").unwrap().statistics["edge-admitted"]
+    };
+    let usual = admitted("", "");
+    let short = admitted(" timeout 200ms", "");
+    let set = admitted("", "{ at = \"0s\", class = \"hi\", handler = \"admit.timeout=200ms\" }");
+    let late = admitted("", "{ at = \"20s\", class = \"hi\", handler = \"admit.timeout=200ms\" }");
+    // 15 pauses a call, a few of them longer than 5 s.
+    assert!(usual >= 5.0 && short > 5.0 * usual, "{usual} {short}");
+    assert_eq!(set, short);
+    assert!((1.5 * usual..0.8 * short).contains(&late), "{usual} {late} {short}");
+}
+
 const EDGE: &str = "interface em0 bandwidth 10M hfsc\\nclass hfsc em0 hi root [ls 0 0 8M] [ul 0 0 1M]\\n\
                     class hfsc em0 lo root [ls 0 0 2M] default\\nfilter em0 hi 0 5002 0 0 17\\n\
                     allocate em0 hi window 100ms 1 from 64K to 8M initial 1M\\n";

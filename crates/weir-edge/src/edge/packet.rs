@@ -2,6 +2,7 @@
 //! whether the packet is in profile. [multiservice III.3.2: T25]
 
 use super::{Edge, Meter, Reason, Recognition, Verdict};
+use crate::admit::Admission;
 use crate::flow::{Body, Cause, Outside, Part, Standing, State, reverse};
 use crate::recognise::{self, Found, Kind, Payload, Place, SEEN, Sample};
 use crate::sla::{Own, Policy, Profile};
@@ -207,7 +208,9 @@ impl Edge {
     }
 
     pub(super) fn timeout(&self, contract: u32) -> Duration {
-        self.config.contracts.get(contract as usize).map_or(Duration::from_secs(5), |c| c.timeout)
+        let own = self.config.contracts.get(contract as usize).and_then(|c| c.timeout);
+        let class = || self.lanes.get(self.class_of(contract)).map(|lane| lane.class.admission.timeout);
+        own.or_else(class).unwrap_or(Admission::default().timeout)
     }
 
     /// A real-time flow that is in no class asks for admission.

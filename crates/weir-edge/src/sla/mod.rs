@@ -38,8 +38,8 @@ pub struct Contract {
     pub dscp: Dscp,
     /// What becomes of the others.
     pub policy: Policy,
-    /// A flow that is silent for so long has ended.
-    pub timeout: Duration,
+    /// A flow that is silent for so long has ended; its class says it unless given.
+    pub timeout: Option<Duration>,
     /// Most real-time flows at a time.
     pub flows: u32,
     /// Its class, by its place in the edge's list.

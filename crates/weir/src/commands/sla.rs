@@ -132,7 +132,7 @@ fn list(registry: &Registry, path: Option<&Path>, asked: &Asked) -> Done {
             Dscp::new(row.dscp).map_or_else(|| row.dscp.to_string(), |dscp| dscp.to_string()),
             row.policy,
             row.class.unwrap_or_else(|| "-".into()),
-            show(row.timeout_ns as f64, Unit::Time),
+            row.timeout_ns.map_or_else(|| "-".into(), |ns| show(ns as f64, Unit::Time)),
             row.flows.to_string(),
         ]);
     }

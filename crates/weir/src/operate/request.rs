@@ -151,8 +151,8 @@ pub struct Contract {
     pub policy: String,
     /// Its class; none: the first that is allocated.
     pub class: Option<String>,
-    /// The silence that ends a flow.
-    pub timeout_ns: u64,
+    /// The silence that ends a flow; none: its class says it.
+    pub timeout_ns: Option<u64>,
     /// Most flows at a time.
     pub flows: u32,
 }
@@ -168,7 +168,7 @@ impl From<weir_conf::contracts::Row> for Contract {
             dscp: row.dscp.value(),
             policy: row.policy.to_owned(),
             class: row.class,
-            timeout_ns: row.timeout.as_nanos(),
+            timeout_ns: row.timeout.map(|timeout| timeout.as_nanos()),
             flows: row.flows,
         }
     }

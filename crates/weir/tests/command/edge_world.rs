@@ -46,6 +46,35 @@ fn flows_outlast_a_bypass() {
     });
 }
 
+/// A call that has ended leaves its class after the `timeout`, which is set while the box runs.
+// Claim T53.
+#[test]
+fn what_silence_is_is_set_while_it_runs() {
+    if !possible("the test of an edge whose calls end") {
+        return;
+    }
+    timed(|| {
+        let bed = Bed::new(1);
+        let up = bed.up(&[&bed.folder.write("a.altq", CONF)]);
+        ready(&bed);
+        let gone = |after_ms: u64| {
+            let call = Call::start(&bed, 1, "10.0.0.1");
+            wait("the call", || class(&bed)["flows"]["now"] == 1);
+            call.end();
+            pause(after_ms);
+            class(&bed)["flows"]["now"] == 0
+        };
+        assert_eq!(bed.ask(&["edge", "get", "right0", "rt", "admit.timeout"]).ok().out, "admit.timeout=5s\n");
+        assert!(!gone(3_000), "5 s have not passed");
+        bed.ask(&["edge", "set", "right0", "rt", "admit.timeout=500ms"]).ok();
+        // It is seen at the end of a window of 800 ms.
+        wait("the end of the call", || class(&bed)["flows"]["now"] == 0);
+        let short = gone(3_000);
+        in_time!(short, "{}", class(&bed));
+        terminate(up).ok();
+    });
+}
+
 /// The interface gets another name: nothing is lost. It is deleted and made again: what is sent meanwhile is lost, and
 /// afterwards each call is what it was.
 // Claim L86.

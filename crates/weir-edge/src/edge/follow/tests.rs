@@ -26,7 +26,7 @@ fn contract(id: u32, class: usize, bandwidth_bps: u64) -> Contract {
         lend: true,
         dscp: Dscp::EF,
         policy: Policy::BestEffort,
-        timeout: Duration::from_secs(1),
+        timeout: Some(Duration::from_secs(1)),
         flows: 60,
         class,
         accept: None,
