@@ -13,7 +13,7 @@ use weir_core::meter::{self, Conditioners};
 use weir_core::packet::Dscp;
 use weir_core::port::{PortPlan, Protect, Segment, WireConfig};
 use weir_core::queue::{Link, ParamError, Params, Value};
-use weir_core::sched::{Guarantee, LeafInfo, Node, Outline, Registry, Tree};
+use weir_core::sched::{ClassConfig, Guarantee, LeafInfo, Node, Outline, Registry, Tree};
 use weir_core::units::Rate;
 use weir_text::{Diagnostic, Place, Severity, Trouble};
 
@@ -82,6 +82,8 @@ pub struct Checked {
     pub room: Room,
     /// Queues of flows in all its disciplines together.
     pub flow_queues: u64,
+    /// The classes that its outermost discipline makes beside those of the file.
+    pub made: Vec<ClassConfig>,
     /// What may not be as its writer thinks.
     pub warnings: Vec<Diagnostic>,
 }
@@ -278,7 +280,10 @@ impl View<'_> {
         self.leaves_by_class(&shape, &lowered, &leaves)?;
         self.conditioners()?;
         let room = self.room(&leaves)?;
-        Ok(Checked { leaves, room, flow_queues, warnings: self.warnings(link, room) })
+        let declared = shape.instances.first().map_or(0, |outer| outer.members.len());
+        let made = lowered.nodes.into_iter().next().map(|outer| outer.classes.into_iter().skip(declared));
+        let made = made.into_iter().flatten().collect();
+        Ok(Checked { leaves, room, flow_queues, made, warnings: self.warnings(link, room) })
     }
 
     /// For each class that filters lead to, the leaf where its packets wait.

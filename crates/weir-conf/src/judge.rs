@@ -18,6 +18,13 @@ const ETHERNET_FRAME: u32 = 1_514;
 /// a file for (a plan may also come from a program), and warnings beyond what reading gave.
 pub fn judge(plan: &Plan, registry: &Registry) -> Vec<Diagnostic> {
     let mut said = rules::errors(plan, registry, &|_| false);
+    said.extend(doubts(plan, registry));
+    said.sort_by_key(|d| (d.severity, d.line, d.column));
+    said
+}
+
+/// What [`judge`] says of a plan that [`crate::read`] has accepted.
+pub fn doubts(plan: &Plan, registry: &Registry) -> Vec<Diagnostic> {
     let mut report = Report::new(&plan.source);
     if plan.interfaces.is_empty() {
         let help = "write one, as in `interface em0 bandwidth 10M fifoq`";
@@ -43,9 +50,8 @@ pub fn judge(plan: &Plan, registry: &Registry) -> Vec<Diagnostic> {
     failing(&mut report, plan, &by_name);
     crate::edge::judge_brokers(&mut report, plan);
     report.said.extend(plan.bridges().err().unwrap_or_default());
-    said.append(&mut report.said);
-    said.sort_by_key(|d| (d.severity, d.line, d.column));
-    said
+    report.said.sort_by_key(|d| (d.severity, d.line, d.column));
+    report.said
 }
 
 /// `targets` are the names that filters of the interface lead to.

@@ -58,7 +58,7 @@ mod words;
 pub use build::{Built, BuiltFilter, Checked, Regulator};
 pub use diff::{Difference, diff};
 pub use edge::{EdgeClass, EdgePlan};
-pub use judge::judge;
+pub use judge::{doubts, judge};
 pub use limits::MAX_BYTES;
 pub use plan::Plan;
 pub use print::print;

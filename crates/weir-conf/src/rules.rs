@@ -155,15 +155,17 @@ fn weights(report: &mut Report<'_>, options: &Options) {
 
 /// RED and RIO: the lower threshold is the lower.
 fn thresholds(report: &mut Report<'_>, options: &Options) {
-    for prefix in ["", "lo_", "med_", "hi_"] {
-        let of = |name: &str| match options.get(&format!("{prefix}{name}")).map(|g| (&g.value, g.place)) {
-            Some((Value::Count(n), place)) if *n > 0 => Some((*n, place)),
-            _ => None,
-        };
-        if let (Some((min, _)), Some((max, place))) = (of("thmin"), of("thmax"))
+    let of = |name: &str| match options.get(name).map(|g| (&g.value, g.place)) {
+        Some((Value::Count(n), place)) if *n > 0 => Some((*n, place)),
+        _ => None,
+    };
+    for [lower, upper] in
+        [["thmin", "thmax"], ["lo_thmin", "lo_thmax"], ["med_thmin", "med_thmax"], ["hi_thmin", "hi_thmax"]]
+    {
+        if let (Some((min, _)), Some((max, place))) = (of(lower), of(upper))
             && max <= min
         {
-            let message = format!("`{prefix}thmax {max}` is not above `{prefix}thmin {min}`");
+            let message = format!("`{upper} {max}` is not above `{lower} {min}`");
             report.error(place, message, "between the two, packets are dropped by chance");
         }
     }

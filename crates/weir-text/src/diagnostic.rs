@@ -1,5 +1,6 @@
 //! What is wrong with a text, where, and how to mend it.
 
+use crate::fold::{common, fold};
 use crate::place::Place;
 use annotate_snippets::{Annotation, AnnotationKind, Level, Message, Origin, Renderer, Snippet};
 use std::fmt;
@@ -43,6 +44,10 @@ impl Diagnostic {
     /// True if the file is refused because of it.
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
+    }
+    /// What it has in common with those that say the same of other things: of many only the first are shown.
+    pub fn kind(&self) -> (Severity, String) {
+        (self.severity, common(&self.message))
     }
     /// The line it is about, with its caret.
     fn snippet(&self) -> Snippet<'_, Annotation<'_>> {
@@ -97,8 +102,15 @@ pub struct Diagnostics(pub Vec<Diagnostic>);
 
 impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all: Vec<String> = self.0.iter().map(ToString::to_string).collect();
-        f.write_str(&all.join("\n"))
+        let mut between = "";
+        for (one, more) in fold(&self.0, |one| one.kind()) {
+            write!(f, "{between}{one}")?;
+            if more > 0 {
+                write!(f, "\n{more} more like this")?;
+            }
+            between = "\n";
+        }
+        Ok(())
     }
 }
 
@@ -159,6 +171,21 @@ mod tests {
         let text = Source::new(bell, &format!("x{bell}")).diagnostic(Severity::Warning, trouble).to_string();
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
         assert!(text.starts_with("warning: "));
+    }
+
+    /// Of many messages of one kind the first three are shown, whatever they name. Another kind stands by itself.
+    #[test]
+    fn many_of_one_kind_are_folded() {
+        let say = |message: String| {
+            Source::new("a.conf", "").diagnostic(Severity::Error, Trouble::new(Place::default(), message, ""))
+        };
+        let mut all: Vec<Diagnostic> =
+            (0..10).map(|n| say(format!("class `c{n}` has {n} packets"))).collect();
+        all.insert(4, say("class `d` has no packets".to_string()));
+        let text = Diagnostics(all).to_string();
+        assert_eq!(text.matches("error: ").count(), 4, "{text}");
+        assert!(text.contains("class `c2` has 2 packets\n--> a.conf\n7 more like this\n"), "{text}");
+        assert!(text.contains("class `d` has no packets"), "{text}");
     }
 
     /// A message about a place in a very long line keeps that part of it only, and still names the column.

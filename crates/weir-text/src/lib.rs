@@ -3,12 +3,13 @@
 //! A [`Source`] is a text by lines, a [`Place`] is where something stands in it. A reader that meets
 //! something wrong says a [`Trouble`]: what, where, and how to mend it. With its source that becomes a
 //! [`Diagnostic`], which displays as the line with a caret. [`nearest()`] finds the word that was meant.
-//! [`mod@include`] puts the files of a configuration together.
+//! [`fold()`] leaves the first of many messages of one kind. [`mod@include`] puts the files of a configuration together.
 //! [`number`] reads quantities with units, exactly or not at all; [`quantity`] holds them as values of a
 //! TOML file; [`measured`] shows measured values, rounded, and
 //! [`metrics`] writes them for Prometheus.
 
 pub mod diagnostic;
+mod fold;
 pub mod include;
 pub mod measured;
 pub mod metrics;
@@ -20,6 +21,7 @@ pub mod source;
 mod visible;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Trouble};
+pub use fold::fold;
 pub use measured::{Unit, digits, show, show_digits};
 pub use nearest::{nearest, suggest};
 pub use place::Place;

@@ -340,7 +340,7 @@ pub(crate) fn unknown(class: &str, name: &str, groups: &[&'static [ParamSpec]], 
 }
 
 /// A two-piece linear service curve (Stoica, Zhang and Ng, SIGCOMM 1997, section 4).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Curve {
     /// Rate until `d`.
     pub m1: Rate,

@@ -3,23 +3,96 @@
 use super::tables::print_wrapped;
 use super::{Done, Failure, print_json};
 use serde_json::json;
+use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use weir_conf::{Plan, protect::names};
 use weir_core::packet::ControlSet;
 use weir_core::port::Protect;
-use weir_core::sched::Registry;
+use weir_core::queue::Curve;
+use weir_core::sched::{ClassConfig, Guarantee, Registry};
+use weir_core::units::Duration;
 use weir_report::RunKind;
 use weir_scenario::Scenario;
-use weir_text::{Unit, show};
+use weir_text::{Diagnostic, Severity, Unit, fold, show};
 
 /// The longest frame that a link is checked for.
 const MTU: u32 = 1514;
 
-/// One message, whatever it is about.
-struct Finding {
-    error: bool,
-    text: String,
-    json: serde_json::Value,
+/// One message.
+enum Finding {
+    Located(Diagnostic),
+    /// An error of a scenario as a whole: what is wrong, and how to mend it if that is known.
+    Whole(String, Option<String>),
+}
+
+impl Finding {
+    fn is_error(&self) -> bool {
+        match self {
+            Finding::Located(diagnostic) => diagnostic.is_error(),
+            Finding::Whole(..) => true,
+        }
+    }
+    /// What it has in common with those that say the same of other things.
+    fn kind(&self) -> (Severity, String) {
+        match self {
+            Finding::Located(diagnostic) => diagnostic.kind(),
+            Finding::Whole(message, _) => (Severity::Error, message.clone()),
+        }
+    }
+    fn json(&self) -> serde_json::Value {
+        match self {
+            Finding::Located(d) => {
+                json!({"severity": if d.is_error() { "error" } else { "warning" }, "file": d.file, "line": d.line,
+                    "column": d.column, "message": d.message, "help": d.help})
+            }
+            Finding::Whole(message, None) => json!({"severity": "error", "message": message}),
+            Finding::Whole(message, Some(help)) => {
+                json!({"severity": "error", "message": message, "help": help})
+            }
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Finding::Located(diagnostic) => diagnostic.fmt(f),
+            Finding::Whole(message, None) => write!(f, "error: {message}"),
+            Finding::Whole(message, Some(help)) => write!(f, "error: {message}\n  help: {help}"),
+        }
+    }
+}
+
+/// A class's curve, the burst that it is about, and the time within which that is out.
+type Promise = (Curve, u64, Option<Duration>);
+
+/// A remark.
+enum Fact {
+    Plain(String),
+    /// What a class of an interface of a file is promised.
+    Promise(Rc<str>, Guarantee),
+}
+
+impl Fact {
+    /// What it has in common with remarks that say the same of other classes.
+    fn kind(&self) -> (Rc<str>, Option<Promise>) {
+        match self {
+            Fact::Plain(text) => (text.as_str().into(), None),
+            Fact::Promise(of, Guarantee { class: _, curve, burst_bytes, delay }) => {
+                (of.clone(), Some((*curve, *burst_bytes, *delay)))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Fact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fact::Plain(text) => f.write_str(text),
+            Fact::Promise(of, guarantee) => write!(f, "{of}: {guarantee}"),
+        }
+    }
 }
 
 /// Judges every file; fails with 2 if one of them has an error.
@@ -29,18 +102,28 @@ pub fn run(registry: &Registry, files: &[PathBuf], json: bool) -> Done {
         let is_scenario = file.extension().is_some_and(|e| e == "toml");
         let (findings, facts) =
             if is_scenario { scenario(file, registry) } else { configuration(file, registry)? };
-        let bad = findings.iter().filter(|f| f.error).count();
+        let bad = findings.iter().filter(|f| f.is_error()).count();
         errors += bad;
         warnings += findings.len() - bad;
         if json {
-            let all: Vec<_> = findings.into_iter().map(|f| f.json).collect();
+            let all: Vec<_> = findings.iter().map(Finding::json).collect();
+            let facts: Vec<String> = facts.iter().map(Fact::to_string).collect();
             rows.push(json!({"file": file, "usable": bad == 0, "diagnostics": all, "facts": facts}));
             continue;
         }
-        for finding in findings {
-            out!("{}\n", finding.text);
+        let more = |count: usize| format!("{count} more like this: `weir check --json` has all");
+        for (finding, count) in fold(findings, Finding::kind) {
+            out!("{finding}\n");
+            if count > 0 {
+                out!("{}\n", more(count));
+            }
         }
-        facts.iter().for_each(|fact| print_wrapped(fact));
+        for (fact, count) in fold(facts, Fact::kind) {
+            print_wrapped(&fact.to_string());
+            if count > 0 {
+                out!("{}", more(count));
+            }
+        }
         out!("{}: {}", file.display(), if bad == 0 { "usable" } else { "cannot be used" });
     }
     if json {
@@ -55,19 +138,10 @@ pub fn run(registry: &Registry, files: &[PathBuf], json: bool) -> Done {
     }
 }
 
-fn located(d: &weir_text::Diagnostic) -> Finding {
-    Finding {
-        error: d.is_error(),
-        text: d.to_string(),
-        json: json!({"severity": if d.is_error() { "error" } else { "warning" }, "file": d.file, "line": d.line,
-            "column": d.column, "message": d.message, "help": d.help}),
-    }
-}
-
-fn configuration(path: &Path, registry: &Registry) -> Result<(Vec<Finding>, Vec<String>), Failure> {
+fn configuration(path: &Path, registry: &Registry) -> Result<(Vec<Finding>, Vec<Fact>), Failure> {
     let name = path.display().to_string();
     match super::included(&name, &super::text_of(path)?) {
-        Err(said) => Ok((said.iter().map(located).collect(), Vec::new())),
+        Err(said) => Ok((said.into_iter().map(Finding::Located).collect(), Vec::new())),
         Ok(text) => {
             let judged = judge(&name, &text, registry);
             Ok((judged.findings, judged.facts))
@@ -78,7 +152,7 @@ fn configuration(path: &Path, registry: &Registry) -> Result<(Vec<Finding>, Vec<
 /// What is to be said of a configuration, and the plan if it can be used.
 struct Judged {
     findings: Vec<Finding>,
-    facts: Vec<String>,
+    facts: Vec<Fact>,
     plan: Option<Plan>,
 }
 
@@ -88,38 +162,36 @@ fn judge(name: &str, text: &str, registry: &Registry) -> Judged {
     let mut all = outcome.diagnostics;
     let mut facts = Vec::new();
     if let Some(plan) = &outcome.plan {
-        all.extend(weir_conf::judge(plan, registry));
+        all.extend(weir_conf::doubts(plan, registry));
         for (view, checked) in plan.views().zip(plan.check(registry, MTU)) {
+            let of: Rc<str> = format!("{name}: interface {}", view.name).into();
+            let fact = |said: &dyn Display| Fact::Plain(format!("{of}: {said}"));
             match checked {
                 Ok(checked) => {
                     all.extend(view.short_of_room(checked.room));
-                    facts.push(format!("{name}: interface {}: {}", view.name, checked.room));
+                    facts.push(fact(&checked.room));
                     let control = control(view.protect(&view.link(MTU)));
-                    facts.push(format!("{name}: interface {}: {control}", view.name));
-                    let made = made(&view, registry);
-                    facts.extend(made.iter().map(|made| format!("{name}: interface {}: {made}", view.name)));
+                    facts.push(fact(&control));
+                    let outer = view.discipline.as_ref().and_then(|outer| registry.find(&outer.name));
+                    let outer = outer.map_or("", |entry| entry.name);
+                    facts.extend(checked.made.iter().map(|class| fact(&made(outer, class))));
                 }
                 Err(refused) => all.push(refused),
             }
             let guarantees = view.guarantees(registry, &view.link(MTU));
-            facts.extend(guarantees.iter().map(|g| format!("{name}: interface {}: {g}", view.name)));
+            facts.extend(guarantees.into_iter().map(|guarantee| Fact::Promise(of.clone(), guarantee)));
         }
     }
     all.dedup();
-    Judged { findings: all.iter().map(located).collect(), facts, plan: outcome.plan }
+    Judged { findings: all.into_iter().map(Finding::Located).collect(), facts, plan: outcome.plan }
 }
 
-/// The classes that nobody declared: a discipline makes them behind all others.
-fn made(view: &weir_conf::View<'_>, registry: &Registry) -> Vec<String> {
-    let node = view.node(registry);
-    let undeclared = node.classes.iter().rev().take_while(|class| view.class(&class.name).is_none());
-    let words = |class: &weir_core::sched::ClassConfig| {
-        // A flag has no value.
-        let typed = class.params.iter().map(|(name, value)| format!("{name} {value}").trim_end().to_owned());
-        let options: Vec<String> = typed.collect();
-        format!("{} makes class `{}` by itself: {}", node.discipline, class.name, options.join(" "))
-    };
-    undeclared.map(words).collect()
+/// A class that nobody declared: a discipline makes it behind all others.
+fn made(discipline: &str, class: &ClassConfig) -> String {
+    // A flag has no value.
+    let typed = class.params.iter().map(|(name, value)| format!("{name} {value}").trim_end().to_owned());
+    let options: Vec<String> = typed.collect();
+    format!("{discipline} makes class `{}` by itself: {}", class.name, options.join(" "))
 }
 
 /// What the packets that keep a link and its routes alive get.
@@ -139,10 +211,10 @@ fn control(protect: Option<Protect>) -> String {
     }
 }
 
-fn scenario(path: &Path, registry: &Registry) -> (Vec<Finding>, Vec<String>) {
+fn scenario(path: &Path, registry: &Registry) -> (Vec<Finding>, Vec<Fact>) {
     let scenario = match Scenario::read(path) {
         Ok(scenario) => scenario,
-        Err(all) => return (all.0.iter().map(located).collect(), Vec::new()),
+        Err(all) => return (all.0.into_iter().map(Finding::Located).collect(), Vec::new()),
     };
     let (mut findings, mut facts, mut classes) = (Vec::new(), Vec::new(), Vec::new());
     for (index, port) in scenario.ports.iter().enumerate() {
@@ -154,37 +226,32 @@ fn scenario(path: &Path, registry: &Registry) -> (Vec<Finding>, Vec<String>) {
                 let Some(plan) = judged.plan else { continue };
                 match leaves(&plan, port.interface.as_deref(), registry) {
                     Ok(names) => classes.push(names),
-                    Err(error) => findings.push(located(&error)),
+                    Err(error) => findings.push(Finding::Located(error)),
                 }
             }
-            Err(e) => findings.push(Finding {
-                error: true,
-                text: format!("error: port {}: {e}", port.name()),
-                json: json!({"severity": "error", "message": e.to_string()}),
-            }),
+            Err(e) => findings.push(Finding::Whole(format!("port {}: {e}", port.name()), None)),
         }
     }
     let count = classes.iter().map(|names| names.len() as u64).sum();
     if let Some((what, mend)) = scenario.too_large(count) {
-        findings.push(Finding {
-            error: true,
-            text: format!("error: {what}\n  help: {mend}"),
-            json: json!({"severity": "error", "message": what, "help": mend}),
-        });
+        findings.push(Finding::Whole(what, Some(mend)));
     }
     if classes.len() == scenario.ports.len()
         && let Err(all) = scenario.fits(&classes)
     {
-        findings.extend(all.0.iter().map(located));
+        findings.extend(all.0.into_iter().map(Finding::Located));
     }
     let congestion = |at| weir_scenario::congestion(&scenario, at);
     match congestion(RunKind::Sim) {
-        Ok(says) => facts.extend(says),
-        Err(why) => facts.push(format!("the simulator cannot run it: {why}")),
+        Ok(says) => facts.extend(says.into_iter().map(Fact::Plain)),
+        Err(why) => facts.push(Fact::Plain(format!("the simulator cannot run it: {why}"))),
     }
     match weir_lab::layout_here(&scenario).and_then(|_| congestion(RunKind::Lab).map_err(|why| why.0)) {
-        Ok(says) => facts.extend(std::iter::once("the lab can run it".into()).chain(says)),
-        Err(why) => facts.push(format!("the lab cannot run it: {why}")),
+        Ok(says) => {
+            let can = std::iter::once("the lab can run it".to_string());
+            facts.extend(can.chain(says).map(Fact::Plain));
+        }
+        Err(why) => facts.push(Fact::Plain(format!("the lab cannot run it: {why}"))),
     }
     (findings, facts)
 }

@@ -36,6 +36,31 @@ fn tables_fit_80_columns() {
     }
 }
 
+/// Of ten classes of which the same is promised three are shown, and all with `-j`. A class with another promise
+/// stands by itself.
+#[test]
+fn what_is_said_of_many_classes_is_folded() {
+    let folder = Folder::new();
+    let mut text = "interface em0 bandwidth 10M hfsc\n".to_string();
+    for n in 0..11 {
+        let (rate, default) = if n == 5 { ("200K", "default") } else { ("100K", "") };
+        text += &format!("class hfsc em0 c{n} root [rt {rate} 10ms 100K] pshare 5 {default}\n");
+    }
+    let conf = folder.write("a.altq", &text);
+    let shown = fits(&["check", &conf]);
+    let promised = |n: usize| shown.contains(&format!("class c{n}: [rt "));
+    assert_eq!((0..11).filter(|&n| promised(n)).collect::<Vec<_>>(), [0, 1, 2, 5], "{shown}");
+    assert!(shown.contains("7 more like this: `weir check --json` has all"), "{shown}");
+    let all = weir(&["check", "-j", &conf]).ok().json();
+    let facts = all["files"][0]["facts"].as_array().unwrap();
+    assert_eq!(facts.iter().filter(|fact| fact.as_str().unwrap().contains("[rt ")).count(), 11);
+    // The same of errors.
+    let conf = folder.write("b.altq", text.replace("[rt", "nonsense [rt"));
+    let said = weir(&["check", &conf]).out;
+    assert_eq!(said.matches("error: ").count(), 3, "{said}");
+    assert!(said.contains("8 more like this"), "{said}");
+}
+
 #[test]
 fn results_carry_units() {
     let folder = Folder::new();
