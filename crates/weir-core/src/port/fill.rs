@@ -42,28 +42,35 @@ impl Port {
         }
         loop {
             let now = self.cx.now;
-            let first = self.lane.head(&self.cx.packets).map(|len| Head::Packet { len });
             let next = match &mut self.wire {
+                _ if self.cx.packets.live() == 0 && !self.tree.turns_when_empty() => Next::Idle,
                 Wire::Device(device) if !device.has_room() => return,
                 Wire::Device(_) | Wire::Open => self.take_next(),
-                Wire::Bucket(bucket) => match first.unwrap_or_else(|| self.tree.head(&mut self.cx)) {
-                    _ if self.cx.is_broken().is_some() => Next::Idle,
-                    Head::Packet { len } => {
-                        // Tokens never go below zero: the head's length is known before it leaves.
-                        let cost_bytes = self.cx.link.cost_bytes(len);
-                        match bucket.pay_or_wait(now, cost_bytes) {
-                            None => self.take_next(),
-                            Some(Instant::NEVER) => Next::Held(Cause::Rate),
-                            Some(at) => {
-                                self.short_of_tokens = first.is_none();
-                                Next::At(at)
+                Wire::Bucket(bucket) => {
+                    let control = self.lane.head(&self.cx.packets);
+                    let head = match control {
+                        Some(len) => Head::Packet { len },
+                        None => self.tree.head(&mut self.cx),
+                    };
+                    match head {
+                        _ if self.cx.is_broken().is_some() => Next::Idle,
+                        Head::Packet { len } => {
+                            // Tokens never go below zero: the head's length is known before it leaves.
+                            let cost_bytes = self.cx.link.cost_bytes(len);
+                            match bucket.pay_or_wait(now, cost_bytes) {
+                                None => self.take_next(),
+                                Some(Instant::NEVER) => Next::Held(Cause::Rate),
+                                Some(at) => {
+                                    self.short_of_tokens = control.is_none();
+                                    Next::At(at)
+                                }
                             }
                         }
+                        Head::At(at) => Next::At(at),
+                        Head::Held(cause) => Next::Held(cause),
+                        Head::Idle => Next::Idle,
                     }
-                    Head::At(at) => Next::At(at),
-                    Head::Held(cause) => Next::Held(cause),
-                    Head::Idle => Next::Idle,
-                },
+                }
             };
             match next {
                 // What a broken call gives may have overtaken its flow: it stays in the table.

@@ -123,7 +123,10 @@ impl Port {
     /// What depends on the headers: the leaf of a packet with `key`, and its hashes.
     #[inline]
     pub(super) fn known(&mut self, key: &Key) -> Known {
-        self.flows.find(key).unwrap_or_else(|| self.learn(key))
+        match self.flows.find(key) {
+            Some(known) => known,
+            None => self.learn(key),
+        }
     }
 
     /// The same for a packet that a conditioner has marked.

@@ -11,6 +11,7 @@ use std::vec;
 
 mod conditioned;
 mod swaps;
+mod unasked;
 
 const MBPS_10: u64 = 10_000_000;
 

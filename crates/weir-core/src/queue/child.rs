@@ -78,9 +78,22 @@ impl Held {
 struct Inner {
     discipline: Box<dyn Discipline>,
     held: Held,
+    /// What the discipline has said of itself.
+    hears_sent: bool,
+    turns_when_empty: bool,
 }
 
 impl Inner {
+    fn new(discipline: Box<dyn Discipline>) -> Self {
+        let (hears_sent, turns_when_empty) = (discipline.hears_sent(), discipline.turns_when_empty());
+        Inner { discipline, held: Held::default(), hears_sent, turns_when_empty }
+    }
+    fn reconfigure(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
+        let result = self.discipline.reconfigure(cx, class, params);
+        self.hears_sent = self.discipline.hears_sent();
+        self.turns_when_empty = self.discipline.turns_when_empty();
+        result
+    }
     /// Pulls the next packet and holds it.
     fn hold(&mut self, cx: &mut Cx) -> Head {
         match self.discipline.dequeue(cx) {
@@ -111,7 +124,7 @@ impl Child {
     }
     /// A discipline as a child.
     pub fn inner(discipline: Box<dyn Discipline>) -> Self {
-        Child { queue: Queue::Inner(Inner { discipline, held: Held::default() }) }
+        Child { queue: Queue::Inner(Inner::new(discipline)) }
     }
     /// Offers a packet.
     #[inline]
@@ -249,7 +262,7 @@ impl Child {
     /// As the inner discipline; for a leaf always, since it has no classes below.
     pub fn reconfigure_below(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
         match &mut self.queue {
-            Queue::Inner(inner) => inner.discipline.reconfigure(cx, class, params),
+            Queue::Inner(inner) => inner.reconfigure(cx, class, params),
             Queue::Leaf(_) => Err(ParamError::new(class, "class", class, "a class of this interface")),
         }
     }
@@ -304,7 +317,7 @@ impl Child {
             Queue::Leaf(leaf) => leaf.reconfigure(class, &theirs, &cx.link),
             // All of it was the parent's. A change of nothing is the queue's to judge, as if it stood alone.
             Queue::Inner(_) if theirs.iter().next().is_none() && params.iter().next().is_some() => Ok(()),
-            Queue::Inner(inner) => inner.discipline.reconfigure(cx, "", &theirs),
+            Queue::Inner(inner) => inner.reconfigure(cx, "", &theirs),
         }
     }
     /// Shows the queue; an inner discipline shows its classes too.
@@ -326,11 +339,23 @@ impl Child {
             Queue::Inner(inner) => inner.discipline.check(cx),
         }
     }
-    /// Tells an inner discipline that a packet which it gave has left.
+    /// Tells an inner discipline that a packet which it gave has left, unless it does not listen.
+    #[inline]
     pub fn on_sent(&mut self, cx: &mut Cx, id: &PacketId, at: Instant) {
-        if let Queue::Inner(inner) = &mut self.queue {
+        if let Queue::Inner(inner) = &mut self.queue
+            && inner.hears_sent
+        {
             inner.discipline.on_sent(cx, id, at);
         }
+    }
+    /// True if `on_sent` may change something.
+    pub fn hears_sent(&self) -> bool {
+        matches!(&self.queue, Queue::Inner(inner) if inner.hears_sent)
+    }
+    /// True if it may change something to ask it for a packet where none waits.
+    #[inline]
+    pub fn turns_when_empty(&self) -> bool {
+        matches!(&self.queue, Queue::Inner(inner) if inner.turns_when_empty)
     }
 }
 

@@ -321,4 +321,15 @@ pub trait Discipline: Send {
 
     /// The last bit of a packet that this node dequeued left at `at`.
     fn on_sent(&mut self, _cx: &mut Cx, _id: &PacketId, _at: Instant) {}
+
+    /// False if `on_sent` does nothing: then it may be left out. Only `reconfigure` changes the answer.
+    fn hears_sent(&self) -> bool {
+        true
+    }
+
+    /// False if `dequeue` changes nothing where no packet waits: then it may be left out there. Only
+    /// `reconfigure` changes the answer.
+    fn turns_when_empty(&self) -> bool {
+        true
+    }
 }

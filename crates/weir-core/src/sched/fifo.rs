@@ -15,7 +15,6 @@ use crate::queue::{
     Alias, Backlog, Broken, Child, Cx, Discipline, DropReason, Leaf, Next, ParamError, Params, Scope,
     Verdict, Visit, params,
 };
-use crate::units::Instant;
 use alloc::boxed::Box;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -83,8 +82,11 @@ impl Discipline for Fifo {
     fn check(&self, cx: &Cx) -> Result<(), Broken> {
         self.queue.check(cx)
     }
-    fn on_sent(&mut self, cx: &mut Cx, id: &PacketId, at: Instant) {
-        self.queue.on_sent(cx, id, at);
+    fn hears_sent(&self) -> bool {
+        false
+    }
+    fn turns_when_empty(&self) -> bool {
+        false
     }
 }
 
@@ -93,7 +95,7 @@ mod tests {
     use super::*;
     use crate::packet::{FrameRef, Meta};
     use crate::queue::Link;
-    use crate::units::Rate;
+    use crate::units::{Instant, Rate};
 
     #[test]
     fn a33_drops_only_when_full() {

@@ -278,6 +278,12 @@ impl Discipline for FqCodel {
     fn is_empty(&self) -> bool {
         self.packets == 0
     }
+    fn hears_sent(&self) -> bool {
+        false
+    }
+    fn turns_when_empty(&self) -> bool {
+        false
+    }
     fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
         for flow in &mut self.flows {
             while let Some(id) = flow.list.pop_front(&cx.packets) {

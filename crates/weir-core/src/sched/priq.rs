@@ -221,6 +221,12 @@ impl Discipline for Priq {
             self.classes[index].queue.on_sent(cx, id, at);
         }
     }
+    fn hears_sent(&self) -> bool {
+        self.classes.iter().any(|class| class.queue.hears_sent())
+    }
+    fn turns_when_empty(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

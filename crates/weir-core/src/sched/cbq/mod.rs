@@ -536,9 +536,6 @@ impl Discipline for Cbq {
     }
 
     fn on_sent(&mut self, cx: &mut Cx, id: &PacketId, at: Instant) {
-        if self.inner.is_empty() && !self.options.callback {
-            return;
-        }
         let row = cx.packets.get(id);
         let (Some(class), len) = (self.routes.child(row.leaf), row.len) else { return };
         if self.children[class].as_leaf().is_none() {
@@ -553,5 +550,14 @@ impl Discipline for Cbq {
             self.link_free = self.idle_until(start) + on_link;
             self.charge(class, bytes, start, on_link, cx.now);
         }
+    }
+
+    fn hears_sent(&self) -> bool {
+        !self.inner.is_empty() || self.options.callback
+    }
+
+    /// A discipline below may have dropped what its class waits with.
+    fn turns_when_empty(&self) -> bool {
+        !self.inner.is_empty()
     }
 }

@@ -556,9 +556,6 @@ impl Discipline for Hfsc {
         Ok(())
     }
     fn on_sent(&mut self, cx: &mut Cx, id: &PacketId, at: Instant) {
-        if !self.has_inner {
-            return;
-        }
         let Some(class) = self.routes.child(cx.packets.get(id).leaf) else { return };
         if let Some(queue) = &mut self.classes[class].queue
             && queue.as_leaf().is_none()
@@ -567,5 +564,14 @@ impl Discipline for Hfsc {
             // An estimator below may have changed its mind about when it sends next.
             self.stir(cx, class);
         }
+    }
+
+    fn hears_sent(&self) -> bool {
+        self.has_inner
+    }
+
+    /// A discipline below may have dropped what its class has shown.
+    fn turns_when_empty(&self) -> bool {
+        self.has_inner
     }
 }
