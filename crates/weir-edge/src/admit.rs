@@ -92,6 +92,14 @@ impl Gate {
     pub fn set(&mut self, plan: Admission) {
         self.plan = plan;
     }
+    /// What it knows of the load, in numbers.
+    pub(crate) fn numbers(&self) -> [u64; 4] {
+        [self.offered_bps, self.expected[0], self.expected[1], self.mean_bps]
+    }
+    /// What another gate knew of the load.
+    pub(crate) fn inherit(&mut self, [offered_bps, since, before, mean_bps]: [u64; 4]) {
+        (self.offered_bps, self.expected, self.mean_bps) = (offered_bps, [since, before], mean_bps);
+    }
     /// B_o, bit/s.
     pub fn offered_bps(&self) -> u64 {
         self.offered_bps

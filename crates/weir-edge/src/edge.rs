@@ -15,11 +15,13 @@
 //!
 //! At run time another configuration takes the place of the present one by [`Edge::follow`]. Single flows
 //! are moved by [`Edge::evict_flow`], [`Edge::pin`] and [`Edge::unpin`]; [`Edge::explain`] says what is
-//! known of one. [`Edge::recognise`] switches recognition off and on.
+//! known of one. [`Edge::recognise`] switches recognition off and on. Where another process goes on with the port,
+//! it has [`Edge::inherit`] what [`Edge::estate`] said.
 //!
 //! No call allocates, but for `new` and `follow`. Equal calls give equal answers: randomness comes from the configured seed.
 
 mod config;
+mod estate;
 mod explain;
 mod follow;
 mod packet;
@@ -32,6 +34,7 @@ pub use explain::{Explained, NotEvicted, Why};
 use crate::admit::{Admission, Gate};
 use crate::allocate::{Action, Allocation, Allocator, Answer, Backlog, Window, Windows};
 use crate::flow::{Body, Cause, Flow, Flows, Outside, State};
+use crate::handlers::Terms;
 use crate::recognise::statistical::History;
 use crate::sla::{Contract, Shared, Table};
 use alloc::vec::Vec;
@@ -46,6 +49,8 @@ const SWEEP: Duration = Duration::from_micros(62_500);
 #[derive(Clone, Debug)]
 struct Lane {
     class: Class,
+    /// What the configuration says of the class; other terms were set while it ran.
+    filed: Class,
     allocator: Option<Allocator>,
     gate: Gate,
     /// B_o: admitted flows alone, with a hold of 1.
@@ -68,11 +73,17 @@ impl Lane {
             queued: Backlog::default(),
             stats: ClassStats::default(),
             class: class.clone(),
+            filed: class.clone(),
         }
     }
     fn limit(&self, now: Instant) -> u64 {
         self.allocator.as_ref().map_or(self.class.rate_bps, |a| a.limit_bps(now))
     }
+}
+
+/// The parameters of a class with an allocator.
+fn terms(class: &Class) -> Option<Terms> {
+    class.allocation.map(|plan| (plan, class.admission))
 }
 
 /// The meter of a contract, and who has a part of it.
@@ -344,6 +355,11 @@ impl Edge {
     pub(crate) fn allocator_of(&self, leaf: u32) -> Option<(&Admission, &Allocator)> {
         let lane = self.lanes.iter().find(|lane| lane.class.leaf == leaf)?;
         Some((&lane.class.admission, lane.allocator.as_ref()?))
+    }
+    /// The parameters of a class with an allocator: as the configuration says, and as they are.
+    pub(crate) fn terms_of(&self, leaf: u32) -> Option<(Terms, Terms)> {
+        let lane = self.lanes.iter().find(|lane| lane.class.leaf == leaf)?;
+        Some((terms(&lane.filed)?, terms(&lane.class)?))
     }
     /// Other parameters of a class with an allocator.
     pub(crate) fn set_terms(&mut self, now: Instant, leaf: u32, plan: Allocation, admission: Admission) {

@@ -13,6 +13,8 @@
 //! Cost: 128 bytes for each direction of a flow, and two for its tag. A look-up reads the tags of a set,
 //! which are parts of the hash and lie together, and then as a rule one flow.
 
+pub(crate) mod passed;
+
 use crate::recognise::{Found, Kind, Trial};
 use crate::sla::Own;
 use alloc::vec::Vec;

@@ -13,6 +13,11 @@
 //! - `BB_response` is 1 while no answer is awaited. Set to 1 or 0 it is the answer to the request under
 //!   way: granted, or refused. That is for trials; a broker that is there knows nothing of it.
 
+mod settings;
+
+pub use settings::Setting;
+pub(crate) use settings::{Terms, carried, settings};
+
 use crate::admit::{Admission, Evict};
 use crate::allocate::{Allocation, Allocator, Amount, Answer, Law};
 use crate::check::{self, Finding, Weight};
@@ -313,8 +318,7 @@ impl Edge {
             }
             let words = changed(handler, words(allocator.plan(), admission), value);
             let (plan, admission) = (params::allocation(&words), params::admission(&words));
-            let found = check::allocation(&plan, MTU).into_iter().chain(check::admission(&admission));
-            if let Some(found) = found.into_iter().find(|found| found.weight == Weight::Error) {
+            if let Some(found) = cannot(&(plan, admission)) {
                 return Err(NoHandler::Cannot(found));
             }
             self.set_terms(now, leaf, plan, admission);
@@ -346,6 +350,12 @@ impl Edge {
         };
         if done { Ok(()) } else { Err(NoHandler::Nothing) }
     }
+}
+
+/// Why parameters cannot work.
+fn cannot((plan, admission): &Terms) -> Option<Finding> {
+    let found = check::allocation(plan, MTU).into_iter().chain(check::admission(admission));
+    found.into_iter().find(|found| found.weight == Weight::Error)
 }
 
 /// The words with one of another value.

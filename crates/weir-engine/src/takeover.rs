@@ -47,7 +47,7 @@ use weir_sys::packet::PacketSocket;
 use weir_sys::passing::{network_of, own_uid, peer_of, receive_exactly, send_with};
 
 /// The number of the protocol: what is passed, and in which order.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// How long workers may stand still. Frames wait in the sockets meanwhile.
 const LIMIT: Duration = Duration::from_millis(100);

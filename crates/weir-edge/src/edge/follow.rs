@@ -9,13 +9,15 @@
 //! | a flow that no contract has any more | ends, and is forgotten |
 //! | the meter of a contract that goes on | keeps its tokens, as far as the new depth holds them, and counters |
 //! | an allocator of a class that goes on | keeps B_d, within the new `from` and `to`, and its estimate |
+//! | an option that was set by its handler | stays set, unless the configuration says another value of it |
 //!
 //! Tokens are never multiplied: a contract that is changed over and over has no more than one that stays.
 //! Nothing happens to contracts, classes and flows that the change does not name.
 
-use super::{Class, Config, Edge, Lane, Meter};
+use super::{Class, Config, Edge, Lane, Meter, terms};
 use crate::allocate::{Allocator, Window, Windows};
 use crate::flow::{Body, Flow, State};
+use crate::handlers::{carried, settings};
 use crate::recognise::Rtp;
 use crate::sla::{Contract, Table};
 use alloc::collections::BTreeMap;
@@ -96,6 +98,7 @@ impl Edge {
         self.change_lanes(now, &change);
         self.table = change.table;
         self.config = change.config;
+        self.config.classes = self.lanes.iter().map(|lane| lane.class.clone()).collect();
         self.chain();
     }
 
@@ -201,7 +204,13 @@ impl Edge {
 impl Lane {
     /// The class goes on with other parameters, and says its rate again.
     fn follow(mut self, class: &Class, now: Instant) -> Lane {
-        self.set_terms(class.clone(), now);
+        let mut new = class.clone();
+        if let (Some(filed), Some(set), Some(to)) = (terms(&self.filed), terms(&self.class), terms(class)) {
+            let (plan, admission) = carried(&to, &settings(&filed, &set));
+            (new.allocation, new.admission) = (Some(plan), admission);
+        }
+        self.filed = class.clone();
+        self.set_terms(new, now);
         self.allocator.iter_mut().for_each(Allocator::restate);
         self
     }

@@ -48,6 +48,14 @@ impl Own {
     pub fn new(now: Instant) -> Self {
         Own { halves: [0; 2], at: now }
     }
+    /// It in numbers.
+    pub(crate) fn numbers(&self) -> [u64; 3] {
+        [self.halves[0], self.halves[1], self.at.as_nanos()]
+    }
+    /// The bucket with these numbers.
+    pub(crate) fn of_numbers([low, high, at]: [u64; 3]) -> Self {
+        Own { halves: [low, high], at: Instant::from_nanos(at) }
+    }
     fn tokens(&self) -> u128 {
         u128::from(self.halves[1]) << 64 | u128::from(self.halves[0])
     }
@@ -97,6 +105,15 @@ impl Shared {
         let new = Shared::new(contract, now);
         *self = Shared { tokens: tokens.min(new.depth), collected, ..new };
         self.set_flows(now, flows);
+    }
+    /// Its tokens, and when it had them.
+    pub(crate) fn numbers(&self) -> [u64; 3] {
+        [self.tokens as u64, (self.tokens >> 64) as u64, self.at.as_nanos()]
+    }
+    /// It had these tokens then, as far as they fit. The flows are known.
+    pub(crate) fn inherit(&mut self, [low, high, at]: [u64; 3]) {
+        self.tokens = (u128::from(high) << 64 | u128::from(low)).min(self.depth);
+        (self.at, self.collected) = (Instant::from_nanos(at), Instant::from_nanos(at));
     }
     /// Flows that have a part.
     pub fn flows(&self) -> u32 {

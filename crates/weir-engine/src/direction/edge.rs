@@ -3,6 +3,10 @@
 //! It decides what the simulator's edge decides of the same packets at the same times. Its classes are known by
 //! their names, so that a port may be exchanged under it.
 
+mod estate;
+
+pub(crate) use estate::EdgeEstate;
+
 use super::frames::Frames;
 use crate::broker::{Desk, Hold, Reply, To};
 use crate::edge_state::{self, EdgeState};

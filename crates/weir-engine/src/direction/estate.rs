@@ -1,5 +1,6 @@
 //! What a direction leaves to the process that takes over: packets with their bytes, and counters.
 
+use super::edge::EdgeEstate;
 use super::{Direction, NO_LEAF, Whereabouts};
 use crate::control::{PacketCounts, by_reason};
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,8 @@ use weir_io::IoStats;
 use weir_io::pool::OFFLOAD_BYTES;
 
 /// A direction, without the bytes of its packets. Those stand one after the other elsewhere, each behind
-/// its offload header: first what is on its way out, then what waits in the port.
+/// its offload header: first what is on its way out, then what waits in the port. Before them are the numbers of its
+/// edge.
 #[derive(Serialize, Deserialize, Default)]
 pub(crate) struct DirectionEstate {
     /// Slots of the ring that its frames come in by, and which is read next. Its bridge knows.
@@ -31,6 +33,8 @@ pub(crate) struct DirectionEstate {
     /// Bytes of each frame that is on its way out.
     leaving: Vec<u32>,
     port: Option<PortEstate>,
+    /// The edge, whose numbers stand before the bytes of the packets.
+    edge: Option<EdgeEstate>,
 }
 
 /// How [`IoStats`] are written.
@@ -115,6 +119,7 @@ impl Direction {
     /// What it has, the bytes of its packets appended to `bytes`. All of it stays here, too.
     pub(crate) fn estate(&mut self, now: Instant, bytes: &mut Vec<u8>) -> DirectionEstate {
         self.advance(now);
+        let edge = self.edge_mut().map(|edge| edge.estate(now, bytes));
         let Direction { frames, port, .. } = &*self;
         let mut put = |frame: FrameRef| {
             bytes.extend_from_slice(&frames.pool.offload(frame));
@@ -145,6 +150,7 @@ impl Direction {
             refused: by_reason(&self.refused),
             leaving,
             port,
+            edge,
             ..DirectionEstate::default()
         }
     }
@@ -160,10 +166,17 @@ impl Direction {
         estate: DirectionEstate,
         bytes: &mut &[u8],
     ) -> io::Result<()> {
-        let DirectionEstate { segmented, unsegmented, rewritten, refused, leaving, port, .. } = estate;
+        let DirectionEstate { segmented, unsegmented, rewritten, refused, leaving, port, edge, .. } = estate;
         (self.segmented, self.unsegmented, self.frames.rewritten) = (segmented, unsegmented, rewritten);
         for reason in DropReason::ALL {
             self.refused[reason as usize] = refused.get(reason.name()).copied().unwrap_or(0);
+        }
+        if let Some(edge) = edge {
+            let (numbers, rest) = edge.split(bytes).ok_or(io::ErrorKind::UnexpectedEof)?;
+            *bytes = rest;
+            if let Some(live) = self.edge_mut() {
+                live.inherit(now, &edge, &numbers)?;
+            }
         }
         let waiting = port.as_ref().map_or(0, |port| port.waiting.len());
         let packets = leaving.len() + waiting;
@@ -202,6 +215,8 @@ impl Direction {
             counts,
         };
         port.inherit(now, estate, &mut |event| frames.hear(event));
+        // Its classes have their rates, and what waits in them counts.
+        self.fit_edge(now);
         Ok(())
     }
 

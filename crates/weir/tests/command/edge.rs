@@ -503,12 +503,35 @@ fn a_takeover_keeps_what_was_granted() {
         let calls: Vec<Call> = (1..=4).map(|number| Call::start(&bed, number, "10.0.0.1")).collect();
         let allocated = || class(&bed)["allocator"]["allocated_bps"].as_u64().unwrap();
         wait("the allocation", || allocated() > 350_000);
-        let before = allocated();
+        let pinned = "udp 10.0.0.1:4002 > 10.0.0.2:6002";
+        bed.ask(&["flow", "pin", pinned]).ok();
+        bed.ask(&["flow", "evict", "udp 10.0.0.1:4003 > 10.0.0.2:6003"]).ok();
+        bed.ask(&["edge", "set", "right0", "rt", "law.gain=250K"]).ok();
+        let refused = || {
+            let flows = bed.ask(&["flows", "-j"]).ok().json()["flows"].as_array().unwrap().clone();
+            flows.iter().filter(|flow| flow["state"] == "refused").count()
+        };
+        assert_eq!(refused(), 1);
+        let (before, flows) = (allocated(), class(&bed)["flows"].clone());
         let second = bed.begin(&[&conf, "--takeover"]);
         ended(first).ok();
         in_time!(allocated() >= before, "{} after {before}", allocated());
-        pause(1_500);
-        assert_eq!(class(&bed)["flows"]["now"], 4, "found anew");
+        // Each is what it was, and none was found again.
+        assert_eq!(class(&bed)["flows"], flows);
+        assert_eq!((refused(), flows["now"].as_u64()), (1, Some(3)));
+        assert_eq!(egress(&bed)["edge"]["recognition"]["found"]["rtp"], 4);
+        bed.ask(&["flow", "evict", pinned]).fails(1, &["pinned"]);
+        // What was set holds, until the file says otherwise. So it does when the edge changes.
+        let gain = || bed.ask(&["edge", "get", "right0", "rt", "law.gain"]).ok().out;
+        assert_eq!(gain(), "law.gain=250K\n");
+        bed.folder.write("a.altq", CONF.replace("step 20K", "step 30K"));
+        bed.ask(&["apply", &conf]).ok();
+        assert_eq!(gain(), "law.gain=250K\n");
+        assert_eq!(class(&bed)["flows"], flows);
+        bed.folder.write("a.altq", CONF.replace("gain 300K", "gain 200K"));
+        bed.ask(&["apply", &conf]).ok();
+        assert_eq!(gain(), "law.gain=200K\n");
+        bed.ask(&["flow", "evict", pinned]).fails(1, &["pinned"]);
         for call in calls.into_iter().map(Call::end) {
             in_time!(call.lost() == 0, "{} of {}", call.lost(), call.sent);
         }

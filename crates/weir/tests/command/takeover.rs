@@ -210,7 +210,7 @@ fn twenty_takeovers_under_load_lose_double_and_reorder_nothing() {
 fn asks(bed: &Bed) -> UnixStream {
     let mut stream = UnixStream::connect(bed.socket()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    let request = r#"{"ask":"takeover","protocol":3,"bridges":[["right0","left0",false]]}"#;
+    let request = r#"{"ask":"takeover","protocol":4,"bridges":[["right0","left0",false]]}"#;
     stream.write_all(format!("{request}\n").as_bytes()).unwrap();
     stream
 }
@@ -263,14 +263,14 @@ fn a_takeover_that_fails_halfway_leaves_the_running_one_untouched() {
         for (request, why) in [
             (
                 r#"{"ask":"takeover","protocol":77,"bridges":[["right0","left0",false]]}"#,
-                "by protocol 3, and this one takes over by 77",
+                "by protocol 4, and this one takes over by 77",
             ),
             (
-                r#"{"ask":"takeover","protocol":3,"bridges":[["right0","left9",false]]}"#,
+                r#"{"ask":"takeover","protocol":4,"bridges":[["right0","left9",false]]}"#,
                 "bridges other interfaces",
             ),
             (
-                r#"{"ask":"takeover","protocol":3,"bridges":[["right0","left0",true]]}"#,
+                r#"{"ask":"takeover","protocol":4,"bridges":[["right0","left0",true]]}"#,
                 "or they fail otherwise",
             ),
         ] {
