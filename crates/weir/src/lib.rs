@@ -139,7 +139,7 @@ enum Command {
     Bench {
         /// Names; all disciplines without
         names: Vec<String>,
-        /// Rounds of `bench accuracy` [default: 4]
+        /// Rounds of `bench accuracy` [default: 4], of `bench live` [default: 10]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
         rounds: Option<u16>,
         /// JSON

@@ -13,9 +13,11 @@ use weir_lab::bench::Figure;
 pub fn run(registry: &Registry, names: &[String], rounds: Option<u16>, json: bool) -> Done {
     match names.first().map(String::as_str) {
         Some("accuracy") => super::accuracy::run(&names[1..], rounds.map(usize::from), json),
-        _ if rounds.is_some() => Err(Failure::usage("only `weir bench accuracy` has `--rounds`")),
+        Some("live") => live(&names[1..], rounds.map_or(ROUNDS, usize::from), json),
+        _ if rounds.is_some() => {
+            Err(Failure::usage("only `weir bench accuracy` and `weir bench live` have `--rounds`"))
+        }
         Some("sim") => simulator(&names[1..], json),
-        Some("live") => live(json),
         Some(name) if name.starts_with("sim-") => simulator(names, json),
         _ => bench::run(registry, names, json).map_err(|code| Failure { code, message: String::new() }),
     }
@@ -98,13 +100,17 @@ fn peak_rss_bytes() -> u64 {
     kb.unwrap_or(0) * 1024
 }
 
-/// Rounds of the live bench.
+/// Rounds of the live bench, unless said otherwise.
 const ROUNDS: usize = 10;
 
 /// The live bridge beside the kernel's own forwarding.
-fn live(json: bool) -> Done {
+fn live(names: &[String], rounds: usize, json: bool) -> Done {
+    if let Some(name) = names.first() {
+        let why = format!("`weir bench live` always measures all of its rows, and takes no name: found `{name}`");
+        return Err(Failure::usage(why));
+    }
     let program = weir_lab::Program::this().map_err(Failure::failed)?;
-    let report = weir_lab::bench::bench(ROUNDS, &program, &mut |what| eprintln!("weir: {what}"))
+    let report = weir_lab::bench::bench(rounds, &program, &mut |what| eprintln!("weir: {what}"))
         .map_err(super::run::lab_failure)?;
     if json {
         return print_json(&report);
