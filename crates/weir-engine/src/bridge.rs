@@ -35,7 +35,8 @@ pub(crate) struct BridgeEstate {
     pub(crate) workers: Vec<WorkerEstate>,
     /// None if it fails closed.
     pub(crate) failing: Option<FailCounts>,
-    pub(crate) directions: [DirectionEstate; 2],
+    /// Both; one where the packet filter hands packets over.
+    pub(crate) directions: Vec<DirectionEstate>,
     /// What happened to the interfaces. The workers do not know.
     pub(crate) links: [LinkState; 2],
     /// Which interfaces are claimed. The workers do not know.
@@ -244,7 +245,10 @@ impl<L: Io, R: Io> Bridge<L, R> {
             let index = direction.index();
             let (socket, ring) = if index == 0 { left.pass() } else { right.pass() }?;
             let mut bytes = Vec::new();
-            let mut estate = direction.estate(now, &mut bytes);
+            let mut estate = match index {
+                0 => direction.estate(now, right, &mut bytes),
+                _ => direction.estate(now, left, &mut bytes),
+            };
             (estate.ring, estate.received, estate.sent) = (ring, stats[index], stats[1 - index]);
             Ok(Passed { index, estate, bytes, socket })
         });
@@ -276,6 +280,23 @@ impl<L: Io, R: Io> Bridge<L, R> {
     /// The directions, to change.
     pub fn directions_mut(&mut self) -> &mut [Direction] {
         &mut self.directions
+    }
+    /// Goes on with what others had, before anything has come: each of its directions with the next of `estates`.
+    /// `bytes` are moved behind what is taken of them.
+    ///
+    /// # Errors
+    /// It has no room for all packets, or bytes are missing.
+    pub(crate) fn inherit(
+        &mut self,
+        now: Instant,
+        estates: &mut impl Iterator<Item = DirectionEstate>,
+        bytes: &mut &[u8],
+    ) -> io::Result<()> {
+        let Bridge { left, right, directions, .. } = self;
+        directions.iter_mut().zip(estates).try_for_each(|(direction, estate)| match direction.index() {
+            0 => direction.inherit(now, estate, right, bytes),
+            _ => direction.inherit(now, estate, left, bytes),
+        })
     }
     /// The interfaces.
     pub fn interfaces(&mut self) -> (&mut L, &mut R) {

@@ -214,6 +214,10 @@ impl Direction {
     pub fn index(&self) -> usize {
         self.frames.index
     }
+    /// How many frames it may have.
+    pub(crate) fn frames(&self) -> u32 {
+        self.frames.records.len() as u32
+    }
     /// The port.
     pub fn port(&self) -> Option<&Port> {
         self.port.as_ref()

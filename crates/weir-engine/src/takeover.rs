@@ -21,17 +21,20 @@
 //!   stream ends without an answer, and the new process has all it needs.
 //! - **The heart goes on beating**, in the same map, so that the kernel leaves the frames alone. It
 //!   stops where both die, or where one hangs.
-//! - **The workers may be others.** What passes is that of two directions, whoever ran them.
+//! - **The workers may be others.** What passes is that of the directions, whoever ran them.
+//! - **What the packet filter holds stays there**: each packet goes with the number by which the kernel knows it, and
+//!   the verdict comes from the new process. Its queue belongs to the socket, which both have.
 //! - **The same user only**, in the same network namespace, over a protocol with a number.
 
 use crate::bridge::{BridgeEstate, Passed, WorkerEstate};
 use crate::control::{Control, Frozen};
-use crate::direction::Direction;
+use crate::direction::{Direction, DirectionEstate};
 use crate::fail_open::{FailCounts, FailOpen};
 use crate::owner::Claim;
-use crate::up::{Pair, Ready, Running, Up, Way, directions, tasks};
+use crate::up::{BoxedIo, NFQUEUE, Pair, Ready, Running, Up, Way};
+use crate::up::{directions, queue_of, queue_task, running_queue, tasks};
 use crate::watch::{Claims, LinkState, lock};
-use crate::worker::Worker;
+use crate::worker::{Task, Worker};
 use serde_json::Value;
 use std::fmt::Display;
 use std::io::{self, Read, Write};
@@ -43,6 +46,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use weir_io::{IoStats, Socket};
 use weir_sys::Priority;
+use weir_sys::nfqueue::QueueSocket;
 use weir_sys::packet::PacketSocket;
 use weir_sys::passing::{network_of, own_uid, peer_of, receive_exactly, send_with};
 
@@ -51,6 +55,9 @@ pub const PROTOCOL: u32 = 4;
 
 /// How long workers may stand still. Frames wait in the sockets meanwhile.
 const LIMIT: Duration = Duration::from_millis(100);
+/// The same where the packet filter hands packets over: the [guard](crate::guard) lets packets pass a queue that nobody
+/// serves for 50 ms, and they would overtake what waits.
+const LIMIT_OF_QUEUES: Duration = Duration::from_millis(40);
 /// How long the new process waits for what the running one sends.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of a part of what is passed, at most.
@@ -104,7 +111,8 @@ impl Up {
     ) -> io::Result<Duration> {
         promptly(|| {
             let begun = Instant::now();
-            let until = begun + LIMIT;
+            let limit = self.limit();
+            let until = begun + limit;
             let given = self.freeze(until).and_then(|frozen| {
                 self.tell(stream, listener, extra, frozen, until)?;
                 stream.set_read_timeout(Some(left(until)?))?;
@@ -121,7 +129,7 @@ impl Up {
                     failed("the other process gave up or died")
                 }
                 io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
-                    failed(format!("the other process took longer than {LIMIT:?}"))
+                    failed(format!("the other process took longer than {limit:?}"))
                 }
                 _ => e,
             });
@@ -137,6 +145,12 @@ impl Up {
 
     fn controls(&self) -> impl Iterator<Item = Control> + '_ {
         self.bridges().map(|(_, control)| control)
+    }
+
+    /// How long its workers may stand still.
+    fn limit(&self) -> Duration {
+        let queue = self.bridges().any(|(names, _)| names[0] == NFQUEUE);
+        if queue { LIMIT_OF_QUEUES } else { LIMIT }
     }
 
     /// Has all workers stand still: those of each bridge.
@@ -197,7 +211,6 @@ fn together(
         bytes.append(&mut of_direction);
         sockets.push(socket);
     }
-    let directions = directions.try_into().map_err(|_| failed("a direction is missing"))?;
     let (interfaces, links, claimed) = (interfaces.clone(), Default::default(), [false; 2]);
     Ok((BridgeEstate { interfaces, workers, failing, directions, links, claimed }, bytes, sockets))
 }
@@ -276,11 +289,16 @@ pub struct Taken {
     pub extra: Value,
 }
 
-/// A bridge that was taken in, and does not run yet.
+/// What was taken in, and does not run yet.
 struct Built {
-    ready: Ready,
+    waits: Waits,
     /// Has its workers go.
     go: Vec<Sender<()>>,
+}
+
+enum Waits {
+    Bridge(Ready),
+    Queue(Running),
 }
 
 /// Takes over from the box that serves at `path`, by a `request` of one line. `pairs` are its bridges, in its order
@@ -290,7 +308,7 @@ struct Built {
 /// It refuses, or something went wrong. Then nothing was changed.
 pub fn take(path: &Path, request: &str, pairs: Vec<Pair>) -> Result<Taken, NotTaken> {
     // What takes time comes first: the buffers.
-    let prepared: Vec<(Pair, [Direction; 2])> = pairs.into_iter().map(directions).collect();
+    let prepared: Vec<(Pair, Vec<Direction>)> = pairs.into_iter().map(directions).collect();
     promptly(|| {
         let stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -315,7 +333,10 @@ pub fn take(path: &Path, request: &str, pairs: Vec<Pair>) -> Result<Taken, NotTa
         for (pair, directions) in prepared {
             let (text, bytes, descriptors) = receive_part(&stream)?;
             let estate = serde_json::from_slice(&text).map_err(io::Error::from)?;
-            built.push(build(pair, directions, estate, &bytes, descriptors)?);
+            built.push(match pair.left.interface.as_str() {
+                NFQUEUE => build_queue(pair, directions, estate, &bytes, descriptors)?,
+                _ => build(pair, directions, estate, &bytes, descriptors)?,
+            });
         }
         (&stream).write_all(DONE)?;
         is_ours(&stream)?;
@@ -324,12 +345,17 @@ pub fn take(path: &Path, request: &str, pairs: Vec<Pair>) -> Result<Taken, NotTa
         for go in built.iter().flat_map(|built| &built.go) {
             let _ = go.send(());
         }
-        for Built { ready, .. } in built {
-            for claim in lock(&ready.claims).iter().flatten() {
-                // Whose it is serves a message alone.
-                let _ = claim.sign();
-            }
-            up.push(ready.watch_or_say());
+        for Built { waits, .. } in built {
+            up.push(match waits {
+                Waits::Queue(running) => running,
+                Waits::Bridge(ready) => {
+                    for claim in lock(&ready.claims).iter().flatten() {
+                        // Whose it is serves a message alone.
+                        let _ = claim.sign();
+                    }
+                    ready.watch_or_say()
+                }
+            });
         }
         Ok(Taken { up, listener: listener.into(), extra })
     })?
@@ -355,12 +381,63 @@ fn is_ours(stream: &UnixStream) -> Result<(), NotTaken> {
     Err(NotTaken::Refused(answer))
 }
 
+/// Takes in what was passed for a queue of the packet filter.
+fn build_queue(
+    pair: Pair,
+    directions: Vec<Direction>,
+    estate: BridgeEstate,
+    bytes: &[u8],
+    descriptors: Vec<OwnedFd>,
+) -> io::Result<Built> {
+    let interfaces = [pair.left.interface, pair.right.interface];
+    let ([one], Ok([socket])) = (&estate.directions[..], <[OwnedFd; 1]>::try_from(descriptors)) else {
+        return Err(failed("it has other bridges than it said"));
+    };
+    let number = queue_of(&interfaces[1])?;
+    let frames = directions.iter().map(Direction::frames).sum();
+    let socket = QueueSocket::passed(socket, number, frames)?;
+    is_here(socket.as_fd())?;
+    let stats = IoStats::of_halves(one.received, one.sent);
+    let task = queue_task((socket, number), stats, directions, &pair.workers)?;
+    let (worker, go) = waiting(vec![task], &interfaces, estate.directions, bytes, estate.workers)?;
+    Ok(Built { waits: Waits::Queue(running_queue(interfaces, worker)), go })
+}
+
+/// Succeeds if a socket is of this network namespace.
+fn is_here(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let here = UnixDatagram::unbound()?;
+    match (network_of(here.as_fd()), network_of(socket)) {
+        (Ok(here), Ok(there)) if here != there => Err(failed("it runs in another network namespace")),
+        _ => Ok(()),
+    }
+}
+
+/// The workers of tasks that go on with what others had. They have their priority, and wait to be told to go.
+fn waiting(
+    mut tasks: Vec<Task<BoxedIo, BoxedIo>>,
+    interfaces: &[String; 2],
+    estates: Vec<DirectionEstate>,
+    mut bytes: &[u8],
+    before: Vec<WorkerEstate>,
+) -> io::Result<(Worker, Vec<Sender<()>>)> {
+    let (now, mut estates, mut go) = (weir_sys::now(), estates.into_iter(), Vec::new());
+    let before = workers_of(before, tasks.len());
+    for (task, before) in tasks.iter_mut().zip(before) {
+        task.bridge.inherit(now, &mut estates, &mut bytes)?;
+        let (sender, told) = channel();
+        task.before = Some((before, told));
+        go.push(sender);
+    }
+    // Before the other process has ended.
+    Ok((Worker::start_each(tasks, interfaces)?, go))
+}
+
 /// Takes in what was passed for one bridge.
 fn build(
     pair: Pair,
-    mut directions: [Direction; 2],
+    directions: Vec<Direction>,
     estate: BridgeEstate,
-    mut bytes: &[u8],
+    bytes: &[u8],
     descriptors: Vec<OwnedFd>,
 ) -> io::Result<Built> {
     let interfaces = [pair.left.interface, pair.right.interface];
@@ -369,17 +446,12 @@ fn build(
     }
     let mut descriptors = descriptors.into_iter();
     let mut next = || descriptors.next().ok_or_else(|| failed("a descriptor is missing"));
-    let [forth, back] = &estate.directions;
+    let [forth, back] = &estate.directions[..] else { return Err(failed("a direction is missing")) };
     let left = PacketSocket::passed(next()?, forth.ring)?;
     let right = PacketSocket::passed(next()?, back.ring)?;
     let stats =
         [IoStats::of_halves(forth.received, back.sent), IoStats::of_halves(back.received, forth.sent)];
-    let here = UnixDatagram::unbound()?;
-    if let (Ok(here), Ok(there)) = (network_of(here.as_fd()), network_of(left.as_fd()))
-        && here != there
-    {
-        return Err(failed("it runs in another network namespace"));
-    }
+    is_here(left.as_fd())?;
     let devices = [left.index(), right.index()];
     let mut claims = [None, None];
     for (claim, _) in claims.iter_mut().zip(estate.claimed).filter(|(_, claimed)| *claimed) {
@@ -392,27 +464,16 @@ fn build(
         }
         None => Err("it did so in the process before".to_owned()),
     };
-    let now = weir_sys::now();
-    for (direction, estate) in directions.iter_mut().zip(estate.directions) {
-        direction.inherit(now, estate, &mut bytes)?;
-    }
     let kernel = failing.as_ref().ok().map(FailOpen::kernel);
     let sockets = [Socket::Packet(left), Socket::Packet(right)];
-    let mut tasks = tasks(sockets, stats, directions, failing, &pair.workers)?;
+    let tasks = tasks(sockets, stats, directions, failing, &pair.workers)?;
     let claims: Claims = Arc::new(Mutex::new(claims));
-    let mut go = Vec::new();
-    for (task, before) in tasks.iter_mut().zip(workers_of(estate.workers, pair.workers.len())) {
-        let (sender, told) = channel();
-        task.before = Some((before, told));
-        go.push(sender);
-    }
-    // Its threads have their priority, and wait, before the other process has ended.
-    let worker = Worker::start_each(tasks, &interfaces)?;
+    let (worker, go) = waiting(tasks, &interfaces, estate.directions, bytes, estate.workers)?;
     for (side, LinkState { changes, .. }) in estate.links.into_iter().enumerate() {
         worker.control().tell(side, &LinkState { changes, ..LinkState::default() });
     }
     let ready = Ready { worker, interfaces, devices, claims, kernel, way: Way::Packet, force: pair.force };
-    Ok(Built { ready, go })
+    Ok(Built { waits: Waits::Bridge(ready), go })
 }
 
 /// What so many workers go on with: each with what one before it had counted, or the first with all of it.

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_core::port::Port;
 use weir_io::pool::HEAD_ROOM;
 use weir_io::{Io, IoStats, PacketSocket, PoolSize, Socket, XdpSocket, nfqueue};
+use weir_sys::nfqueue::QueueSocket;
 use weir_sys::xdp::Options;
 
 mod fail;
@@ -204,8 +205,9 @@ fn pool_for(port: Option<&Port>, least: PoolSize) -> PoolSize {
     PoolSize { frames, tails: least.tails.max(tails.min(MOST_TAILS)) }
 }
 
-/// The two directions of a bridge, whose ports the pair has no more.
-pub(crate) fn directions(mut pair: Pair) -> (Pair, [Direction; 2]) {
+/// The directions of a bridge, or the one of what the packet filter hands over. The pair has their ports no more.
+pub(crate) fn directions(mut pair: Pair) -> (Pair, Vec<Direction>) {
+    let queue = pair.left.interface == NFQUEUE;
     let Pair { left, right, pool, observers, edges, .. } = &mut pair;
     let mut direction = |index: usize, side: &mut Side| {
         let port = side.port.take();
@@ -217,12 +219,16 @@ pub(crate) fn directions(mut pair: Pair) -> (Pair, [Direction; 2]) {
         direction.set_edge(weir_sys::now(), edges[index].take());
         direction
     };
-    let both = [direction(0, right), direction(1, left)];
-    (pair, both)
+    let mut all = vec![direction(0, right)];
+    match queue {
+        true => all.iter_mut().for_each(Direction::fragments_below),
+        false => all.push(direction(1, left)),
+    }
+    (pair, all)
 }
 
 /// An interface of a bridge.
-type BoxedIo = Box<dyn Io + Send>;
+pub(crate) type BoxedIo = Box<dyn Io + Send>;
 
 /// The tasks of as many workers as there are paces: a bridge over these sockets (left, right), whose counters go
 /// on from `stats`.
@@ -232,7 +238,7 @@ type BoxedIo = Box<dyn Io + Send>;
 pub(crate) fn tasks(
     sockets: [Socket; 2],
     stats: [IoStats; 2],
-    directions: [Direction; 2],
+    directions: Vec<Direction>,
     failing: Failing,
     paces: &[Pace],
 ) -> io::Result<Vec<Task<BoxedIo, BoxedIo>>> {
@@ -241,11 +247,10 @@ pub(crate) fn tasks(
         [_] => vec![Bridge::new(left.resumed(stats[0]), right.resumed(stats[1]), directions)],
         [_, _] => {
             let ([from_left, to_left], [from_right, to_right]) = (left.halves()?, right.halves()?);
-            let bridge = |left: Socket, right: Socket, direction| {
+            let bridge = |([left, right], direction): ([Socket; 2], Direction)| {
                 Bridge::new(left.resumed(stats[0]), right.resumed(stats[1]), [direction])
             };
-            let [forth, back] = directions;
-            vec![bridge(from_left, to_right, forth), bridge(to_left, from_right, back)]
+            [[from_left, to_right], [to_left, from_right]].into_iter().zip(directions).map(bridge).collect()
         }
         _ => {
             let what = "a bridge has one worker, or two: one for each direction";
@@ -378,24 +383,47 @@ pub fn lay_queue(interface: &str) -> io::Result<()> {
 /// # Errors
 /// `ResourceBusy` while a process has the queue; what iptables refuses.
 pub fn take_queue_away(interface: &str) -> io::Result<usize> {
-    if queue_of(interface).is_ok_and(|queue| weir_sys::nfqueue::lost_packets(queue).is_some()) {
+    if has_queue(interface) {
         let what = format!("interface {interface}: a running weir queues its packets: end it first");
         return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
     }
     rule::remove(interface)
 }
 
-/// Starts the worker of an interface whose egress the packet filter hands over.
-fn start_queue(pair: Pair) -> io::Result<Running> {
-    let Pair { left, right, pool, workers, observers, edges, .. } = pair;
-    let [pace] = workers[..] else {
+/// The task of the one worker behind a queue of the packet filter, whose counters go on from `stats`.
+///
+/// # Errors
+/// Another number of workers, or what the system refuses.
+pub(crate) fn queue_task(
+    (socket, number): (QueueSocket, u16),
+    stats: IoStats,
+    directions: Vec<Direction>,
+    paces: &[Pace],
+) -> io::Result<Task<BoxedIo, BoxedIo>> {
+    let [pace] = *paces else {
         let what = "what leaves by the packet filter is one direction, and has one worker";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     };
-    let interfaces = [left.interface, right.interface];
+    let frames = directions.iter().map(Direction::frames).sum();
+    let (intake, outlet) = nfqueue::resumed(socket, number, frames, stats)?;
+    let mut bridge: Bridge<BoxedIo, BoxedIo> = Bridge::new(Box::new(intake), Box::new(outlet), directions);
+    bridge.is_passed_by("the packet filter lets packets pass without it");
+    Ok(Task::new(bridge, pace))
+}
+
+/// What runs behind a queue: nobody watches its interface, claims it, or carries its traffic.
+pub(crate) fn running_queue(interfaces: [String; 2], worker: Worker) -> Running {
+    let (claims, kernel) = Default::default();
+    Running { interfaces, worker, watch: None, kernel, laid: false, claims }
+}
+
+/// Starts the worker of an interface whose egress the packet filter hands over.
+fn start_queue(pair: Pair) -> io::Result<Running> {
+    let (pair, directions) = directions(pair);
+    let interfaces = [pair.left.interface, pair.right.interface];
     let queue = queue_of(&interfaces[1])?;
-    let pool = pool_for(right.port.as_ref(), pool);
-    let (intake, outlet) = nfqueue::open(queue, pool.frames).map_err(|e| {
+    let frames = directions.iter().map(Direction::frames).sum();
+    let socket = QueueSocket::open(queue, frames).map_err(|e| {
         let owner = match weir_sys::nfqueue::lost_packets(queue) {
             Some(_) => "another process has it; end that first",
             None => "it cannot be had",
@@ -403,19 +431,14 @@ fn start_queue(pair: Pair) -> io::Result<Running> {
         let what = format!("interface {}: queue {queue} of the packet filter: {owner}: {e}", interfaces[1]);
         io::Error::new(e.kind(), what)
     })?;
-    let mut forth = Direction::new(0, right.port, pool, right.delay);
-    forth.fragments_below();
-    let [observer, _] = observers;
-    if let Some(observer) = observer {
-        forth.observe(observer);
-    }
-    let [edge, _] = edges;
-    forth.set_edge(weir_sys::now(), edge);
-    let mut bridge = Bridge::new(intake, outlet, [forth]);
-    bridge.is_passed_by("the packet filter lets packets pass without it");
-    let worker = Worker::start(bridge, interfaces.clone(), pace)?;
-    let (claims, kernel) = Default::default();
-    Ok(Running { interfaces, worker, watch: None, kernel, laid: false, claims })
+    let task = queue_task((socket, queue), IoStats::default(), directions, &pair.workers)?;
+    let worker = Worker::start_each(vec![task], &interfaces)?;
+    Ok(running_queue(interfaces, worker))
+}
+
+/// Whether a running process has the queue of an interface, as the device is now.
+pub fn has_queue(interface: &str) -> bool {
+    queue_of(interface).is_ok_and(|queue| weir_sys::nfqueue::lost_packets(queue).is_some())
 }
 
 /// Brings a box up, whole or not at all. Needs CAP_NET_RAW; the interfaces must exist and be up.

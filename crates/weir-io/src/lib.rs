@@ -73,6 +73,9 @@ impl IoStats {
 /// A frame that could not be sent, and why: `Toolong`, `Devicefull`, `Portdown`, `Gone` or `Refused`.
 pub type Refusal = (FrameRef, DropReason);
 
+/// As what the system knows a frame that it holds itself until a verdict; zeroes where it holds none.
+pub type Held = [u8; 6];
+
 /// An interface, opened for its raw frames.
 pub enum Socket {
     /// By AF_PACKET.
@@ -179,6 +182,14 @@ pub trait Io {
         Err(io::Error::new(io::ErrorKind::Unsupported, "this way in cannot pass to another process"))
     }
 
+    /// As what the system knows a frame that waits here, for another process that goes on with it.
+    fn held_as(&self, _frame: FrameRef) -> Held {
+        Held::default()
+    }
+
+    /// A frame came from another process, for which the system knew it as `held`.
+    fn hold(&mut self, _frame: FrameRef, _held: Held) {}
+
     /// Goes on over `socket`, because the device was deleted and made again. Counters go on, too.
     /// What has no such socket ignores it.
     fn exchange(&mut self, _socket: Socket) {}
@@ -211,6 +222,12 @@ impl<I: Io + ?Sized> Io for Box<I> {
     }
     fn pass(&self) -> io::Result<(OwnedFd, Option<(u32, u32)>)> {
         (**self).pass()
+    }
+    fn held_as(&self, frame: FrameRef) -> Held {
+        (**self).held_as(frame)
+    }
+    fn hold(&mut self, frame: FrameRef, held: Held) {
+        (**self).hold(frame, held);
     }
     fn is_polled(&self) -> bool {
         (**self).is_polled()

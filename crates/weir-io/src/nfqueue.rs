@@ -7,7 +7,7 @@
 //! Packets have no layer-2 header yet. Each gets an Ethernet header of zeroes with its type, so that
 //! lengths and all that reads headers are the same as on other ways in.
 
-use crate::{FrameRef, Io, IoStats, Pool, Refusal};
+use crate::{FrameRef, Held, Io, IoStats, Pool, Refusal};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,7 +35,7 @@ pub struct Intake {
     shared: Arc<Mutex<Shared>>,
     descriptor: OwnedFd,
     number: u16,
-    /// Packets that the queue had lost when it was opened.
+    /// Packets that the queue had lost when it was opened first.
     lost_before: u64,
 }
 
@@ -52,15 +52,28 @@ pub struct Outlet {
 /// # Errors
 /// No privilege, or another process has that queue.
 pub fn open(number: u16, frames: u32) -> io::Result<(Intake, Outlet)> {
-    let socket = QueueSocket::open(number, frames)?;
+    resumed(QueueSocket::open(number, frames)?, number, frames, IoStats::default())
+}
+
+/// The halves of queue `number` behind `socket`, for a pool of `frames` frames, counting on from `stats`. What the
+/// system holds already is told by [`Io::hold`].
+///
+/// # Errors
+/// What the system refuses.
+pub fn resumed(
+    socket: QueueSocket,
+    number: u16,
+    frames: u32,
+    stats: IoStats,
+) -> io::Result<(Intake, Outlet)> {
     let [descriptor, same] = [socket.as_fd().try_clone_to_owned()?, socket.as_fd().try_clone_to_owned()?];
     let shared = Arc::new(Mutex::new(Shared {
         socket,
         waiting: vec![(0, [0; TOS_BYTES]); frames as usize],
         whole: Vec::with_capacity(1 << 16),
-        stats: IoStats::default(),
+        stats,
     }));
-    let lost_before = lost_packets(number).unwrap_or(0);
+    let lost_before = lost_packets(number).unwrap_or(0).saturating_sub(stats.rx_overrun);
     Ok((
         Intake { shared: shared.clone(), descriptor, number, lost_before },
         Outlet { shared, descriptor: same },
@@ -117,6 +130,12 @@ impl Io for Intake {
     fn send(&mut self, _: &mut Pool, frames: &[FrameRef], refused: &mut Vec<Refusal>) -> usize {
         refused.extend(frames.iter().map(|&frame| (frame, DropReason::Refused)));
         frames.len()
+    }
+
+    fn pass(&self) -> io::Result<(OwnedFd, Option<(u32, u32)>)> {
+        // A verdict that waits here would be given by nobody.
+        lock(&self.shared).socket.flush()?;
+        Ok((self.descriptor.try_clone()?, None))
     }
 
     fn way(&self) -> String {
@@ -181,6 +200,16 @@ impl Io for Outlet {
     /// The system asks for it with each verdict.
     fn rights(&self) -> &'static [Capability] {
         &[Capability::NetAdmin]
+    }
+
+    fn held_as(&self, frame: FrameRef) -> Held {
+        let (id, [first, second]) = lock(&self.shared).waiting[frame.0 as usize];
+        let [a, b, c, d] = id.to_le_bytes();
+        [a, b, c, d, first, second]
+    }
+
+    fn hold(&mut self, frame: FrameRef, [a, b, c, d, first, second]: Held) {
+        lock(&self.shared).waiting[frame.0 as usize] = (u32::from_le_bytes([a, b, c, d]), [first, second]);
     }
 
     fn way(&self) -> String {

@@ -87,12 +87,12 @@ impl QueueSocket {
         // SAFETY: socket takes numbers and touches no memory.
         let raw = check(unsafe { libc::socket(libc::AF_NETLINK, kind, NETLINK_NETFILTER) })?;
         // SAFETY: `raw` was just opened and belongs to nobody else.
-        let socket = unsafe { OwnedFd::from_raw_fd(raw) };
+        let mut queue = Self::over(unsafe { OwnedFd::from_raw_fd(raw) }, number);
         let set = |level, name, value: libc::c_int| {
             // SAFETY: `value` is readable over its size and lives until after the call.
             check(unsafe {
                 libc::setsockopt(
-                    socket.as_raw_fd(),
+                    raw,
                     level,
                     name,
                     (&raw const value).cast(),
@@ -107,16 +107,6 @@ impl QueueSocket {
         {
             set(libc::SOL_SOCKET, force, 16 << 20).or_else(|_| set(libc::SOL_SOCKET, plain, 16 << 20))?;
         }
-        // SAFETY: both are plain numbers and pointers; all zeroes is valid, null.
-        let (headers, parts) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-        let mut queue = QueueSocket {
-            socket,
-            number,
-            rooms: vec![0; BATCH * MESSAGE_BYTES].into_boxed_slice(),
-            verdicts: Vec::with_capacity(VERDICT_BYTES + MESSAGE_BYTES),
-            headers: Box::new(headers),
-            parts: Box::new(parts),
-        };
         queue.configure(CFG_CMD, &[COMMAND_BIND, 0, 0, 0])?;
         let mut params = [0, 0, 0xff, 0xff, COPY_PACKET];
         params[..4].copy_from_slice(&0xffff_u32.to_be_bytes());
@@ -126,6 +116,42 @@ impl QueueSocket {
         attribute(&mut flags, CFG_FLAGS, &FAIL_OPEN.to_be_bytes());
         attribute(&mut flags, CFG_MASK, &FAIL_OPEN.to_be_bytes());
         queue.ask(MSG_CONFIG, &flags)?;
+        Ok(queue)
+    }
+
+    fn over(socket: OwnedFd, number: u16) -> Self {
+        // SAFETY: both are plain numbers and pointers; all zeroes is valid, null.
+        let (headers, parts) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        QueueSocket {
+            socket,
+            number,
+            rooms: vec![0; BATCH * MESSAGE_BYTES].into_boxed_slice(),
+            verdicts: Vec::with_capacity(VERDICT_BYTES + MESSAGE_BYTES),
+            headers: Box::new(headers),
+            parts: Box::new(parts),
+        }
+    }
+
+    /// Goes on with queue `number`, which another process has opened as `socket`. From now on at most `most_packets` wait
+    /// in it. What waits already stays.
+    ///
+    /// # Errors
+    /// It is no socket of netlink, or the system refuses the request.
+    pub fn passed(socket: OwnedFd, number: u16, most_packets: u32) -> io::Result<Self> {
+        // SAFETY: a sockaddr_nl is plain numbers, for which all zeroes is valid.
+        let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
+        let mut size = size_of::<libc::sockaddr_nl>() as libc::socklen_t;
+        // SAFETY: `address` is writable over the size given; both live until after the call.
+        check(unsafe { libc::getsockname(socket.as_raw_fd(), (&raw mut address).cast(), &raw mut size) })?;
+        if libc::c_int::from(address.nl_family) != libc::AF_NETLINK {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no socket of the packet filter"));
+        }
+        let queue = Self::over(socket, number);
+        // Without an answer: packets may stand before it, and are not to be fetched yet.
+        let (mut request, mut most) = (Vec::new(), Vec::new());
+        attribute(&mut most, CFG_QUEUE_MAXLEN, &most_packets.to_be_bytes());
+        message(&mut request, MSG_CONFIG, FLAG_REQUEST, number, &most);
+        queue.write(&request)?;
         Ok(queue)
     }
 

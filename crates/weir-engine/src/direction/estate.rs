@@ -10,12 +10,12 @@ use weir_core::packet::{Colour, FrameRef, Meta, dissect};
 use weir_core::port::Estate;
 use weir_core::queue::DropReason;
 use weir_core::units::Instant;
-use weir_io::IoStats;
 use weir_io::pool::OFFLOAD_BYTES;
+use weir_io::{Held, Io, IoStats};
 
 /// A direction, without the bytes of its packets. Those stand one after the other elsewhere, each behind
-/// its offload header: first what is on its way out, then what waits in the port. Before them are the numbers of its
-/// edge.
+/// as what the system holds it and its offload header: first what is on its way out, then what waits in the port. Before
+/// them are the numbers of its edge.
 #[derive(Serialize, Deserialize, Default)]
 pub(crate) struct DirectionEstate {
     /// Slots of the ring that its frames come in by, and which is read next. Its bridge knows.
@@ -116,12 +116,13 @@ fn no_room(packets: usize) -> io::Error {
 }
 
 impl Direction {
-    /// What it has, the bytes of its packets appended to `bytes`. All of it stays here, too.
-    pub(crate) fn estate(&mut self, now: Instant, bytes: &mut Vec<u8>) -> DirectionEstate {
+    /// What it has, to be sent by `to`, the bytes of its packets appended to `bytes`. All of it stays here, too.
+    pub(crate) fn estate(&mut self, now: Instant, to: &impl Io, bytes: &mut Vec<u8>) -> DirectionEstate {
         self.advance(now);
         let edge = self.edge_mut().map(|edge| edge.estate(now, bytes));
         let Direction { frames, port, .. } = &*self;
         let mut put = |frame: FrameRef| {
+            bytes.extend_from_slice(&to.held_as(frame));
             bytes.extend_from_slice(&frames.pool.offload(frame));
             frames.pool.copy_to(frame, bytes);
             frames.pool.len_bytes(frame)
@@ -155,8 +156,8 @@ impl Direction {
         }
     }
 
-    /// Goes on with what another one had, before anything has come here. `bytes` are moved behind what is
-    /// taken of them.
+    /// Goes on with what another one had, to be sent by `to`, before anything has come here. `bytes` are moved behind
+    /// what is taken of them.
     ///
     /// # Errors
     /// It has no room for all packets, or bytes are missing.
@@ -164,6 +165,7 @@ impl Direction {
         &mut self,
         now: Instant,
         estate: DirectionEstate,
+        to: &mut impl Io,
         bytes: &mut &[u8],
     ) -> io::Result<()> {
         let DirectionEstate { segmented, unsegmented, rewritten, refused, leaving, port, edge, .. } = estate;
@@ -184,7 +186,7 @@ impl Direction {
             return Err(no_room(packets));
         }
         for len in leaving {
-            let frame = self.take_frame(bytes, len, packets)?;
+            let frame = self.take_frame(to, bytes, len, packets)?;
             self.frames.put_on_the_line(now, frame);
         }
         let Some(PortEstate { leaves, control, gone, tokens_bytes, counts, waiting }) = port else {
@@ -193,7 +195,7 @@ impl Direction {
         let mut metas = Vec::with_capacity(waiting.len());
         for packet in waiting {
             let (len, l3_offset) = packet.frame;
-            let frame = self.take_frame(bytes, len, packets)?;
+            let frame = self.take_frame(to, bytes, len, packets)?;
             let tos = dissect(self.frames.pool.head(frame)).key.tos;
             let record = &mut self.frames.records[frame.0 as usize];
             (record.l3_offset, record.tos) = (l3_offset, tos);
@@ -221,12 +223,20 @@ impl Direction {
     }
 
     /// A frame of the next bytes, entered into the books.
-    fn take_frame(&mut self, bytes: &mut &[u8], len: u32, packets: usize) -> io::Result<FrameRef> {
-        let whole = OFFLOAD_BYTES + len as usize;
+    fn take_frame(
+        &mut self,
+        to: &mut impl Io,
+        bytes: &mut &[u8],
+        len: u32,
+        packets: usize,
+    ) -> io::Result<FrameRef> {
+        let whole = size_of::<Held>() + OFFLOAD_BYTES + len as usize;
         let (mine, rest) = bytes.split_at_checked(whole).ok_or(io::ErrorKind::UnexpectedEof)?;
         *bytes = rest;
         let pool = &mut self.frames.pool;
         let frame = pool.alloc().ok_or_else(|| no_room(packets))?;
+        let (held, mine) = mine.split_first_chunk().ok_or(io::ErrorKind::UnexpectedEof)?;
+        to.hold(frame, *held);
         let (offload, contents) = mine.split_at(OFFLOAD_BYTES);
         if !pool.fill(frame, contents) {
             return Err(no_room(packets));

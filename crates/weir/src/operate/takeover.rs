@@ -20,7 +20,7 @@ use weir_engine::Snapshot;
 use weir_engine::control::BridgeState;
 use weir_engine::server::{Answer, Server};
 use weir_engine::takeover::{NotTaken, PROTOCOL, Taken, take};
-use weir_engine::up::{NFQUEUE, Way};
+use weir_engine::up::{Way, has_queue};
 use weir_sys::passing::{own_uid, peer_of};
 
 /// Whether somebody serves at `socket`, whose box could be taken over.
@@ -43,18 +43,14 @@ fn listed(pairs: &BTreeSet<[String; 2]>) -> String {
     pairs.iter().map(|[a, b]| format!("{a} and {b}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Succeeds if a plan can be run on a box that is taken over.
+/// Succeeds if somebody has the queue of each interface that a plan has queued: before rules are laid for them.
 pub fn possible(plan: &Plan) -> Result<(), Failure> {
-    match plan.queues().next() {
+    match plan.queues().find(|interface| !has_queue(interface)) {
         None => Ok(()),
-        Some(_) => Err(no_queues()),
+        Some(interface) => Err(Failure::usage(format!(
+            "the running weir queues nothing of {interface}: `weir apply` this file first; if it should, the device was made anew: end the running weir and start this one"
+        ))),
     }
-}
-
-fn no_queues() -> Failure {
-    Failure::impossible(
-        "`attach nfqueue` cannot be taken over: end the running weir and start this one; packets pass meanwhile, unshaped",
-    )
 }
 
 impl<'r> Operator<'r> {
@@ -67,15 +63,25 @@ impl<'r> Operator<'r> {
         rules: Rules,
         socket: &Path,
     ) -> Result<(Self, Server), Failure> {
-        let Snapshot { bridges: running, .. } = ask(socket, &Request::Stats)?;
         let mut operator = Operator::of_nothing(registry, configuration, workers, state, rules)?;
-        let plan = operator.running.plan.clone();
+        match operator.take(socket) {
+            Ok(server) => {
+                operator.rules.keep();
+                Ok((operator, server))
+            }
+            Err(failure) => {
+                operator.rules.undo();
+                Err(failure)
+            }
+        }
+    }
+
+    fn take(&mut self, socket: &Path) -> Result<Server, Failure> {
+        let Snapshot { bridges: running, .. } = ask(socket, &Request::Stats)?;
+        let plan = self.running.plan.clone();
         let there: BTreeSet<[String; 2]> =
             running.iter().map(|bridge| bridge.interfaces.clone()).map(sorted).collect();
         let here = wanted(&plan)?;
-        if here.iter().chain(&there).flatten().any(|name| name == NFQUEUE) {
-            return Err(no_queues());
-        }
         if here != there {
             return Err(Failure::usage(format!(
                 "the running weir bridges {}, and this file {}: `weir apply` this file first, or take over with the other one",
@@ -88,7 +94,7 @@ impl<'r> Operator<'r> {
             if let Some(why) = silent {
                 return Err(Failure::failed(format!("the running weir between {left} and {right}: {why}")));
             }
-            let pair = operator.pair(&plan, [left, right], egresses)?;
+            let pair = self.pair(&plan, [left, right], egresses)?;
             if pair.way != Way::Packet {
                 return Err(Failure::impossible(format!(
                     "the frames of {left} and {right} come by AF_XDP, which cannot be taken over: end the running weir and start this one; what fails open passes meanwhile, unshaped"
@@ -105,23 +111,23 @@ impl<'r> Operator<'r> {
             }),
             NotTaken::Failed(e) => Failure::failed(format!("not taken over: {e}")),
         })?;
-        operator.up = up;
+        self.up = up;
         let legacy: Option<Legacy> = serde_json::from_value(extra).ok();
         // Its classes have what was granted to them there.
         let carried = legacy.as_ref().map(|legacy| legacy.leases.clone());
-        operator.remotes.begin(carried.unwrap_or_default());
+        self.remotes.begin(carried.unwrap_or_default());
         if let Some(Legacy { running, previous, findings, .. }) = legacy {
-            let read = |text: String| Configuration::read("the configuration before", &text, registry).ok();
+            let read =
+                |text: String| Configuration::read("the configuration before", &text, self.registry).ok();
             // The file of this start is a change like another one.
-            let same = running == operator.running.text;
-            operator.previous = if same { previous.and_then(read) } else { read(running) };
+            let same = running == self.running.text;
+            self.previous = if same { previous.and_then(read) } else { read(running) };
             if same {
-                operator.status.go_on(weir_sys::now(), findings);
+                self.status.go_on(weir_sys::now(), findings);
             }
         }
-        operator.keep();
-        let server = Server::over(socket, listener).map_err(Failure::failed)?;
-        Ok((operator, server))
+        self.keep();
+        Server::over(socket, listener).map_err(Failure::failed)
     }
 
     /// What becomes of a request for everything, the socket at which this box is asked included; `None` if it is another

@@ -125,6 +125,15 @@ impl Bed {
         bed
     }
 
+    /// Has the box route between the hosts of its first bridge, which need not know.
+    pub fn route(&self) {
+        let route = "cd /proc/sys/net/ipv4; echo 1 > ip_forward; \
+             for i in left0 right0; do echo 1 > conf/$i/proxy_arp; echo 0 > neigh/$i/proxy_delay; \
+             ip addr add 10.9.0.1/32 dev $i; done; \
+             ip route add 10.0.0.1/32 dev left0; ip route add 10.0.0.200/32 dev left0; ip route add 10.0.0.2/32 dev right0";
+        inside(&self.boxed, route);
+    }
+
     /// The path of the box's socket.
     pub fn socket(&self) -> String {
         self.folder.path("weir.sock")

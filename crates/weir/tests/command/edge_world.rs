@@ -174,11 +174,7 @@ fn calls_that_the_kernel_routes_are_found() {
     }
     timed(|| {
         let bed = Bed::new(1);
-        let route = "cd /proc/sys/net/ipv4; echo 1 > ip_forward; \
-             for i in left0 right0; do echo 1 > conf/$i/proxy_arp; echo 0 > neigh/$i/proxy_delay; \
-             ip addr add 10.9.0.1/32 dev $i; done; \
-             ip route add 10.0.0.1/32 dev left0; ip route add 10.0.0.200/32 dev left0; ip route add 10.0.0.2/32 dev right0";
-        inside(&bed.boxed, route);
+        bed.route();
         let conf = CONF
             .replace("interface left0 bandwidth 100M fifoq\n", "")
             .replace("attach bridge left0", "attach nfqueue")
