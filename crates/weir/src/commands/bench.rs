@@ -106,7 +106,8 @@ const ROUNDS: usize = 10;
 /// The live bridge beside the kernel's own forwarding.
 fn live(names: &[String], rounds: usize, json: bool) -> Done {
     if let Some(name) = names.first() {
-        let why = format!("`weir bench live` always measures all of its rows, and takes no name: found `{name}`");
+        let why =
+            format!("`weir bench live` always measures all of its rows, and takes no name: found `{name}`");
         return Err(Failure::usage(why));
     }
     let program = weir_lab::Program::this().map_err(Failure::failed)?;

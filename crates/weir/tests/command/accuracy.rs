@@ -78,6 +78,7 @@ fn rates_that_make_no_sense_are_refused() {
     for (rate, word) in [("ten", "ten"), ("1K", "16K to 10G"), ("11G", "16K to 10G")] {
         weir(&["bench", "accuracy", rate]).fails(2, &[word]);
     }
-    weir(&["bench", "fifo", "--rounds", "2"]).fails(2, &["only `weir bench accuracy` and `weir bench live` have `--rounds`"]);
+    weir(&["bench", "fifo", "--rounds", "2"])
+        .fails(2, &["only `weir bench accuracy` and `weir bench live` have `--rounds`"]);
     weir(&["bench", "live", "cbq"]).fails(2, &["takes no name: found `cbq`"]);
 }
