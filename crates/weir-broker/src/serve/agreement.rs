@@ -21,6 +21,7 @@ use crate::{MILLISECOND, Nanos, Rate, SECOND};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::time::sleep;
 use weir_core::Random;
 
@@ -93,6 +94,15 @@ impl Task {
     /// Keeps the lease until the keeper has gone.
     pub async fn run(mut self, mut news: UnboundedReceiver<News>) {
         loop {
+            // First what the book has said so far: what it lent before it heard of a fall is in use, and no request may
+            // name less.
+            loop {
+                match news.try_recv() {
+                    Ok(news) => self.take(news).await,
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return,
+                }
+            }
             let now = self.keeper.now();
             self.holder.pass(now);
             self.reach();
@@ -100,23 +110,30 @@ impl Task {
             let wait = self.wait(now);
             tokio::select! {
                 news = news.recv() => match news {
-                    Some(News::Want { serial, rate, mut domains }) => {
-                        domains.push(self.domain.clone());
-                        (self.wanted, self.domains) = (serial, domains);
-                        self.holder.want(rate, 0, &self.domains);
-                        // It is leased already, and the book does not know; or nobody will be asked.
-                        let is_leased = self.written < rate && rate <= self.holder.rate(now);
-                        if is_leased || self.holder.state().0 == State::Replaced {
-                            self.asked.1 = serial;
-                            self.write(now).await;
-                        }
-                    }
-                    Some(News::Lent(rate)) => self.holder.lend(rate),
+                    Some(news) => self.take(news).await,
                     None => return,
                 },
                 said = self.link.next() => self.hear(said).await,
                 () = sleep(wait) => {}
             }
+        }
+    }
+
+    async fn take(&mut self, news: News) {
+        match news {
+            News::Want { serial, rate, mut domains } => {
+                let now = self.keeper.now();
+                domains.push(self.domain.clone());
+                (self.wanted, self.domains) = (serial, domains);
+                self.holder.want(rate, 0, &self.domains);
+                // It is leased already, and the book does not know; or nobody will be asked.
+                let is_leased = self.written < rate && rate <= self.holder.rate(now);
+                if is_leased || self.holder.state().0 == State::Replaced {
+                    self.asked.1 = serial;
+                    self.write(now).await;
+                }
+            }
+            News::Lent(rate) => self.holder.lend(rate),
         }
     }
 

@@ -30,6 +30,8 @@ pub struct Without {
     pub shaping_down_first: bool,
     /// Brokers answer before they write.
     pub commit_before_answer: bool,
+    /// A broker asks its neighbour for less before its own book has heard of that.
+    pub fall_heard_first: bool,
 }
 
 /// What happened in a history.
@@ -244,6 +246,13 @@ struct Broker {
     asked: (u64, u64),
     /// What the book was told last, in bit/s.
     written: Rate,
+}
+
+impl Broker {
+    /// Whether its book is about to hear what the neighbour gave.
+    fn hears(&self) -> bool {
+        self.gathered.iter().any(|command| matches!(command, Command::Leased { .. }))
+    }
 }
 
 struct Domain {

@@ -66,3 +66,14 @@ fn without_shaping_down_first_they_break() {
 fn without_writing_before_answering_they_break() {
     assert!(breaks(Without { commit_before_answer: true, ..Without::default() }) > 0);
 }
+
+/// A neighbour takes capacity away while an edge waits for more. The book decides about the edge by what was before, in the
+/// write in which it hears of the fall. Rare: 1 of some 600,000 histories.
+#[test]
+fn without_hearing_of_a_fall_first_they_break() {
+    let of = |fall_heard_first| {
+        history(15_045_001_142_703_632_929, Without { fall_heard_first, ..Without::default() })
+    };
+    of(false).unwrap();
+    assert!(of(true).unwrap_err().contains("of the second"));
+}

@@ -20,6 +20,14 @@ impl World {
         if self.stopped && matches!(party, Party::Edge(_)) {
             return Ok(());
         }
+        // As [`serve`](crate::serve): while its book has not heard what the neighbour gave, it may lend by what was before,
+        // and no request may name less. With the write it looks again.
+        if let Party::Broker(number) = party
+            && !self.without.fall_heard_first
+            && self.domains[0].brokers.iter().any(|b| b.number == number && b.hears())
+        {
+            return Ok(());
+        }
         let (now, mut random) = (self.now, self.random.clone());
         let Some(user) = self.user(party).filter(|u| u.polls == polls) else { return Ok(()) };
         let request = user.holder.poll(user.clock.read(now), &mut random);
