@@ -8,6 +8,7 @@ use crate::rules::{self, Report};
 use crate::tree::{Instance, Shape};
 use std::collections::{HashMap, HashSet};
 use weir_core::aqm::AqmEntry;
+use weir_core::queue::{Bound, Value};
 use weir_core::sched::{Classes, Registry};
 use weir_text::{Diagnostic, Place};
 
@@ -63,9 +64,7 @@ fn judge_discipline(
 ) {
     if let Some(options) = instance.options {
         let limit = count(options, "qlimit").or(default_of(instance, "qlimit"));
-        for name in ["thmax", "lo_thmax", "med_thmax", "hi_thmax"] {
-            thresholds(report, options, name, limit);
-        }
+        limit.into_iter().for_each(|limit| in_queue(report, options, limit));
     }
     hooks::warnings(report, shape, instance);
     let Some(owner) = instance.owner.filter(|_| instance.entry.classes != Classes::None) else { return };
@@ -89,12 +88,15 @@ fn default_of(instance: &Instance<'_>, name: &str) -> Option<u64> {
     spec.default.parse().ok()
 }
 
-fn thresholds(report: &mut Report<'_>, options: &Options, name: &str, limit: Option<u64>) {
-    if let (Some(given), Some(threshold), Some(limit)) = (options.get(name), count(options, name), limit)
-        && threshold > limit
-    {
-        let message = format!("`{name} {threshold}` is above the queue's {limit} packets");
-        report.warn(given.place, message, "a threshold that is never reached; the queue is made longer");
+/// Thresholds that a queue never reaches.
+fn in_queue(report: &mut Report<'_>, options: &Options, limit: u64) {
+    for given in options.iter().filter(|given| given.spec.bounds.contains(&Bound::InQueue)) {
+        if let Value::Count(threshold) = given.value
+            && threshold > limit
+        {
+            let message = format!("`{} {threshold}` is above the queue's {limit} packets", given.spec.name);
+            report.warn(given.place, message, "a threshold that is never reached; the queue is made longer");
+        }
     }
 }
 

@@ -2,11 +2,11 @@
 
 use crate::hooks;
 use crate::limits;
-use crate::plan::{Class, Interface, Options, Plan};
+use crate::plan::{Class, Given, Interface, Options, Plan};
 use crate::precedence::conditioner_names;
 use crate::tree::{Instance, Shape};
 use std::collections::HashSet;
-use weir_core::queue::Value;
+use weir_core::queue::{Bound, Value};
 use weir_core::sched::{Classes, Registry};
 use weir_text::{Diagnostic, Place, Severity, Source, Trouble};
 
@@ -82,13 +82,11 @@ fn one(report: &mut Report<'_>, shape: &Shape<'_>, instance: &Instance<'_>) {
     }
     hooks::errors(report, shape, instance);
     if let Some(options) = instance.options {
-        weights(report, options);
-        thresholds(report, options);
+        bounds(report, options);
     }
     for &index in &instance.members {
         let class = &interface.classes[index];
-        weights(report, &class.options);
-        thresholds(report, &class.options);
+        bounds(report, &class.options);
         red_or_rio(report, class);
     }
 }
@@ -138,35 +136,35 @@ fn defaults(report: &mut Report<'_>, interface: &Interface, instance: &Instance<
     }
 }
 
-fn weights(report: &mut Report<'_>, options: &Options) {
-    let Some(given) = options.get("weight") else { return };
-    // The declaration says so in words.
-    let power_wanted = given.spec.help.contains("power of two");
-    if let Value::Count(weight) = given.value
-        && power_wanted
-        && weight != 0
-        && !weight.is_power_of_two()
-    {
-        let (below, above) = (1u64 << weight.ilog2(), 2u64 << weight.ilog2());
-        let message = format!("`weight {weight}` is not a power of two");
-        report.error(given.place, message, format!("write {below} or {above}"));
+/// The count that is given, unless it is 0.
+fn count_of(given: &Given) -> Option<u64> {
+    match given.value {
+        Value::Count(count) if count > 0 => Some(count),
+        _ => None,
     }
 }
 
-/// RED and RIO: the lower threshold is the lower.
-fn thresholds(report: &mut Report<'_>, options: &Options) {
-    let of = |name: &str| match options.get(name).map(|g| (&g.value, g.place)) {
-        Some((Value::Count(n), place)) if *n > 0 => Some((*n, place)),
-        _ => None,
-    };
-    for [lower, upper] in
-        [["thmin", "thmax"], ["lo_thmin", "lo_thmax"], ["med_thmin", "med_thmax"], ["hi_thmin", "hi_thmax"]]
-    {
-        if let (Some((min, _)), Some((max, place))) = (of(lower), of(upper))
-            && max <= min
-        {
-            let message = format!("`{upper} {max}` is not above `{lower} {min}`");
-            report.error(place, message, "between the two, packets are dropped by chance");
+/// What counts keep besides their ranges, as their declarations say.
+fn bounds(report: &mut Report<'_>, options: &Options) {
+    for (given, count) in options.iter().filter_map(|given| Some((given, count_of(given)?))) {
+        let word = given.spec.name;
+        for bound in given.spec.bounds {
+            match *bound {
+                Bound::PowerOfTwo if !count.is_power_of_two() => {
+                    let (below, above) = (1u64 << count.ilog2(), 2u64 << count.ilog2());
+                    let message = format!("`{word} {count}` is not a power of two");
+                    report.error(given.place, message, format!("write {below} or {above}"));
+                }
+                Bound::Above { word: lower, why } => {
+                    if let Some(least) = options.get(lower).and_then(count_of)
+                        && count <= least
+                    {
+                        let message = format!("`{word} {count}` is not above `{lower} {least}`");
+                        report.error(given.place, message, why);
+                    }
+                }
+                Bound::PowerOfTwo | Bound::InQueue => {}
+            }
         }
     }
 }

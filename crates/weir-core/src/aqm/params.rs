@@ -60,6 +60,9 @@ pub(crate) fn is_about_queue(spec: &ParamSpec) -> bool {
     spec.name == "qlimit" || QUEUE_PARAMS.iter().any(|p| p.name == spec.name && p.help == spec.help)
 }
 
+/// What lies between the two thresholds of RED.
+pub(super) const BY_CHANCE: &str = "between the two, packets are dropped by chance";
+
 /// The same parameters on a class: for an AQM's `class_params`.
 pub const fn in_class<const N: usize>(mut specs: [ParamSpec; N]) -> [ParamSpec; N] {
     let mut at = 0;

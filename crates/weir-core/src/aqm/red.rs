@@ -26,13 +26,13 @@ use super::contract::{Aqm, Decision, Departures};
 use super::entry::{AqmEntry, Built, QueueConfig};
 use super::flow_valve::FlowValve;
 use super::params::{
-    CLASS_ECN, ECN, PACKET_SIZE, checked_weight, count, in_class, probability, qlimit, queue_limit,
+    BY_CHANCE, CLASS_ECN, ECN, PACKET_SIZE, checked_weight, count, in_class, probability, qlimit, queue_limit,
 };
 use crate::Random;
 use crate::packet::{List, PacketId};
 use crate::queue::ParamSpec as P;
 use crate::queue::params::default_of;
-use crate::queue::{Cx, DropReason, Kind, Link, ParamError, ParamSpec, Params, Visit};
+use crate::queue::{Bound, Cx, DropReason, Kind, Link, ParamError, ParamSpec, Params, Visit};
 use crate::units::{Fraction, Rate};
 use alloc::boxed::Box;
 
@@ -45,9 +45,11 @@ const TUNING: [ParamSpec; 7] = [
         count(0, 65_536),
         "0",
         "Inverse of the weight of a new sample, a power of two; 0 chooses 512, 128 or 64 by the rate.",
-    ),
+    )
+    .within(&[Bound::PowerOfTwo]),
     P::discipline("thmin", PACKETS, "5", "RED's lower threshold, packets; in a class 10 % of qlimit."),
-    P::discipline("thmax", PACKETS, "15", "RED's upper threshold, packets; in a class 30 % of qlimit."),
+    P::discipline("thmax", PACKETS, "15", "RED's upper threshold, packets; in a class 30 % of qlimit.")
+        .within(&[Bound::Above { word: "thmin", why: BY_CHANCE }, Bound::InQueue]),
     P::discipline("invpmax", count(1, 1_000_000), "10", "Inverse of the drop probability just below thmax."),
     P::discipline(
         "pmax",

@@ -25,12 +25,14 @@
 use super::average::{Average, LENGTH_BITS, LONGEST, Ramp, Zone, early};
 use super::contract::{Aqm, Decision};
 use super::entry::{AqmEntry, Built, QueueConfig};
-use super::params::{CLASS_ECN, ECN, PACKET_SIZE, checked_weight, count, in_class, probability, qlimit};
+use super::params::{
+    BY_CHANCE, CLASS_ECN, ECN, PACKET_SIZE, checked_weight, count, in_class, probability, qlimit,
+};
 use crate::Random;
 use crate::packet::{List, Meta, PacketId};
 use crate::queue::ParamSpec as P;
 use crate::queue::params::{default_of, default_word};
-use crate::queue::{Cx, DropReason, Kind, Link, ParamError, ParamSpec, Params, Visit};
+use crate::queue::{Bound, Cx, DropReason, Kind, Link, ParamError, ParamSpec, Params, Visit};
 use crate::sched::{Finding, Node, Setting, given};
 use crate::units::{Fraction, Rate};
 use alloc::boxed::Box;
@@ -59,27 +61,31 @@ const COMMON_WEIGHT: ParamSpec = P::discipline(
     WEIGHT,
     "0",
     "Inverse of the weight of a new sample, a power of two; 0 chooses 512, 128 or 64 by the rate.",
-);
+)
+.within(&[Bound::PowerOfTwo]);
 const WAIT: ParamSpec =
     P::discipline("wait", Kind::Flag, "", "At least 1/p arrivals between two early drops, as in ns-2.");
 const LIMIT: ParamSpec = qlimit("60");
 /// Words of RIO on an interface and on a class.
 const TUNING: [ParamSpec; 16] = [
     P::discipline("lo_thmin", PACKETS, "35", THMIN),
-    P::discipline("lo_thmax", PACKETS, "45", THMAX),
+    P::discipline("lo_thmax", PACKETS, "45", THMAX)
+        .within(&[Bound::Above { word: "lo_thmin", why: BY_CHANCE }, Bound::InQueue]),
     P::discipline("lo_invpmax", INVERSE, "10", INVPMAX),
     P::discipline("lo_pmax", Kind::Fraction, "0.1", PMAX),
-    P::discipline("lo_weight", WEIGHT, "0", OWN_WEIGHT),
+    P::discipline("lo_weight", WEIGHT, "0", OWN_WEIGHT).within(&[Bound::PowerOfTwo]),
     P::discipline("med_thmin", PACKETS, "20", THMIN),
-    P::discipline("med_thmax", PACKETS, "30", THMAX),
+    P::discipline("med_thmax", PACKETS, "30", THMAX)
+        .within(&[Bound::Above { word: "med_thmin", why: BY_CHANCE }, Bound::InQueue]),
     P::discipline("med_invpmax", INVERSE, "10", INVPMAX),
     P::discipline("med_pmax", Kind::Fraction, "0.1", PMAX),
-    P::discipline("med_weight", WEIGHT, "0", OWN_WEIGHT),
+    P::discipline("med_weight", WEIGHT, "0", OWN_WEIGHT).within(&[Bound::PowerOfTwo]),
     P::discipline("hi_thmin", PACKETS, "5", THMIN),
-    P::discipline("hi_thmax", PACKETS, "15", THMAX),
+    P::discipline("hi_thmax", PACKETS, "15", THMAX)
+        .within(&[Bound::Above { word: "hi_thmin", why: BY_CHANCE }, Bound::InQueue]),
     P::discipline("hi_invpmax", INVERSE, "10", INVPMAX),
     P::discipline("hi_pmax", Kind::Fraction, "0.1", PMAX),
-    P::discipline("hi_weight", WEIGHT, "0", OWN_WEIGHT),
+    P::discipline("hi_weight", WEIGHT, "0", OWN_WEIGHT).within(&[Bound::PowerOfTwo]),
     P::discipline(
         "unmarked",
         Kind::Word(PRECEDENCES),

@@ -11,5 +11,7 @@ pub use child::{Child, Head, Routes};
 pub use contract::{Backlog, Broken, Cause, Cx, Discipline, Link, Next, Verdict, Wait};
 pub use drop_reason::DropReason;
 pub use leaf::Leaf;
-pub use params::{Alias, Curve, Kind, ParamError, ParamSpec, Params, Scope, TimeUnit, Value, bytes_as_typed};
+pub use params::{
+    Alias, Bound, Curve, Kind, ParamError, ParamSpec, Params, Scope, TimeUnit, Value, bytes_as_typed,
+};
 pub use stats::{Deeper, Visit};

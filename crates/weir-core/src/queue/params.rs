@@ -101,6 +101,23 @@ pub enum Scope {
     Class,
 }
 
+/// What a count keeps besides its range. The reader of a file says so at its place, where the count is not 0; the discipline
+/// refuses it too, where it could not run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bound {
+    /// It is a power of two.
+    PowerOfTwo,
+    /// It is above another count, where both are given.
+    Above {
+        /// The other keyword.
+        word: &'static str,
+        /// What lies between the two.
+        why: &'static str,
+    },
+    /// It is at most the limit of the queue, or never reached: a warning.
+    InQueue,
+}
+
 /// The declaration of one parameter.
 #[derive(Clone, Copy, Debug)]
 pub struct ParamSpec {
@@ -116,6 +133,8 @@ pub struct ParamSpec {
     pub default: &'static str,
     /// What it does, in one sentence, with the unit.
     pub help: &'static str,
+    /// What it keeps besides.
+    pub bounds: &'static [Bound],
 }
 
 impl ParamSpec {
@@ -126,11 +145,11 @@ impl ParamSpec {
         default: &'static str,
         help: &'static str,
     ) -> Self {
-        ParamSpec { name, kind, scope: Scope::Discipline, none: false, default, help }
+        ParamSpec { name, kind, scope: Scope::Discipline, none: false, default, help, bounds: &[] }
     }
     /// A parameter of its classes.
     pub const fn class(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Self {
-        ParamSpec { name, kind, scope: Scope::Class, none: false, default, help }
+        ParamSpec { name, kind, scope: Scope::Class, none: false, default, help, bounds: &[] }
     }
     /// How its value is typed, with range and unit; what can be typed as it stands is in backticks.
     pub fn form(&self) -> String {
@@ -184,6 +203,11 @@ impl ParamSpec {
             value => value.to_string(),
         };
         Err(ParamError::new(class, self.name, found, expected))
+    }
+    /// The same, which keeps `bounds` besides.
+    pub const fn within(mut self, bounds: &'static [Bound]) -> Self {
+        self.bounds = bounds;
+        self
     }
     /// The same, where `-1` means none.
     pub const fn or_none(mut self) -> Self {
