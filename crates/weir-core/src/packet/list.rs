@@ -11,6 +11,7 @@ use super::{Meta, NIL, PacketId, PacketTable};
 #[repr(C, packed(4))]
 pub struct List {
     head: u32,
+    /// The last packet; of an empty list whatever it was, so that nobody has to tell when it becomes empty.
     tail: u32,
     packets: u32,
     bytes: u64,
@@ -42,14 +43,13 @@ impl List {
     /// Appends.
     #[inline]
     pub fn push_back(&mut self, table: &mut PacketTable, id: PacketId) {
-        debug_assert_eq!(self.head == NIL, self.tail == NIL, "a list has only one end");
         let row = table.row_mut(id.0);
         (row.next, row.prev) = (NIL, self.tail);
         self.packets += 1;
         self.bytes += u64::from(row.len);
-        match self.tail {
+        match self.head {
             NIL => self.head = id.0,
-            tail => table.row_mut(tail).next = id.0,
+            _ => table.row_mut(self.tail).next = id.0,
         }
         self.tail = id.0;
     }
@@ -61,25 +61,24 @@ impl List {
     /// Takes the first, and says its length.
     #[inline(always)]
     pub(crate) fn take_front(&mut self, table: &PacketTable) -> Option<(PacketId, u32)> {
-        if self.head == NIL {
-            return None;
-        }
+        (self.head != NIL).then(|| self.take_first(table))
+    }
+    /// The same for a list that is not empty.
+    #[inline(always)]
+    pub(crate) fn take_first(&mut self, table: &PacketTable) -> (PacketId, u32) {
         let id = self.head;
         let row = table.row(id);
         let len = row.len;
         (self.packets, self.bytes) = (self.packets - 1, self.bytes - u64::from(len));
         // The new first row keeps its `prev`: nobody reads that of the first.
         self.head = row.next;
-        if self.head == NIL {
-            self.tail = NIL;
-        }
         debug_assert_eq!(self.head == NIL, self.packets == 0, "a list's links and its count disagree");
         debug_assert!(self.packets > 0 || self.bytes == 0, "an empty list counts bytes");
-        Some((PacketId(id), len))
+        (PacketId(id), len)
     }
     /// Takes the last.
     pub fn pop_back(&mut self, table: &mut PacketTable) -> Option<PacketId> {
-        if self.tail == NIL {
+        if self.head == NIL {
             return None;
         }
         Some(self.unlink(table, self.tail))
@@ -109,7 +108,7 @@ impl List {
     }
     /// The last packet's row.
     pub fn back<'t>(&self, table: &'t PacketTable) -> Option<&'t Meta> {
-        (self.tail != NIL).then(|| table.row(self.tail))
+        (self.head != NIL).then(|| table.row(self.tail))
     }
     /// The rows from first to last.
     pub fn iter<'t>(&self, table: &'t PacketTable) -> impl Iterator<Item = &'t Meta> {
@@ -142,7 +141,7 @@ impl List {
             packets += 1;
             bytes += u64::from(row.len);
         }
-        before == self.tail && packets == self.packets && bytes == self.bytes
+        (before == self.tail || before == NIL) && packets == self.packets && bytes == self.bytes
     }
     fn unlink(&mut self, table: &mut PacketTable, id: u32) -> PacketId {
         let (next, prev, len) = {

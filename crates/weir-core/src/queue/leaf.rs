@@ -20,7 +20,7 @@ pub struct Leaf {
     longest: u32,
     /// What becomes of a packet that finds the queue full, where nothing manages it.
     tail: TailDrop,
-    /// From so many packets on a departure is nothing but a departure; as `u32`, so that -1 is never.
+    /// From so many packets on, at least 1, a departure is nothing but a departure; as `u32`, so that -1 is never.
     plain_from: i8,
     /// The AQM may drop at departure.
     decides: bool,
@@ -50,7 +50,7 @@ impl Leaf {
             limit,
             longest: 0,
             tail: TailDrop { head: false },
-            plain_from: 0,
+            plain_from: 1,
             decides: false,
             shown: false,
             managed: None,
@@ -69,7 +69,7 @@ impl Leaf {
     fn manage(&mut self, aqm: AnyAqm) {
         let departures = aqm.get().departures();
         self.plain_from = match departures {
-            Departures::None => 0,
+            Departures::None => 1,
             Departures::Last => 2,
             Departures::Every | Departures::Decides => -1,
         };
@@ -168,7 +168,7 @@ impl Leaf {
     pub fn dequeue(&mut self, cx: &mut Cx) -> Option<PacketId> {
         self.shown = false;
         if self.list.packets() >= self.plain_from as u32 {
-            return self.list.pop_front(&mut cx.packets);
+            return Some(self.list.take_first(&cx.packets).0);
         }
         self.dequeue_managed(cx)
     }

@@ -188,7 +188,14 @@ impl Estimator {
         // What `charge_burst` does where each packet is a burst of its own.
         let begin = if self.over { self.begin(start, since) } else { start };
         self.until = start + on_link;
-        self.enter(begin + on_link, begin - self.next, cost, on_link, self.over)
+        let (end, idle) = (begin + on_link, begin - self.next);
+        if !self.over || idle > 0 {
+            return self.enter(end, idle, cost, on_link, self.over);
+        }
+        // What `enter` comes to for a class that was waiting and is not late: it goes on waiting.
+        let gain_log2 = self.gain_log2 & 31;
+        (self.average, self.last) = ((idle >> gain_log2).max(self.least), end);
+        self.wait_until(begin + cost.max(on_link) + self.debt(gain_log2))
     }
 
     /// The plain form of `charge`: packets of a burst enter the average together.
@@ -238,12 +245,23 @@ impl Estimator {
             return self.wake;
         }
         self.average = self.average.min(0);
-        // The next packet, starting at x, brings the average to 0 if its idle time
-        // x + on_link - last - cost = -(G - 1) * average.
-        let debt = self.average - (self.average << gain_log2);
-        self.next = end + wait + debt;
-        self.burst.left = self.minburst;
-        self.wake = Fine::from_raw(self.next.max(0) as u128).ceil();
+        self.wait_until(end + wait + self.debt(gain_log2))
+    }
+
+    /// The next packet, starting at x, brings the average to 0 if its idle time
+    /// x + on_link - last - cost = -(G - 1) * average.
+    #[inline(always)]
+    fn debt(&self, gain_log2: u32) -> i128 {
+        self.average - (self.average << gain_log2)
+    }
+
+    /// The class is overlimit until `next`, which is not negative: no packet ends before time begins, and no
+    /// debt is below 0.
+    #[inline(always)]
+    fn wait_until(&mut self, next: i128) -> Instant {
+        debug_assert!(next >= 0, "a class waits for a time before all time");
+        (self.next, self.burst.left) = (next, self.minburst);
+        self.wake = Fine::from_raw(next as u128).ceil();
         self.wake
     }
 
@@ -380,7 +398,7 @@ mod tests {
         for seed in weir_seed::seeds(20) {
             let mut random = crate::Random::new(seed);
             let link = Link::new(Rate::from_mbps(10), 24, 1_500);
-            let mut others = [0, 0];
+            let (mut others, mut in_time) = ([0, 0], 0);
             for minburst in [1, 2] {
                 let waits = Shape { minburst, waits: true, leaf: random.below(2) == 0, ..shape(5) };
                 let mut estimator = Estimator::new(&waits, &link);
@@ -389,21 +407,27 @@ mod tests {
                     let (len, pause) =
                         (40 + random.below(1_400) as u32, random.below(3) * random.below(20_000_000));
                     now += Fine::from_raw(u128::from(pause) << random.below(36));
-                    let since = [now, Fine::from_nanos(random.below(1 << 41))].map(|t| t.min(now));
+                    let busy_since = [Fine::ZERO, now][random.below(2) as usize];
+                    let since = [busy_since, Fine::from_nanos(random.below(1 << 41))].map(|t| t.min(now));
                     let (on_link, bytes) = (link.time_for(len), link.cost_bytes(len));
                     let cost = raw(estimator.per_byte.time_for(bytes));
                     let mut plain = estimator;
                     let wake = plain.charge_burst(raw(now), raw(on_link), cost, since);
+                    let waited = estimator.over && minburst == 1;
+                    in_time += u32::from(waited && plain.last - raw(on_link) <= estimator.next);
                     let mut alone = estimator;
                     (alone.minburst, alone.burst) = (1, NO_BURST);
                     others[minburst as usize - 1] +=
                         u32::from(alone.charge(now, on_link, bytes, since) != wake);
                     assert_eq!(estimator.charge(now, on_link, bytes, since), wake, "seed {seed}");
                     assert_eq!(estimator, plain, "seed {seed}");
-                    now = now.max(wake.into()).min(now + Fine::from_nanos(1 << 30)) + on_link;
+                    // It waits, or it borrows.
+                    let ready = if random.below(2) == 0 { now.max(wake.into()) } else { now };
+                    now = ready.min(now + Fine::from_nanos(1 << 30)) + on_link;
                 }
             }
             assert!(others[0] == 0 && others[1] > 10, "seed {seed}: {others:?}");
+            assert!(in_time > 100, "seed {seed}: {in_time}");
         }
     }
 

@@ -64,6 +64,11 @@ impl Member {
     pub fn since(&self) -> Instant {
         if self.demand > 0 { self.since } else { Instant::NEVER }
     }
+    /// From when on the class is underlimit.
+    #[inline(always)]
+    pub fn wake(&self) -> Instant {
+        self.wake
+    }
     /// True if the class's own queue has packets that could go.
     #[inline(always)]
     pub fn is_queued(&self) -> bool {

@@ -345,7 +345,7 @@ impl Cbq {
         }
         let starts = self.starts(cx.now);
         let member = &self.sharing.members[class];
-        if member.lender == NONE && member.is_queued() && self.classes[class].estimator.wake() > starts {
+        if member.lender == NONE && member.is_queued() && member.wake() > starts {
             self.classes[class].count.delays += 1;
         }
         self.sharing.departed(pick, starts);
