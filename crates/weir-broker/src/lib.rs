@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod agreement;
 pub mod audit;
 pub mod bench;
 pub mod book;

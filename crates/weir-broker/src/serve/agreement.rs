@@ -11,10 +11,11 @@ use super::keeper::{Busy, Keeper};
 use super::log::Log;
 use super::rest::Desk;
 use super::who::BROKER;
-use crate::book::{Command, Name};
+use crate::agreement::{Leased, Rules};
+use crate::book::Name;
 use crate::client::link::Link;
 use crate::client::{Said, rest};
-use crate::holder::{GAP, Holder, RETRY, State, Terms};
+use crate::holder::{GAP, Holder, RETRY, Terms};
 use crate::http::Target;
 use crate::journal::Given;
 use crate::{MILLISECOND, Nanos, Rate, SECOND};
@@ -46,13 +47,7 @@ pub(super) struct Task {
     keeper: Keeper,
     desk: Arc<Desk>,
     holder: Holder,
-    /// The newest want, and the domains that it came through.
-    wanted: u64,
-    domains: Vec<Name>,
-    /// The newest version that was asked, and the want that it was for.
-    asked: (u64, u64),
-    /// What the book was told last, in bit/s.
-    written: Rate,
+    rules: Rules,
     random: Random,
     link: Link,
 }
@@ -82,10 +77,7 @@ impl Task {
             keeper,
             desk,
             holder: Holder::new(terms),
-            wanted: 0,
-            asked: (0, 0),
-            written: 0,
-            domains: Vec::new(),
+            rules: Rules::default(),
             random: Random::new(u64::from(life)),
             link: Link::new(u64::from(life)),
         })
@@ -124,14 +116,8 @@ impl Task {
             News::Want { serial, rate, mut domains } => {
                 let now = self.keeper.now();
                 domains.push(self.domain.clone());
-                (self.wanted, self.domains) = (serial, domains);
-                self.holder.want(rate, 0, &self.domains);
-                // It is leased already, and the book does not know; or nobody will be asked.
-                let is_leased = self.written < rate && rate <= self.holder.rate(now);
-                if is_leased || self.holder.state().0 == State::Replaced {
-                    self.asked.1 = serial;
-                    self.write(now).await;
-                }
+                let leased = self.rules.want(&mut self.holder, now, serial, rate, domains);
+                self.write(leased).await;
             }
             News::Lent(rate) => self.holder.lend(rate),
         }
@@ -161,10 +147,7 @@ impl Task {
             return;
         }
         if let Some(request) = self.holder.poll(now, &mut self.random) {
-            // A request that is sent again is the one of then.
-            if request.version != self.asked.0 {
-                self.asked = (request.version, self.wanted);
-            }
+            self.rules.asks(request.version);
             self.link.ask(vec![request]);
         }
     }
@@ -179,7 +162,8 @@ impl Task {
                     if answer.lease == self.lease
                         && self.holder.answer(now, answer.version, &answer.verdict, &mut self.random)
                     {
-                        self.answered(now).await;
+                        let leased = self.rules.answered(&mut self.holder, now);
+                        self.write(leased).await;
                     }
                 }
             }
@@ -187,9 +171,8 @@ impl Task {
             Said::CalledBack { lease, .. } if lease != self.lease => {}
             Said::CalledBack { version, rate, .. } => {
                 self.holder.called_back(now, version, rate);
-                if self.holder.rate(now) < self.written {
-                    self.write(now).await;
-                }
+                let leased = self.rules.called_back(&self.holder, now);
+                self.write(leased).await;
             }
             Said::NotNow(why) | Said::Lost(why) => {
                 self.log().refused(&format!("agreement {}: {why}", self.resource));
@@ -202,28 +185,10 @@ impl Task {
         &self.desk.log
     }
 
-    /// The neighbour has answered. An answer to less than is wanted by now raises nothing: the next one follows.
-    async fn answered(&mut self, now: Nanos) {
-        let held = self.holder.rate(now);
-        let is_newest = self.asked.1 == self.wanted;
-        if is_newest || held < self.written {
-            self.write(now).await;
-        }
-        if is_newest && self.holder.state().0 == State::Refused {
-            // The book wants no more than this until somebody asks again.
-            self.holder.want(held, 0, &self.domains);
-        }
-    }
-
     /// What the neighbour grants becomes part of the book.
-    async fn write(&mut self, now: Nanos) {
-        self.written = self.holder.rate(now);
-        let command = Command::Leased {
-            resource: self.resource.clone(),
-            serial: self.asked.1,
-            rate: self.written,
-            until: self.holder.until(),
-        };
+    async fn write(&mut self, leased: Option<Leased>) {
+        let Some(leased) = leased else { return };
+        let command = leased.of(self.resource.clone());
         let given = || vec![Given { who: BROKER.into(), command: command.clone() }];
         while let Err(Busy::Full) = self.keeper.commit(given()).await {
             sleep(BUSY).await;

@@ -3,6 +3,7 @@
 use super::{
     ABROAD, AGREEMENT, Broker, CORE, Clock, EDGES, FULL, GROUP, HOME, Party, Step, Stop, User, World,
 };
+use crate::agreement::Rules;
 use crate::book::{Command, Event, Name};
 use crate::holder::{GAP, Holder, Terms};
 use crate::{MILLISECOND, Rate};
@@ -28,18 +29,8 @@ impl World {
             }
         }
         let (number, book) = (it.term, it.truth.clone());
-        let (term, asked) = (it.term, (0, 0));
-        it.brokers.push(Broker {
-            number,
-            term,
-            clock,
-            book,
-            gathered,
-            agreement,
-            wanted: 0,
-            asked,
-            written: 0,
-        });
+        let term = it.term;
+        it.brokers.push(Broker { number, term, clock, book, gathered, agreement, rules: Rules::default() });
         self.plan(self.now, Step::Commit(domain, number));
     }
 
@@ -154,16 +145,9 @@ impl World {
                 Event::Want { serial, rate, domains, .. } => {
                     let broker = self.domains[0].brokers.iter_mut().find(|b| b.number == number);
                     let Some(broker) = broker.filter(|_| domain == 0) else { continue };
-                    broker.wanted = serial;
-                    let Some(user) = &mut broker.agreement else { continue };
-                    user.holder.want(rate, 0, &domains);
-                    let held = user.holder.rate(user.clock.read(self.now));
-                    // It is leased already, and the book does not know.
-                    if broker.written < rate && rate <= held {
-                        broker.asked.1 = serial;
-                        let until = user.holder.until();
-                        self.leased(number, held, until);
-                    }
+                    let Some(User { holder, clock, .. }) = &mut broker.agreement else { continue };
+                    let leased = broker.rules.want(holder, clock.read(self.now), serial, rate, domains);
+                    self.leased(number, leased);
                 }
                 Event::Ended { .. } => {}
             }

@@ -9,6 +9,7 @@
 //!
 //! [`crashes`] runs a history again for each of its writes, with a broker that stops just there.
 
+use crate::agreement::Rules;
 use crate::book::{Book, Command, Name, Request, Verdict};
 use crate::holder::{GAP, Holder, RETRY, Terms};
 use crate::{MILLISECOND, Nanos, Rate, SECOND};
@@ -238,14 +239,9 @@ struct Broker {
     clock: Clock,
     book: Book,
     gathered: Vec<Command>,
-    /// In the first domain, its lease of the second.
+    /// In the first domain, its lease of the second, and by which rules the book hears of it.
     agreement: Option<User>,
-    /// The newest want that the agreement was told.
-    wanted: u64,
-    /// The newest version that it asked, and the want that it was for.
-    asked: (u64, u64),
-    /// What the book was told last, in bit/s.
-    written: Rate,
+    rules: Rules,
 }
 
 impl Broker {

@@ -1,8 +1,8 @@
 //! Edges, and a broker towards its neighbour: what they want, ask, hear and use; and the network between them.
 
 use super::{ABROAD, AGREEMENT, Broker, EDGES, Party, Step, User, World};
-use crate::book::{Command, Request, Verdict};
-use crate::holder::State;
+use crate::agreement::Leased;
+use crate::book::{Request, Verdict};
 use crate::{MILLISECOND, Nanos, Rate};
 
 impl World {
@@ -34,11 +34,7 @@ impl World {
         self.random = random;
         if let Some(request) = request {
             if let Party::Broker(number) = party {
-                let broker = self.neighbour_of(number);
-                // A request that is sent again is the one of then.
-                if request.version != broker.asked.0 {
-                    broker.asked = (request.version, broker.wanted);
-                }
+                self.neighbour_of(number).rules.asks(request.version);
             }
             self.send(party, request);
         }
@@ -74,7 +70,6 @@ impl World {
         let Some(user) = self.user(party) else { return Ok(()) };
         let at = user.clock.read(now);
         let heeded = user.holder.answer(at, version, verdict, &mut random);
-        let (held, until) = (user.holder.rate(at), user.holder.until());
         self.random = random;
         if heeded {
             match verdict {
@@ -83,7 +78,7 @@ impl World {
             }
             match party {
                 Party::Edge(edge) => self.edges[edge].late = 0,
-                Party::Broker(number) => self.answered(number, held, until),
+                Party::Broker(number) => self.answered(number, at),
             }
         }
         if let (Party::Edge(edge), Verdict::Granted { rate, .. }) = (party, verdict) {
@@ -103,28 +98,16 @@ impl World {
         broker.expect("its agreement has just done something")
     }
 
-    /// The neighbour has answered, as [`serve`](crate::serve) heeds it: an answer to less than is wanted by now raises
-    /// nothing.
-    fn answered(&mut self, number: u64, held: Rate, until: Nanos) {
-        let broker = self.neighbour_of(number);
-        let is_newest = broker.asked.1 == broker.wanted;
-        if is_newest
-            && let Some(user) = broker.agreement.as_mut().filter(|u| u.holder.state().0 == State::Refused)
-        {
-            // The book wants no more than this until somebody asks again.
-            user.holder.want(held, 0, &[]);
-        }
-        if is_newest || held < broker.written {
-            self.leased(number, held, until);
-        }
+    fn answered(&mut self, number: u64, at: Nanos) {
+        let Broker { agreement, rules, .. } = self.neighbour_of(number);
+        let leased = agreement.as_mut().and_then(|user| rules.answered(&mut user.holder, at));
+        self.leased(number, leased);
     }
 
     /// What the neighbour grants becomes part of the book.
-    pub(super) fn leased(&mut self, number: u64, rate: Rate, until: Nanos) {
-        let broker = self.neighbour_of(number);
-        let serial = broker.asked.1;
-        broker.written = rate;
-        broker.gathered.push(Command::Leased { resource: ABROAD.into(), serial, rate, until });
+    pub(super) fn leased(&mut self, number: u64, leased: Option<Leased>) {
+        let Some(leased) = leased else { return };
+        self.neighbour_of(number).gathered.push(leased.of(ABROAD.into()));
         self.gather(0, number);
     }
 
@@ -133,11 +116,10 @@ impl World {
         let Some(user) = self.user(party) else { return };
         let at = user.clock.read(now);
         user.holder.called_back(at, version, rate);
-        let (held, until) = (user.holder.rate(at), user.holder.until());
-        if let Party::Broker(number) = party
-            && held < self.neighbour_of(number).written
-        {
-            self.leased(number, held, until);
+        if let Party::Broker(number) = party {
+            let Broker { agreement, rules, .. } = self.neighbour_of(number);
+            let leased = agreement.as_ref().and_then(|user| rules.called_back(&user.holder, at));
+            self.leased(number, leased);
         }
         self.look_again(party);
     }

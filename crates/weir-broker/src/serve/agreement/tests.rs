@@ -8,6 +8,7 @@ use super::*;
 use crate::book::{Refusal, Verdict};
 use crate::client::{self, Client, Edge, Shaper};
 use crate::cops::pep;
+use crate::holder::State;
 use crate::http::{Connection, HttpError};
 use crate::wire::{Answer, Answers, Entry, Told, Wishes};
 use axum::Router;
