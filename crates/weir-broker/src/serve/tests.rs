@@ -108,6 +108,7 @@ impl Authority<'_> {
     pub fn new(folder: &Folder, name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
         let key = KeyPair::generate().expect("keys can be made");
         let issuer = CertifiedIssuer::self_signed(params, key).expect("it signs itself");
         std::fs::write(folder.at(&format!("{name}.pem")), issuer.pem()).expect("the folder is writable");

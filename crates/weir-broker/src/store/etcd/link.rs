@@ -61,7 +61,32 @@ pub(super) fn told(e: &Error) -> String {
         }
         source = cause.source();
     }
-    text
+    let mend = mend_of_tls(&text);
+    text + mend
+}
+
+/// What etcd may have against the certificate of a broker.
+pub(super) const REFUSED: &str = ": etcd closes the connection: if it asks for certificates, name by `cert` and `key` in [store] one that its \
+                       --trusted-ca-file signed, and that has not ended";
+
+/// How to mend what etcd and a broker have against each other's certificates.
+fn mend_of_tls(why: &str) -> &'static str {
+    let has = |words: &[&str]| words.iter().any(|word| why.contains(word));
+    match why.split_once("received fatal alert: ") {
+        Some((_, alert)) if alert.contains("Certificate") || alert.contains("UnknownCA") => REFUSED,
+        // With TLS 1.3 a connection is there before the other side has judged the certificate. It closes it then.
+        None if has(&["operation was canceled"]) => REFUSED,
+        None if has(&["UnknownIssuer", "BadSignature"]) => {
+            ": expected a node whose certificate `ca` in [store] has signed: name the authority of etcd there"
+        }
+        None if has(&["certificate expired", "Expired"]) => {
+            ": the certificate of the node has ended: give etcd another"
+        }
+        None if has(&["not valid for name", "NotValidForName"]) => {
+            ": the certificate of the node is for another address: name the node in [store] as its certificate does"
+        }
+        _ => "",
+    }
 }
 
 /// Whether the same will come of another try.

@@ -21,6 +21,8 @@ pub struct Nodes {
     /// The port for clients and the port for other nodes.
     ports: Vec<(u16, u16)>,
     running: Vec<Option<Child>>,
+    /// What clients are told, where they have to come by TLS: options of etcd.
+    tls: Vec<String>,
 }
 
 /// `ETCD`, or what Debian installs. None if there is none.
@@ -40,6 +42,11 @@ impl Nodes {
     /// # Errors
     /// No port is free, the folder cannot be made, or etcd does not start.
     pub fn start(folder: &Path, count: usize) -> std::io::Result<Option<Self>> {
+        Self::start_with(folder, count, Vec::new())
+    }
+
+    /// The same, with options by which clients come over TLS, if there are any.
+    pub(super) fn start_with(folder: &Path, count: usize, tls: Vec<String>) -> std::io::Result<Option<Self>> {
         let Some(program) = program() else { return Ok(None) };
         std::fs::create_dir_all(folder)?;
         // All are held until each is known, so that no two are the same.
@@ -48,7 +55,7 @@ impl Nodes {
         drop(free);
         let ports = ports.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
         let running = (0..count).map(|_| None).collect();
-        let mut nodes = Nodes { folder: folder.to_owned(), program, ports, running };
+        let mut nodes = Nodes { folder: folder.to_owned(), program, ports, running, tls };
         (0..count).try_for_each(|node| nodes.wake(node))?;
         Ok(Some(nodes))
     }
@@ -63,9 +70,13 @@ impl Nodes {
         &self.folder
     }
 
+    fn client(&self, port: u16) -> String {
+        if self.tls.is_empty() { own(port) } else { format!("https://127.0.0.1:{port}") }
+    }
+
     /// As the file of a broker names them.
     pub fn urls(&self) -> Vec<String> {
-        self.ports.iter().map(|&(client, _)| own(client)).collect()
+        self.ports.iter().map(|&(client, _)| self.client(client)).collect()
     }
 
     /// The same, with how long a broker may be silent.
@@ -81,12 +92,13 @@ impl Nodes {
     pub fn wake(&mut self, node: usize) -> std::io::Result<()> {
         let peers = self.ports.iter().enumerate().map(|(n, &(_, peer))| format!("n{n}={}", own(peer)));
         let peers: Vec<String> = peers.collect();
-        let (client, peer) = (own(self.ports[node].0), own(self.ports[node].1));
+        let (client, peer) = (self.client(self.ports[node].0), own(self.ports[node].1));
         let mut command = Command::new(&self.program);
         command.args(["--name", &format!("n{node}"), "--initial-cluster-state", "new", "--logger", "zap"]);
         command.arg("--data-dir").arg(self.folder.join(format!("n{node}")));
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+        command.args(&self.tls);
         command.args(["--initial-cluster", &peers.join(",")]).stdout(Stdio::null()).stderr(Stdio::null());
         self.running[node] = Some(command.spawn()?);
         Ok(())

@@ -1,6 +1,7 @@
 //! What the store on etcd writes and reads, and whom it lets write. Tests with three nodes are in [`failover`].
 
 mod failover;
+mod tls;
 
 use super::*;
 use crate::store::tests::keeps_what_it_was_given;
