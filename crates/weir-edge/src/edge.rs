@@ -36,11 +36,11 @@ use crate::allocate::{Action, Allocation, Allocator, Answer, Backlog, Window, Wi
 use crate::flow::{Body, Cause, Flow, Flows, Outside, State};
 use crate::handlers::Terms;
 use crate::recognise::statistical::History;
-use crate::sla::{Contract, Shared, Table};
+use crate::sla::{Contract, Policy, Shared, Table};
 use alloc::vec::Vec;
 use core::ops::Range;
 use weir_core::Random;
-use weir_core::packet::Key;
+use weir_core::packet::{Dscp, Key};
 use weir_core::units::{Duration, Fraction, Instant};
 
 /// A sixteenth of the table is swept so often: silent flows are gone a second after they might go.
@@ -86,18 +86,46 @@ fn terms(class: &Class) -> Option<Terms> {
     class.allocation.map(|plan| (plan, class.admission))
 }
 
-/// The meter of a contract, and who has a part of it.
+/// What packets of a known flow need of their contract.
+#[derive(Clone, Copy, Debug)]
+struct PacketTerms {
+    timeout: Option<Duration>,
+    class: u32,
+    dscp: Dscp,
+    policy: Policy,
+}
+
+impl PacketTerms {
+    fn of(contract: &Contract) -> Self {
+        let Contract { timeout, class, dscp, policy, .. } = *contract;
+        PacketTerms { timeout, class: class as u32, dscp, policy }
+    }
+}
+
+/// The meter of a contract, and who has a part of it. Packets in profile of known flows touch two lines of cache here,
+/// and nothing else of their contract: with many contracts it is what such a packet costs.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 struct Meter {
     shared: Shared,
-    stats: ContractStats,
     /// Its admitted flows: the first of a chain by their places in the table, which goes on in `Edge::next`.
     first: Option<u32>,
+    terms: PacketTerms,
+    stats: ContractStats,
 }
+
+const _: () = assert!(
+    core::mem::offset_of!(Meter, stats) + core::mem::offset_of!(ContractStats, in_profile_bytes) + 8 <= 128
+);
 
 impl Meter {
     fn new(contract: &Contract, now: Instant) -> Self {
-        Meter { shared: Shared::new(contract, now), stats: ContractStats::default(), first: None }
+        Meter {
+            shared: Shared::new(contract, now),
+            first: None,
+            terms: PacketTerms::of(contract),
+            stats: ContractStats::default(),
+        }
     }
 }
 

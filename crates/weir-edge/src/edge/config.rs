@@ -128,6 +128,7 @@ pub struct ClassStats {
 
 /// What an edge has done with the packets of a contract, bytes, and with its flows.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[repr(C)]
 pub struct ContractStats {
     /// Offered by its real-time flows.
     pub offered_bytes: u64,

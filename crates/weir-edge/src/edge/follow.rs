@@ -14,7 +14,7 @@
 //! Tokens are never multiplied: a contract that is changed over and over has no more than one that stays.
 //! Nothing happens to contracts, classes and flows that the change does not name.
 
-use super::{Class, Config, Edge, Lane, Meter, terms};
+use super::{Class, Config, Edge, Lane, Meter, PacketTerms, terms};
 use crate::allocate::{Allocator, Window, Windows};
 use crate::flow::{Body, Flow, State};
 use crate::handlers::{carried, settings};
@@ -92,7 +92,9 @@ impl Edge {
         self.flows.relist(change.config.contracts.len(), |flow| change.owner(flow).unwrap_or(u32::MAX));
         self.change_rules(&change.config);
         let meters = change.config.contracts.iter().zip(&change.same).map(|(contract, same)| {
-            same.map_or_else(|| Meter::new(contract, now), |place| self.meters[place as usize].clone())
+            let old = same.map(|place| self.meters[place as usize].clone());
+            let terms = PacketTerms::of(contract);
+            old.map_or_else(|| Meter::new(contract, now), |meter| Meter { terms, ..meter })
         });
         self.meters = meters.collect();
         self.change_lanes(now, &change);

@@ -1,7 +1,7 @@
 //! What becomes of a packet: whose it is, whether its flow is real-time, whether that flow gets in, and
 //! whether the packet is in profile. [multiservice III.3.2: T25]
 
-use super::{Edge, Meter, Reason, Recognition, Verdict};
+use super::{Edge, Meter, PacketTerms, Reason, Recognition, Verdict};
 use crate::admit::Admission;
 use crate::flow::{Body, Cause, Outside, Part, Standing, State, reverse};
 use crate::recognise::{self, Found, Kind, Payload, Place, SEEN, Sample};
@@ -109,10 +109,10 @@ impl Edge {
             self.flows.remove(index);
             known = None;
         }
-        let most = self.config.contracts.get(contract as usize).map_or(u32::MAX, |c| c.flows);
         let index = match known {
             Some(index) => index,
             None => {
+                let most = self.config.contracts.get(contract as usize).map_or(u32::MAX, |c| c.flows);
                 let index = self.flows.insert(key, contract, most, now)?;
                 if let Some(history) = self.histories.get_mut(index as usize) {
                     *history = Default::default();
@@ -204,11 +204,11 @@ impl Edge {
     }
 
     pub(super) fn class_of(&self, contract: u32) -> usize {
-        self.config.contracts.get(contract as usize).map_or(0, |c| c.class)
+        self.meters.get(contract as usize).map_or(0, |meter| meter.terms.class as usize)
     }
 
     pub(super) fn timeout(&self, contract: u32) -> Duration {
-        let own = self.config.contracts.get(contract as usize).and_then(|c| c.timeout);
+        let own = self.meters.get(contract as usize).and_then(|meter| meter.terms.timeout);
         let class = || self.lanes.get(self.class_of(contract)).map(|lane| lane.class.admission.timeout);
         own.or_else(class).unwrap_or(Admission::default().timeout)
     }
@@ -312,11 +312,12 @@ impl Edge {
             part.bytes = part.bytes.saturating_add(len);
             part.packets = part.packets.saturating_add(1);
         }
-        let Some(terms) = self.config.contracts.get(contract as usize) else {
+        let Some(Meter { terms: PacketTerms { dscp, policy, .. }, .. }) = self.meters.get(contract as usize)
+        else {
             window.count(cost);
             return in_profile(Dscp::EF);
         };
-        let (dscp, policy) = (terms.dscp, terms.policy);
+        let (dscp, policy) = (*dscp, *policy);
         if self.meters[contract as usize].shared.wants_collection(now) {
             self.collect(now, contract);
         }

@@ -66,18 +66,19 @@ impl Own {
 
 /// The shared part of a contract, and what its parts are now.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct Shared {
-    bandwidth_bps: u64,
-    /// s·BW, bit/s.
-    shared_bps: u64,
-    lend: bool,
-    flows: u32,
-    /// (1 - s)·BW/n, bit/s.
-    own_bps: u64,
     tokens: u128,
     depth: u128,
     at: Instant,
     collected: Instant,
+    bandwidth_bps: u64,
+    /// s·BW, bit/s.
+    shared_bps: u64,
+    /// (1 - s)·BW/n, bit/s.
+    own_bps: u64,
+    flows: u32,
+    lend: bool,
 }
 
 impl Shared {
