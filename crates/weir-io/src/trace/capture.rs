@@ -44,6 +44,12 @@ enum LinkLayer {
     Raw,
     /// Linux' "cooked" header of 16 bytes, whose last two are the EtherType.
     Cooked,
+    /// BSD's loopback: four bytes of address family, and IP.
+    Loopback,
+    /// PPP, with address and control or without.
+    Ppp,
+    /// Cisco's HDLC: address, control, and the EtherType.
+    CiscoHdlc,
 }
 
 #[derive(Clone, Copy)]
@@ -72,6 +78,32 @@ struct Found {
     at_ns: u64,
     data: (usize, usize),
     len: u32,
+}
+
+/// Two bytes; zeros past the end.
+fn two(data: &[u8], at: usize) -> [u8; 2] {
+    data.get(at..at + 2).and_then(|bytes| bytes.try_into().ok()).unwrap_or([0; 2])
+}
+
+/// The Ethernet type of a packet of IP, by its version.
+fn of_ip(data: &[u8]) -> [u8; 2] {
+    if data.first().is_some_and(|byte| byte >> 4 == 6) { [0x86, 0xdd] } else { [0x08, 0x00] }
+}
+
+/// The Ethernet type of what PPP carries, and where that begins. [RFC 1661 section 2, RFC 1662 section 3.1] Address and
+/// control may have been left away, and the first byte of the protocol.
+fn of_ppp(data: &[u8]) -> ([u8; 2], usize) {
+    let at = if two(data, 0) == [0xff, 0x03] { 2 } else { 0 };
+    let (protocol, skip) = match data.get(at) {
+        Some(&byte) if byte & 1 == 1 => (u16::from(byte), at + 1),
+        _ => (u16::from_be_bytes(two(data, at)), at + 2),
+    };
+    match protocol {
+        0x0021 => ([0x08, 0x00], skip),
+        0x0057 => ([0x86, 0xdd], skip),
+        // What negotiates the link is no IP. Its type is that of PPP itself.
+        _ => ([0x88, 0x0b], at),
+    }
 }
 
 impl Capture {
@@ -111,8 +143,13 @@ impl Capture {
             1 => Ok(LinkLayer::Ethernet),
             12 | 101 | 228 | 229 => Ok(LinkLayer::Raw),
             113 => Ok(LinkLayer::Cooked),
+            // The family stands in the byte order of the machine, or of networks. The packet says the same.
+            0 | 108 => Ok(LinkLayer::Loopback),
+            9 => Ok(LinkLayer::Ppp),
+            104 => Ok(LinkLayer::CiscoHdlc),
             n => Err(self.wrong(format!(
-                "packets of link type {n}: only Ethernet (1), raw IP (101) and Linux cooked (113) are read; \
+                "packets of link type {n}: only Ethernet (1), raw IP (101), Linux cooked (113), BSD loopback (0), PPP (9) \
+                 and Cisco HDLC (104) are read; \
                  capture on one Ethernet interface, as in `tcpdump -i eth0 -w FILE`"
             ))),
         }
@@ -170,12 +207,11 @@ impl Capture {
         let data = &self.block[found.data.0..found.data.1];
         let (ether_type, skip) = match found.interface.link {
             LinkLayer::Ethernet => return (found.len, Content::Frame(data)),
-            LinkLayer::Raw if data.first().is_some_and(|b| b >> 4 == 6) => ([0x86, 0xdd], 0),
-            LinkLayer::Raw => ([0x08, 0x00], 0),
-            LinkLayer::Cooked => {
-                let ether_type = data.get(14..16).and_then(|b| b.try_into().ok()).unwrap_or([0; 2]);
-                (ether_type, 16)
-            }
+            LinkLayer::Raw => (of_ip(data), 0),
+            LinkLayer::Loopback => (of_ip(data.get(4..).unwrap_or(&[])), 4),
+            LinkLayer::Cooked => (two(data, 14), 16),
+            LinkLayer::CiscoHdlc => (two(data, 2), 4),
+            LinkLayer::Ppp => of_ppp(data),
         };
         self.frame.clear();
         self.frame.extend_from_slice(&[0; 12]);

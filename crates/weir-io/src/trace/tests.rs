@@ -123,6 +123,45 @@ fn packets_without_an_ethernet_header_get_one() {
     assert!(error(&pcap(false, 0xa1b2_c3d4, 105, &[])).contains("link type 105"));
 }
 
+/// BSD's loopback, PPP and Cisco's HDLC, with what each puts before IP, and what is no IP.
+#[test]
+fn headers_of_serial_links_and_loopbacks_are_exchanged() {
+    let read = |link: u32, header: &[u8], rest: &[u8]| {
+        let bytes = [header, rest].concat();
+        let length = bytes.len() as u32;
+        let read = all(&pcap(false, 0xa1b2_c3d4, link, &[(0, 0, length, &bytes)])).unwrap();
+        assert_eq!(read[0].1, read[0].2.len() as u32);
+        (u16::from_be_bytes([read[0].2[12], read[0].2[13]]), read[0].2[14..].to_vec())
+    };
+    let (v4, v6) = ([0x45; 20], [0x60; 40]);
+    for (link, header) in [
+        (0, &[2, 0, 0, 0][..]),
+        (0, &[0, 0, 0, 2]),
+        (108, &[0, 0, 0, 2]),
+        (9, &[0xff, 3, 0, 0x21]),
+        (9, &[0, 0x21]),
+        (9, &[0x21]),
+        (104, &[0x0f, 0, 8, 0]),
+    ] {
+        assert_eq!(read(link, header, &v4), (0x0800, v4.to_vec()), "{link} {header:?}");
+    }
+    for (link, header) in [
+        (0, &[30, 0, 0, 0][..]),
+        (108, &[0, 0, 0, 24]),
+        (9, &[0xff, 3, 0, 0x57]),
+        (9, &[0x57]),
+        (104, &[0x8f, 0, 0x86, 0xdd]),
+    ] {
+        assert_eq!(read(link, header, &v6), (0x86dd, v6.to_vec()), "{link} {header:?}");
+    }
+    let request = [0xc0, 0x21, 1, 1, 0, 4];
+    assert_eq!(read(9, &[0xff, 3], &request), (0x880b, request.to_vec()));
+    assert_eq!(read(104, &[0x8f, 0, 0x80, 0x35], &[0; 4]), (0x8035, vec![0; 4]));
+    for link in [0, 9, 104] {
+        assert_eq!(all(&pcap(false, 0xa1b2_c3d4, link, &[(0, 0, 0, &[])])).unwrap()[0].1, 14);
+    }
+}
+
 fn block(out: &mut Vec<u8>, big: bool, kind: u32, body: &[u8]) {
     let length = 12 + body.len().next_multiple_of(4) as u32;
     put(out, big, &[kind, length]);
