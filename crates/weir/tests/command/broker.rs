@@ -29,7 +29,7 @@ impl Process {
     }
 
     /// The same with this in its environment.
-    fn start_with(folder: &Folder, environment: &[(&str, String)]) -> Process {
+    pub(crate) fn start_with(folder: &Folder, environment: &[(&str, String)]) -> Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.envs(environment.iter().map(|(name, value)| (name, value)));
         Self::by(command, folder)
@@ -385,6 +385,27 @@ fn said(lines: &mut impl Iterator<Item = std::io::Result<String>>, about: &str) 
     }
 }
 
+/// The environment of a process whose wall clock stands as far from the machine's as the file `clock` says. None, which is
+/// said, where faketime is missing.
+pub(crate) fn stepped(clock: String) -> Option<[(&'static str, String); 5]> {
+    let libraries = std::fs::read_dir("/usr/lib").unwrap().flatten();
+    let mut libraries = libraries.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"));
+    let Some(library) = libraries.find(|library| library.exists()) else {
+        println!(
+            "SKIPPED: there is no faketime, which steps the clock of a process: write: apt-get install faketime"
+        );
+        return None;
+    };
+    Some([
+        ("LD_PRELOAD", library.display().to_string()),
+        ("FAKETIME_TIMESTAMP_FILE", clock),
+        ("FAKETIME_NO_CACHE", "1".to_owned()),
+        // Nobody sets the other clocks.
+        ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
+        ("DONT_FAKE_MONOTONIC", "1".to_owned()),
+    ])
+}
+
 /// The wall clocks of a broker and of an edge, both processes of their own, go on by an hour and back by two. Their leases
 /// do not notice, and end when they should.
 #[test]
@@ -392,23 +413,9 @@ fn leases_survive_a_step_of_the_wall_clock() {
     if let Ok(at) = std::env::var(EDGE) {
         return edge(&at);
     }
-    let libraries = std::fs::read_dir("/usr/lib").unwrap().flatten();
-    let mut libraries = libraries.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"));
-    let Some(library) = libraries.find(|library| library.exists()) else {
-        return println!(
-            "SKIPPED: there is no faketime, which steps the clock of a process: write: apt-get install faketime"
-        );
-    };
     let folder = Folder::new();
     let clock = folder.write("clock", "+0s\n");
-    let stepped = [
-        ("LD_PRELOAD", library.display().to_string()),
-        ("FAKETIME_TIMESTAMP_FILE", clock),
-        ("FAKETIME_NO_CACHE", "1".to_owned()),
-        // Nobody sets the other clocks.
-        ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
-        ("DONT_FAKE_MONOTONIC", "1".to_owned()),
-    ];
+    let Some(stepped) = stepped(clock) else { return };
     let (tokens, at) = file(&folder, "http");
     let broker = Process::start_with(&folder, &stepped);
     let mut edge = Command::new(std::env::current_exe().unwrap())

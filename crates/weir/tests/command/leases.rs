@@ -2,7 +2,7 @@
 //! `weir broker run` that each reaches by a link of its own, with certificates on both sides.
 
 use crate::bed::{Bed, Held, ended, inside, mortal, namespace, possible, terminate};
-use crate::broker::Process;
+use crate::broker::{Process, stepped};
 use crate::edge::{Call, class, documented, ready};
 use crate::fail_open::pause;
 use crate::support::{Folder, WEIR, weir};
@@ -16,14 +16,14 @@ use weir_seed::{in_time, timed};
 
 const BOXES: usize = 3;
 /// What a class has by itself, and what the broker gives away to all classes, bit/s.
-const FROM: u64 = 100_000;
+pub(crate) const FROM: u64 = 100_000;
 const CAPACITY: u64 = 1_000_000;
 /// What four calls have at least, bit/s: they take 380 kbit/s, and a class of `from` alone has a quarter.
 const ENOUGH: u64 = 330_000;
-const TTL: Duration = Duration::from_secs(3);
+pub(crate) const TTL: Duration = Duration::from_secs(3);
 
 /// The file of a box whose class asks the broker.
-fn conf(broker: &str) -> String {
+pub(crate) fn conf(broker: &str) -> String {
     format!(
         "\
 broker core {broker} ttl {}s
@@ -49,12 +49,12 @@ fn broker_file(folder: &Folder, more: &str) {
     );
 }
 
-fn allocated(bed: &Bed) -> u64 {
+pub(crate) fn allocated(bed: &Bed) -> u64 {
     class(bed)["allocator"]["allocated_bps"].as_u64().unwrap()
 }
 
 /// The lease of a box's class.
-fn lease(bed: &Bed) -> Value {
+pub(crate) fn lease(bed: &Bed) -> Value {
     bed.ask(&["leases", "-j"]).ok().json()["leases"][0].clone()
 }
 
@@ -83,7 +83,7 @@ fn watch(beds: &Arc<Vec<Bed>>, stop: &Arc<AtomicBool>) -> JoinHandle<(u64, u64)>
 }
 
 /// Waits for what a busy machine may be too slow for.
-fn wait(what: &str, ready: impl Fn() -> bool) {
+pub(crate) fn wait(what: &str, ready: impl Fn() -> bool) {
     let start = Instant::now();
     while !ready() {
         in_time!(start.elapsed() < Duration::from_secs(20), "{what} did not come");
@@ -92,32 +92,62 @@ fn wait(what: &str, ready: impl Fn() -> bool) {
 }
 
 /// A class has enough for its four calls.
-fn has_enough(bed: &Bed) -> bool {
+pub(crate) fn has_enough(bed: &Bed) -> bool {
     allocated(bed) > ENOUGH
 }
 
-/// A certificate authority, the broker's certificate for these addresses, and one for each box.
-fn certificates(folder: &Folder) {
+/// A certificate authority, and certificates for these names in files of these names.
+pub(crate) fn certificates(folder: &Folder, all: &[(&str, Vec<SanType>)]) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
     folder.write("ca.pem", ca.pem());
-    let sign = |file: &str, names: Vec<SanType>| {
+    for (file, names) in all {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.subject_alt_names = names;
+        params.subject_alt_names = names.clone();
         let key = KeyPair::generate().unwrap();
         folder.write(&format!("{file}.pem"), params.signed_by(&key, &ca).unwrap().pem());
         folder.write(&format!("{file}.key"), key.serialize_pem());
-    };
-    let at = |n: usize| SanType::IpAddress([10, 9, n as u8, 1].into());
-    sign("broker", (0..BOXES).map(at).collect());
-    for n in 0..BOXES {
-        sign(&format!("e{n}"), vec![SanType::URI(format!("weir:edge:e{n}").try_into().unwrap())]);
     }
 }
 
+/// The name of an edge, or of a domain to its neighbours.
+pub(crate) fn named(edge: &str) -> SanType {
+    SanType::URI(format!("weir:edge:{edge}").try_into().unwrap())
+}
+
+pub(crate) fn at(address: [u8; 4]) -> SanType {
+    SanType::IpAddress(address.into())
+}
+
+/// Where a box asks that shows its certificate, in its file.
+pub(crate) fn door(address: &str, folder: &Folder, edge: &str) -> String {
+    let of = |name: &str| folder.path(name);
+    format!(
+        "{address} ca {} cert {} key {}",
+        of("ca.pem"),
+        of(&format!("{edge}.pem")),
+        of(&format!("{edge}.key"))
+    )
+}
+
+/// A link between a broker's namespace and a box, 10.9.`n`.1 and 10.9.`n`.2.
+pub(crate) fn link(site: &Held, bed: &Bed, n: usize) {
+    let peer = format!("peer name core0 netns {}", bed.boxed.pid());
+    inside(
+        site,
+        &format!(
+            "ip link add m{n} type veth {peer}; ip addr add 10.9.{n}.1/24 dev m{n}; ip link set m{n} up"
+        ),
+    );
+    inside(
+        &bed.boxed,
+        &format!("ip link set lo up; ip addr add 10.9.{n}.2/24 dev core0; ip link set core0 up"),
+    );
+}
+
 /// Four calls of a box, 95 kbit/s each on the wire.
-fn calls(bed: &Bed, first: u16) -> Vec<Call> {
+pub(crate) fn calls(bed: &Bed, first: u16) -> Vec<Call> {
     (first..first + 4).map(|number| Call::start(bed, number, "10.0.0.1")).collect()
 }
 
@@ -203,6 +233,48 @@ fn a_box_leases_from_a_broker_beside_it() {
     });
 }
 
+/// The wall clocks of a box and of its broker go on by an hour and back by two: calls, flows, the lease and what the class
+/// has do not notice.
+// Claim L82.
+#[test]
+fn a_box_and_its_lease_survive_a_step_of_the_wall_clock() {
+    if !possible("the test of a box whose clock is set") {
+        return;
+    }
+    let (folder, bed) = (Folder::new(), Bed::new(1));
+    let set = |offset: &str| [folder.write("clock", offset), bed.folder.write("clock", offset)];
+    let [of_broker, of_box] = set("+0s\n");
+    let (Some(of_broker), Some(of_box)) = (stepped(of_broker), stepped(of_box)) else { return };
+    timed(|| {
+        set("+0s\n");
+        broker_file(&folder, "");
+        let socket = folder.path("broker.sock");
+        let broker = Process::start_with(&folder, &of_broker);
+        let file = bed.folder.write("a.altq", conf(&format!("unix:{socket} edge e0")));
+        let environment = of_box.each_ref().map(|(name, value)| format!("{name}={value}"));
+        let command: Vec<&str> =
+            ["env"].into_iter().chain(environment.iter().map(String::as_str)).chain([WEIR]).collect();
+        let up = bed.up_by(&command, &[&file]);
+        ready(&bed);
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", up.pid())).unwrap();
+        assert!(maps.contains("libfaketimeMT"), "its clock is not set");
+        let began = calls(&bed, 1);
+        wait("the allocation", || has_enough(&bed));
+        let flows = class(&bed)["flows"].clone();
+        for offset in ["+3600s\n", "-3600s\n"] {
+            set(offset);
+            pause(2 * TTL.as_millis() as u64);
+            in_time!(has_enough(&bed), "{} with a clock at {offset}", allocated(&bed));
+            assert_eq!((&lease(&bed)["state"], &class(&bed)["flows"]), (&"LEASED".into(), &flows));
+        }
+        for call in began.into_iter().map(Call::end) {
+            in_time!(call.lost() == 0, "{} of {}", call.lost(), call.sent);
+        }
+        terminate(up).ok();
+        broker.kill();
+    });
+}
+
 /// Three boxes, one broker that is killed, and a link that is cut. Calls go on; nobody has more than it leases, in no
 /// sample; what is back is heard within 5 s.
 // Claim L83.
@@ -213,7 +285,9 @@ fn three_boxes_share_a_broker_that_is_killed_and_cut_off() {
     }
     timed(|| {
         let folder = Folder::new();
-        certificates(&folder);
+        let addresses = (0..BOXES).map(|n| at([10, 9, n as u8, 1])).collect();
+        let boxes = [("e0", vec![named("e0")]), ("e1", vec![named("e1")]), ("e2", vec![named("e2")])];
+        certificates(&folder, &[vec![("broker", addresses)], boxes.to_vec()].concat());
         let files = ["cert", "key", "ca"].map(|what| {
             let name = if what == "ca" {
                 "ca.pem".into()
@@ -236,27 +310,11 @@ fn three_boxes_share_a_broker_that_is_killed_and_cut_off() {
         let broker = start();
         let mut boxes: Vec<Held> = Vec::new();
         for (n, bed) in beds.iter().enumerate() {
-            let peer = format!("peer name core0 netns {}", bed.boxed.pid());
-            inside(
-                &site,
-                &format!(
-                    "ip link add m{n} type veth {peer}; ip addr add 10.9.{n}.1/24 dev m{n}; ip link set m{n} up"
-                ),
-            );
-            inside(
-                &bed.boxed,
-                &format!("ip link set lo up; ip addr add 10.9.{n}.2/24 dev core0; ip link set core0 up"),
-            );
-            let of = |name: &str| folder.path(name);
+            link(&site, bed, n);
             // The last one speaks COPS.
-            let door =
+            let address =
                 if n + 1 < BOXES { format!("https://10.9.{n}.1:7443") } else { format!("cops 10.9.{n}.1") };
-            let line = format!(
-                "{door} ca {} cert {} key {}",
-                of("ca.pem"),
-                of(&format!("e{n}.pem")),
-                of(&format!("e{n}.key"))
-            );
+            let line = door(&address, &folder, &format!("e{n}"));
             boxes.push(bed.up(&[&bed.folder.write("a.altq", conf(&line))]));
             ready(bed);
         }
