@@ -154,14 +154,19 @@ impl Discipline for Priq {
             left &= !(1 << priority);
             let queue = &mut self.classes[usize::from(self.at[priority as usize])].queue;
             // Nobody asks these queues for their heads, so they hold no packet.
-            let next = queue.pull(cx);
+            let next = match queue.pull(cx) {
+                Next::Packet(id) => {
+                    if queue.is_empty() {
+                        self.active &= !(1 << priority);
+                    }
+                    return Next::Packet(id);
+                }
+                next => next.wait(),
+            };
             if queue.is_empty() {
                 self.active &= !(1 << priority);
             }
-            if let Next::Packet(id) = next {
-                return Next::Packet(id);
-            }
-            wait = wait.min(next.wait());
+            wait = wait.min(next);
         }
         wait.into()
     }

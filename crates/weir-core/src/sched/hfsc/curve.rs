@@ -137,6 +137,7 @@ impl<const S: u32> Runtime<S> {
             self.min_with_concave(slopes, of, x, y);
         }
     }
+    #[inline(never)]
     fn min_with_concave(&mut self, slopes: &Slopes<S>, of: &Curve, x: u64, y: u64) {
         let new = Runtime::new(slopes, x, y);
         if self.time_at(slopes, new.y2) <= new.x2 {

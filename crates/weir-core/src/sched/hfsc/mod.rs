@@ -181,6 +181,8 @@ impl Hfsc {
     }
 
     /// The same for a queue that has to be asked.
+    // Cold, as all that only disciplines below need: inlined, it would cost each packet of the others registers.
+    #[cold]
     fn stir_inner(&mut self, cx: &mut Cx, class: usize) {
         let c = &mut self.classes[class];
         let Some(queue) = &c.queue else { return };
@@ -227,6 +229,7 @@ impl Hfsc {
         }
     }
 
+    #[cold]
     fn learn_all(&mut self, cx: &Cx, class: usize, head: Head) {
         let now = cx.now;
         let c = &mut self.classes[class];
@@ -334,6 +337,7 @@ impl Hfsc {
     }
 
     /// Asks the queues that were stirred.
+    #[cold]
     fn ask_stirred(&mut self, cx: &mut Cx) {
         while let Some(class) = self.stirred.pop() {
             self.classes[class as usize].stirred = false;
@@ -373,6 +377,7 @@ impl Hfsc {
         only.or(first)
     }
 
+    #[inline(never)]
     fn make_ready(&mut self, class: usize) {
         let deadline = self.owed(class).map_or(Instant::NEVER, |owed| owed.deadline);
         self.set_place(class, Eligibility::Ready, deadline);
@@ -380,6 +385,7 @@ impl Hfsc {
 
     /// Asks the queue of a class whose time has come and that has shown no packet. False if its
     /// queue is broken.
+    #[cold]
     fn show(&mut self, cx: &mut Cx, class: usize) -> bool {
         let head = self.head(cx, class);
         self.learn(cx, class, head);

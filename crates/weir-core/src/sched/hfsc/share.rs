@@ -45,11 +45,13 @@ impl Limit {
         Limit { slopes, of, curve: Runtime::NOTHING, slack_ns, fit: Instant::ZERO }
     }
     /// Its node, which has had `total` bytes, joins in.
+    #[inline(never)]
     fn join(&mut self, total: u64, now: Instant) {
         self.curve.min_with(&self.slopes, &self.of, now.as_nanos(), total);
         self.fit = Instant::from_nanos(self.curve.time_at(&self.slopes, total));
     }
     /// Its node has had `total` bytes.
+    #[inline(never)]
     fn charge(&mut self, total: u64, now: Instant) {
         let at = self.curve.time_at(&self.slopes, total);
         let earliest = now.as_nanos().saturating_sub(self.slack_ns);
@@ -413,6 +415,7 @@ impl ShareTree {
     }
 
     /// Moves children whose fit time has come.
+    #[inline(never)]
     fn admit(&mut self, group: usize, now: Instant) {
         while let Some((slot, at)) = self.groups[group].unfit.min()
             && as_instant(at) <= now
