@@ -77,6 +77,7 @@
 //! | write an AQM | [`aqm`] |
 //! | choose classes by headers | [`classify`], and [`packet::dissect`](mod@packet::dissect) for frames |
 //! | meter, mark and police | [`meter`] |
+//! | run one port on several cores | [`spread`] |
 //! | know times, rates and their rounding | [`units`] |
 //!
 //! A packet walks [`packet`] (its handle and header fields), [`meter`] (is it in profile),
@@ -105,6 +106,7 @@ pub mod port;
 pub mod queue;
 mod random;
 pub mod sched;
+pub mod spread;
 pub mod units;
 
 pub use random::Random;

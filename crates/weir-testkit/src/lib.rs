@@ -4,12 +4,13 @@
 //! operations. `generate` makes configurations out of nothing but a registry entry, so a new
 //! discipline is tested by being registered. `hostile` has lawful but nasty disciplines to
 //! stand below or above the one that is tested. `model` computes exactly what theory says.
-//! `values_of` reads statistics.
+//! `spread` runs the parts of a tree that is cut for several cores. `values_of` reads statistics.
 
 pub mod conformance;
 pub mod generate;
 pub mod hostile;
 pub mod model;
+pub mod spread;
 
 use weir_core::queue::{Discipline, Visit};
 

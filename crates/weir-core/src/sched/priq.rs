@@ -23,10 +23,11 @@ use crate::packet::PacketId;
 use crate::queue::ParamSpec as P;
 use crate::queue::params::default_of;
 use crate::queue::{
-    Backlog, Broken, Child, Cx, Deeper, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params,
-    Routes, Scope, Verdict, Visit, Wait, params,
+    Backlog, Broken, Child, Cx, Deeper, Discipline, DropReason, Kind, Link, Next, ParamError, ParamSpec,
+    Params, Routes, Scope, Verdict, Visit, Wait, params,
 };
-use crate::units::Instant;
+use crate::spread::{Cut, Share};
+use crate::units::{Instant, Rate};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
@@ -50,6 +51,7 @@ pub(super) const ENTRY: Entry = Entry {
     classes: Classes::Flat,
     build: Some(build),
     check: Some(|node, _| one_class_of_each_priority(node, false)),
+    cut: Cut::ByShares(share),
     ..Entry::PLAIN
 };
 
@@ -91,6 +93,12 @@ fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, 
     let mut priq = Priq { classes, at: [0; LEVELS], active: 0, routes: Routes::new(&ranges) };
     priq.index();
     Ok(Box::new(priq))
+}
+
+/// Each class is a level of its own.
+fn share(node: &Node, index: usize, link: &Link) -> Result<Share, ParamError> {
+    let priority = node.classes[index].params.count("priority").unwrap_or(default_of(PARAMS, "priority"));
+    Ok(Share { level: priority as u8, weight: link.rate, owed: Rate::ZERO })
 }
 
 /// The priority that `params` give (the default for a new class without one), unless another class

@@ -8,6 +8,7 @@ use crate::queue::params::default_of;
 use crate::queue::{
     Alias, Child, Discipline, Kind, Leaf, Link, ParamError, ParamSpec, Params, Scope, Value, params,
 };
+use crate::spread::Cut;
 use crate::units::Rate;
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -61,6 +62,8 @@ pub struct Entry {
     pub lower: Option<Lower>,
     /// What it promises its classes, for `weir check` to print.
     pub guarantees: Option<Guarantees>,
+    /// Whether a tree with it at the root can be spread over cores.
+    pub cut: Cut,
 }
 
 impl Entry {
@@ -77,6 +80,7 @@ impl Entry {
         check: None,
         lower: None,
         guarantees: None,
+        cut: Cut::Whole("it does not say what a class has of the link"),
     };
     /// The manual page: the doc comment at the head of the source file.
     pub fn manual(&self) -> String {

@@ -53,6 +53,7 @@ use crate::queue::{
     Alias, Backlog, Broken, Cause, Child, Cx, Discipline, DropReason, Head, Link, Next, ParamError, Params,
     Routes, Scope, Verdict, Visit, params,
 };
+use crate::spread::Cut;
 use crate::units::{Fine, Instant};
 use alloc::boxed::Box;
 use alloc::vec;
@@ -74,6 +75,7 @@ pub(super) const ENTRY: Entry = Entry {
     build: Some(build),
     check: Some(hooks::check),
     lower: Some(hooks::lower),
+    cut: Cut::Whole("a class that wants to borrow asks the whole tree"),
     ..Entry::PLAIN
 };
 

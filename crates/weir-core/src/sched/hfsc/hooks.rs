@@ -2,9 +2,10 @@
 
 use super::options::{Curves, PARAMS, guarantee};
 use crate::queue::params::default_of;
-use crate::queue::{Curve, Link, Params, Value};
+use crate::queue::{Curve, Link, ParamError, Params, Value};
 use crate::sched::hooks::{BroughtFilter, Finding, Guarantee, Setting, below, given, part_of};
 use crate::sched::registry::{ClassConfig, Node};
+use crate::spread::Share;
 use crate::units::{Duration, Instant, Rate, mul_div};
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -17,6 +18,8 @@ const REAL_TIME_PERCENT: u64 = 80;
 const BURST_BYTES: u64 = default_of(PARAMS, "burst");
 const REAL_TIME: [&str; 5] = ["rt", "grate", "sc", "bandwidth", "rate"];
 const LINK_SHARE: [&str; 5] = ["ls", "pshare", "sc", "bandwidth", "rate"];
+/// A weight of 0 counts as the least there is: such a class has what nobody else wants.
+pub(super) const LEAST_SHARE: Rate = Rate::from_bps(2);
 const UPPER_LIMIT: [&str; 2] = ["ul", "ulimit"];
 
 fn linear(rate: Rate) -> Curve {
@@ -55,6 +58,42 @@ fn curves(params: &Params, link: Rate) -> Curves {
         curves.upper_limit = upper_limit.or(curves.upper_limit);
     }
     curves
+}
+
+/// What a class at the root has of the link: its link-share rate. Upper limits would let packets wait that have their
+/// turn on the link.
+pub(super) fn share(node: &Node, index: usize, link: &Link) -> Result<Share, ParamError> {
+    let (mut below, mut owed) = (vec![false; node.classes.len()], 0u64);
+    for (at, class) in node.classes.iter().enumerate() {
+        below[at] = at == index || class.parent.is_some_and(|parent| below[parent]);
+        if !below[at] {
+            continue;
+        }
+        let curves = Curves::of(&class.name, &class.params, Curves::default(), link.rate)?;
+        if let Some(limit) = curves.upper_limit {
+            let expected = "no upper limit: packets that wait for one would count as if they wanted the link";
+            return Err(ParamError::new(&class.name, given(&class.params, &UPPER_LIMIT), limit.m2, expected));
+        }
+        if curves.link_share.is_none() {
+            let expected = "a link-share curve: without one its packets wait although the link is free";
+            return Err(ParamError::new(&class.name, "ls", "none", expected));
+        }
+        // Only a leaf has a queue to which something is owed.
+        if node.classes.iter().any(|other| other.parent == Some(at)) {
+            continue;
+        }
+        let steepest =
+            curves.real_time.map_or(Rate::ZERO, |c| if c.d.is_zero() { c.m2 } else { c.m1.max(c.m2) });
+        owed = owed.saturating_add(steepest.as_bps());
+    }
+    let class = &node.classes[index];
+    let curves = Curves::of(&class.name, &class.params, Curves::default(), link.rate)?;
+    let (field, shares) = (given(&class.params, &LINK_SHARE), curves.link_share);
+    let c = shares.unwrap_or_default();
+    match c.d.is_zero() || c.m1 == c.m2 {
+        true => Ok(Share { level: 0, weight: c.m2.max(LEAST_SHARE), owed: Rate::from_bps(owed) }),
+        false => Err(ParamError::new(&class.name, field, c.m1, "a link-share curve of one slope")),
+    }
 }
 
 /// Where two options of a class are about one curve, the order of the file decides: then the

@@ -41,7 +41,8 @@ use crate::queue::{
     Backlog, Broken, Cause, Child, Curve, Cx, Deeper, Discipline, DropReason, Head, Link, Next, ParamError,
     Params, Routes, Scope, Verdict, Visit, params,
 };
-use crate::units::{Instant, Rate};
+use crate::spread::Cut;
+use crate::units::Instant;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use class::{Eligibility, HfscClass, Owed, Shown, Spec};
@@ -60,6 +61,7 @@ pub(super) const ENTRY: Entry = Entry {
     check: Some(hooks::check),
     lower: Some(hooks::lower),
     guarantees: Some(hooks::guarantees),
+    cut: Cut::ByShares(hooks::share),
     ..Entry::PLAIN
 };
 
@@ -144,8 +146,7 @@ impl Hfsc {
     fn install(&mut self, class: usize, now: Instant, link: &Link) {
         let curves = self.specs[class].curves;
         let limit = curves.upper_limit.map(|c| Limit::new(c, link.cost_bytes(link.mtu)));
-        // A weight of 0 counts as the least there is: such a class has what nobody else wants.
-        let least = Rate::from_bps(2);
+        let least = hooks::LEAST_SHARE;
         let share = curves.link_share.map(|c| Curve { m1: c.m1.max(least), m2: c.m2.max(least), ..c });
         self.share.set(class + 1, share, limit, now);
         let c = &mut self.classes[class];

@@ -5,7 +5,7 @@ use crate::Random;
 use crate::packet::{FrameRef, Meta};
 use crate::queue::{Link, Value};
 use crate::sched::{Node, Registry};
-use crate::units::Duration;
+use crate::units::{Duration, Rate};
 use alloc::string::{String, ToString};
 use std::vec;
 

@@ -52,6 +52,7 @@ use crate::queue::{
     Backlog, Broken, Child, Cx, Deeper, Discipline, DropReason, Next, ParamError, Params, Routes, Scope,
     Verdict, Visit, Wait, params,
 };
+use crate::spread::Cut;
 use crate::units::Instant;
 use alloc::format;
 use alloc::vec::Vec;
@@ -71,6 +72,7 @@ pub(super) const ENTRY: Entry = Entry {
     classes: Classes::Flat,
     build: Some(config::build),
     check: Some(hooks::check),
+    cut: Cut::Whole("its bounds and ratios hold between all of its classes"),
     ..Entry::PLAIN
 };
 

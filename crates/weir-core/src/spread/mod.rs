@@ -1,0 +1,59 @@
+//! One port on several cores: its tree is cut at the root, and the parts borrow the link's rate in quanta.
+//!
+//! Principle: a core owns whole subtrees with their packets, so no queue is shared. What the cores share is
+//! the link, and one small state machine decides whose it is: [`Credit`]. A [`Part`] stands above the subtrees
+//! of a core. It lets packets go as far as its credit reaches, then it asks for a quantum more. The part
+//! whose classes are furthest behind gets the next one.
+//!
+//! ```text
+//!   core 0                core 1
+//!   Port (open wire)      Port (open wire)
+//!     Part                  Part
+//!       subtrees              subtrees
+//!          \                  /
+//!           ask, give_back: Credit (behind a lock of the host's): bucket, order of the parts
+//! ```
+//!
+//! [`cut`] says which subtree goes to which part, or why a tree cannot be cut. The laws and their proofs stand
+//! in the book under *Many cores*; `weir-testkit` holds them against the tree on one core.
+//!
+//! What a discipline hands over for this is [`Cut`]: the [`Share`] of each class at its root.
+
+mod credit;
+mod part;
+mod plan;
+
+pub use credit::{Ask, Credit, Lend, Loan};
+pub use part::Part;
+pub use plan::{PartPlan, cut};
+
+use crate::queue::{Link, ParamError};
+use crate::sched::Node;
+use crate::units::Rate;
+
+/// Levels of strict priority that classes at a root may have.
+pub const LEVELS: usize = 16;
+
+/// What a class at the root has of the link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Share {
+    /// A class of a higher level goes first, below [`LEVELS`].
+    pub level: u8,
+    /// Among classes of a level: what it has in proportion to the others.
+    pub weight: Rate,
+    /// What its subtree is owed in real time, at most.
+    pub owed: Rate,
+}
+
+/// Says what the class `index` at the root of `node` has of the link, or what of it asks for more than its own
+/// subtree.
+pub type ShareOf = fn(&Node, usize, &Link) -> Result<Share, ParamError>;
+
+/// Whether a tree with a discipline at its root can be cut between the classes there.
+#[derive(Clone, Copy, Debug)]
+pub enum Cut {
+    /// It can: its classes are served by these shares.
+    ByShares(ShareOf),
+    /// It cannot, and why.
+    Whole(&'static str),
+}
