@@ -63,6 +63,8 @@ fn curves(params: &Params, link: Rate) -> Curves {
 /// What a class at the root has of the link: its link-share rate. Upper limits would let packets wait that have their
 /// turn on the link.
 pub(super) fn share(node: &Node, index: usize, link: &Link) -> Result<Share, ParamError> {
+    let mut has_children = vec![false; node.classes.len()];
+    node.classes.iter().filter_map(|class| class.parent).for_each(|parent| has_children[parent] = true);
     let (mut below, mut owed) = (vec![false; node.classes.len()], 0u64);
     for (at, class) in node.classes.iter().enumerate() {
         below[at] = at == index || class.parent.is_some_and(|parent| below[parent]);
@@ -79,7 +81,7 @@ pub(super) fn share(node: &Node, index: usize, link: &Link) -> Result<Share, Par
             return Err(ParamError::new(&class.name, "ls", "none", expected));
         }
         // Only a leaf has a queue to which something is owed.
-        if node.classes.iter().any(|other| other.parent == Some(at)) {
+        if has_children[at] {
             continue;
         }
         let steepest =
