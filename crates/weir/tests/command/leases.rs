@@ -92,7 +92,7 @@ pub(crate) fn wait(what: &str, ready: impl Fn() -> bool) {
 }
 
 /// A class has enough for its four calls.
-pub(crate) fn has_enough(bed: &Bed) -> bool {
+fn has_enough(bed: &Bed) -> bool {
     allocated(bed) > ENOUGH
 }
 
