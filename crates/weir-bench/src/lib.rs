@@ -6,6 +6,7 @@
 
 mod bed;
 pub mod callgrind;
+pub mod changes;
 mod path;
 pub mod scene;
 mod yardstick;

@@ -69,6 +69,7 @@ impl Built {
             segment: self.segment,
             capacity: Some(self.room.packets),
             regulated: Some((link, wire)),
+            succession: None,
         }
     }
 }

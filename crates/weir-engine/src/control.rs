@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use weir_core::port::{Account, Port, PortPlan};
+use weir_core::port::{Account, Layout, Port, PortPlan};
 use weir_core::queue::DropReason;
 use weir_core::units::{Duration, Instant};
 use weir_edge::allocate::Answer;
@@ -337,6 +337,11 @@ pub(crate) enum Request {
         on: bool,
         done: Sender<bool>,
     },
+    /// What stands in the port of a direction, for a plan that is to follow it.
+    Layout {
+        direction: usize,
+        done: Sender<Option<Layout>>,
+    },
     Change {
         direction: usize,
         change: Change,
@@ -526,12 +531,23 @@ impl Control {
         done
     }
 
-    /// Changes what manages a direction (0: the egress on the right).
-    pub fn change(&self, direction: usize, change: Change) -> io::Result<Changed> {
+    /// Changes what manages a direction (0: the egress on the right). What goes class by class is done here, before
+    /// the worker hears of it.
+    pub fn change(&self, direction: usize, mut change: Change) -> io::Result<Changed> {
         let Some(worker) = self.runs(direction) else { return Ok(Changed::NoPort) };
+        let mut hangs = None;
+        if let Some(plan) = change.plan_mut() {
+            let (done, answer) = channel();
+            worker.ask(Request::Layout { direction, done })?;
+            match await_answer(&answer) {
+                Ok(layout) => layout.iter().for_each(|layout: &Layout| layout.prepare(plan)),
+                // It has the change nonetheless, and makes it when it goes on.
+                Err(why) => hangs = Some(why),
+            }
+        }
         let (done, answer) = channel();
         worker.ask(Request::Change { direction, change, done })?;
-        let changed = await_answer(&answer);
+        let changed = hangs.map_or_else(|| await_answer(&answer), Err);
         self.forget();
         changed
     }

@@ -117,6 +117,14 @@ pub enum Change {
 }
 
 impl Change {
+    /// What the port's configuration says, where it changes.
+    pub(crate) fn plan_mut(&mut self) -> Option<&mut PortPlan> {
+        match self {
+            Change::Plan(plan) | Change::Params { otherwise: plan, .. } => Some(plan),
+            Change::Edge(_, Some(change)) => change.plan_mut(),
+            Change::Edge(_, None) | Change::Port(_) => None,
+        }
+    }
     /// A port comes that is whole again.
     pub(crate) fn brings_port(&self) -> bool {
         match self {
@@ -462,8 +470,9 @@ impl Direction {
 
     /// Replaces all that the port's configuration says, losing nothing: what was there before.
     /// `None` if there is no port.
-    pub fn swap(&mut self, now: Instant, plan: PortPlan) -> Option<Retired> {
+    pub fn swap(&mut self, now: Instant, mut plan: PortPlan) -> Option<Retired> {
         let Direction { port: Some(port), frames, .. } = self else { return None };
+        port.prepare(&mut plan);
         // Until here frames have left as the leaves of the old plan, from here on as the new ones.
         port.advance(now, &mut |event| frames.hear(event));
         let leaving = frames.records.iter_mut().filter(|record| record.place == Whereabouts::DelayLine);
@@ -471,8 +480,7 @@ impl Direction {
             if *leaf == Port::CONTROL {
                 continue;
             }
-            let same = port.leaves().get(*leaf as usize).and_then(|old| plan.tree.leaf(&old.name));
-            *leaf = same.unwrap_or(NO_LEAF);
+            *leaf = plan.heir(*leaf).unwrap_or(NO_LEAF);
         }
         let retired = port.swap(now, plan, &mut |event| frames.hear(event));
         self.fit_edge(now);

@@ -87,14 +87,15 @@ impl Gather {
         let used = |places: usize| places.saturating_sub(from);
         match self.stage {
             Stage::Leaves => {
-                let leaves = (0..).zip(port.leaves()).skip(from).take(wanted.len());
+                let places = port.leaves().len();
+                let some = from.min(places)..wanted.end.min(places);
+                let leaves = (from as u32..).zip(&port.leaves()[some]);
                 let mut accounts = Named::default();
                 leaves.for_each(|(leaf, info)| {
                     if let Some(account) = port.account(leaf) {
                         accounts.push(&info.name, *account);
                     }
                 });
-                let places = port.leaves().len();
                 (Part::Leaves(self.egress, accounts), places, used(places))
             }
             Stage::Contracts => {

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
+use weir_core::port::Port;
 use weir_core::units::{Duration, Instant};
 use weir_io::Io;
 use weir_sys::{Granted, Priority};
@@ -324,6 +325,11 @@ impl<L: Io, R: Io> Run<L, R> {
                 Request::Bypass { on, done } => {
                     let open = self.bridge.failing();
                     let _ = done.send(open.map(|open| open.bypass(on)).is_some());
+                }
+                Request::Layout { direction, done } => {
+                    let mut all = self.bridge.directions().iter();
+                    let port = all.find(|one| one.index() == direction).and_then(Direction::port);
+                    let _ = done.send(port.map(Port::layout));
                 }
                 Request::Change { direction, change, done } => {
                     let now = weir_sys::now();

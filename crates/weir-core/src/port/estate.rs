@@ -65,7 +65,7 @@ impl Port {
         self.run(now, false, host);
         let Estate { leaves, control, gone, packets, tokens_bytes, counts } = estate;
         let heir: Vec<(u32, bool)> = {
-            let names = (0..).zip(&self.leaves);
+            let names = (0..).zip(&*self.leaves);
             let by_name: BTreeMap<&str, u32> = names.map(|(leaf, info)| (&*info.name, leaf)).collect();
             let heir = |(name, _): &(String, Account)| match by_name.get(&**name) {
                 Some(&leaf) => (leaf, true),
@@ -108,7 +108,12 @@ impl Port {
                 }
             }
         }
-        self.room = Room::new(&self.leaves, self.wire.ring_size(), self.capacity(), &self.ledger);
+        self.room = Room::new(
+            self.leaves.iter().map(|leaf| leaf.limit),
+            self.wire.ring_size(),
+            self.capacity(),
+            &self.ledger,
+        );
         if let (Wire::Bucket(bucket), Some(tokens_bytes)) = (&mut self.wire, tokens_bytes) {
             bucket.set_level(self.cx.now, tokens_bytes);
         }

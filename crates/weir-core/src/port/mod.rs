@@ -29,6 +29,7 @@ mod ledger;
 mod plan;
 mod protect;
 mod room;
+mod succession;
 mod swap;
 mod wire;
 
@@ -38,6 +39,7 @@ pub use ledger::Account;
 pub use plan::{PortConfig, PortPlan, Segment};
 pub use protect::Protect;
 pub use room::rows_for;
+pub use succession::{Layout, Succession};
 pub use swap::Retired;
 pub use wire::{Refill, WireConfig};
 
@@ -47,6 +49,8 @@ use crate::packet::{Colour, FrameRef, Key, Meta, PacketId, PacketState};
 use crate::queue::{Backlog, Broken, Child, Cx, DropReason, Link, ParamError, Params, Verdict, Visit};
 use crate::sched::LeafInfo;
 use crate::units::{Duration, Fine, Instant};
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use clock::Clock;
 use flows::Flows;
@@ -95,7 +99,9 @@ pub struct Port {
     classifier: Classifier,
     flows: Flows,
     conditioners: Option<Conditioners>,
-    leaves: Vec<LeafInfo>,
+    leaves: Arc<Vec<LeafInfo>>,
+    /// Limits that queues have got since they were built, by leaf.
+    limits: BTreeMap<u32, u32>,
     default_leaf: u32,
     ledger: Ledger,
     /// Which rows are kept for whom; `None` where there is room for all limits.
@@ -117,8 +123,18 @@ impl Port {
     /// A port that runs `plan`. Where the plan brings a link and a regulator of its own, these
     /// count instead of `config`'s, unless the link is emulated.
     pub fn new(config: PortConfig, plan: PortPlan) -> Self {
-        let PortPlan { tree, classifier, conditioners, ecn, tunnels, protect, segment, capacity, regulated } =
-            plan;
+        let PortPlan {
+            tree,
+            classifier,
+            conditioners,
+            ecn,
+            tunnels,
+            protect,
+            segment,
+            capacity,
+            regulated,
+            succession: _,
+        } = plan;
         let (link, wire) = match (config.wire, regulated) {
             (WireConfig::Link { .. }, _) | (_, None) => (config.link, config.wire),
             (_, Some(of_the_plan)) => of_the_plan,
@@ -127,7 +143,7 @@ impl Port {
         let (capacity, ledger) = (capacity.unwrap_or(config.capacity), Ledger::new(tree.leaves.len()));
         Port {
             cx: Cx::new(capacity, link, config.seed),
-            room: Room::new(&tree.leaves, wire.ring_size(), capacity, &ledger),
+            room: Room::new(tree.leaves.iter().map(|leaf| leaf.limit), wire.ring_size(), capacity, &ledger),
             ledger,
             clock: Clock::new(wire.tolerance(&link)),
             wire,
@@ -138,7 +154,8 @@ impl Port {
             classifier,
             conditioners,
             default_leaf: tree.default_leaf.unwrap_or(0),
-            leaves: tree.leaves,
+            leaves: Arc::new(tree.leaves),
+            limits: BTreeMap::new(),
             tree: Child::inner(tree.discipline),
             lane: Lane::new(protect),
             tick: config.tick,

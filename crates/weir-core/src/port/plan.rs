@@ -1,6 +1,6 @@
 //! What a port is told: how it is set up, and what a configuration puts into it.
 
-use super::{Port, Protect, WireConfig};
+use super::{Port, Protect, Succession, WireConfig};
 use crate::classify::Classifier;
 use crate::meter::Conditioners;
 use crate::queue::{Leaf, Link};
@@ -90,6 +90,8 @@ pub struct PortPlan {
     /// Another link, and the regulator on it (`WireConfig::Open` for none). `None` keeps both. An
     /// emulated link is the host's and not the configuration's: it stays in any case.
     pub regulated: Option<(Link, WireConfig)>,
+    /// What was prepared for a swap ([`Layout::prepare`](super::Layout::prepare)).
+    pub succession: Option<Succession>,
 }
 
 impl PortPlan {
@@ -106,6 +108,7 @@ impl PortPlan {
             segment: Segment::USUAL,
             capacity: None,
             regulated: None,
+            succession: None,
         }
     }
     /// One FIFO of `limit` packets, whose only class is called `all`.

@@ -12,17 +12,20 @@
 use super::Port;
 use super::ledger::Ledger;
 use crate::packet::Meta;
-use crate::sched::LeafInfo;
 use alloc::vec::Vec;
 
 /// Rows for control packets, which have no class.
 const BESIDE: u32 = 64;
+/// Rows of a table of `capacity` that no class has.
+fn beside(capacity: u32) -> u32 {
+    BESIDE.min(capacity / 4)
+}
 /// Packets that a queue may hold beyond its limit: those that it has shown to its parents.
 const SHOWN: u32 = 2;
 
 /// What one leaf has.
 #[derive(Clone, Copy, Default)]
-struct Part {
+pub(super) struct Part {
     reserved: u32,
     inside: u32,
 }
@@ -55,21 +58,38 @@ fn parts(limits: &[u32], rows: u32) -> Vec<u32> {
 }
 
 impl Room {
-    /// The parts of a table of `capacity` rows; `None` where everything fits, or nobody competes.
-    pub(super) fn new(leaves: &[LeafInfo], ring: u32, capacity: u32, ledger: &Ledger) -> Option<Room> {
-        if leaves.len() < 2 || rows_for(leaves.iter().map(|leaf| leaf.limit), ring) <= capacity {
+    /// What each of queues with those limits keeps of a table of `capacity` rows; `None` where everything fits, or
+    /// nobody competes. `ring` is the number of descriptors of an emulated link.
+    pub(super) fn parts(
+        limits: impl ExactSizeIterator<Item = u32> + Clone,
+        ring: u32,
+        capacity: u32,
+    ) -> Option<Vec<Part>> {
+        if limits.len() < 2 || rows_for(limits.clone(), ring) <= capacity {
             return None;
         }
         // The packets of a class that are in the ring have rows too.
-        let limits: Vec<u32> =
-            leaves.iter().map(|leaf| leaf.limit.saturating_add(SHOWN).saturating_add(ring)).collect();
-        let beside = BESIDE.min(capacity / 4);
-        let reserved = parts(&limits, capacity - beside);
-        let inside = ledger.leaves.iter().map(|account| account.inside() as u32);
-        let parts: Vec<Part> =
-            reserved.iter().zip(inside).map(|(&reserved, inside)| Part { reserved, inside }).collect();
-        let kept = parts.iter().map(|part| part.reserved.saturating_sub(part.inside)).sum::<u32>() + beside;
-        Some(Room { parts, kept })
+        let limits: Vec<u32> = limits.map(|limit| limit.saturating_add(SHOWN).saturating_add(ring)).collect();
+        let reserved = parts(&limits, capacity - beside(capacity));
+        Some(reserved.into_iter().map(|reserved| Part { reserved, inside: 0 }).collect())
+    }
+    /// Those parts of a table of `capacity` rows, with what the ledger says to be inside.
+    pub(super) fn of(mut parts: Vec<Part>, capacity: u32, ledger: &Ledger) -> Room {
+        let mut kept = beside(capacity);
+        for (part, account) in parts.iter_mut().zip(&ledger.leaves) {
+            part.inside = account.inside() as u32;
+            kept += part.reserved.saturating_sub(part.inside);
+        }
+        Room { parts, kept }
+    }
+    /// Both.
+    pub(super) fn new(
+        limits: impl ExactSizeIterator<Item = u32> + Clone,
+        ring: u32,
+        capacity: u32,
+        ledger: &Ledger,
+    ) -> Option<Room> {
+        Room::parts(limits, ring, capacity).map(|parts| Room::of(parts, capacity, ledger))
     }
     /// Whether a packet of `leaf` may take one of the `free` rows.
     #[inline]
@@ -120,9 +140,12 @@ impl Port {
     }
     /// A queue takes more packets from now on, or fewer.
     pub(super) fn limit(&mut self, class: &str, limit: u32) {
-        let Some(leaf) = self.leaves.iter_mut().find(|leaf| leaf.name == class) else { return };
-        leaf.limit = limit;
-        self.room = Room::new(&self.leaves, self.wire.ring_size(), self.capacity(), &self.ledger);
+        let Some(leaf) = self.leaves.iter().position(|leaf| leaf.name == class) else { return };
+        self.limits.insert(leaf as u32, limit);
+        let limits = (0..).zip(&*self.leaves);
+        let limits: Vec<u32> =
+            limits.map(|(leaf, info)| self.limits.get(&leaf).copied().unwrap_or(info.limit)).collect();
+        self.room = Room::new(limits.into_iter(), self.wire.ring_size(), self.capacity(), &self.ledger);
     }
 }
 
@@ -137,19 +160,19 @@ mod tests {
     fn a_flood_takes_no_row_of_another_class() {
         for seed in weir_seed::seeds(50) {
             let mut random = Random::new(seed);
-            let leaf = |limit| LeafInfo { name: "a".into(), terminal: true, limit };
-            let leaves: Vec<LeafInfo> =
-                (0..2 + random.below(8)).map(|_| leaf(1 + random.below(2_000) as u32)).collect();
+            let limits: Vec<u32> = (0..2 + random.below(8)).map(|_| 1 + random.below(2_000) as u32).collect();
             let capacity = 128 + random.below(400) as u32;
             let run = |keeps: bool| {
                 let mut random = Random::new(seed);
-                let Some(mut room) = Room::new(&leaves, 0, capacity, &Ledger::new(leaves.len())) else {
+                let Some(mut room) =
+                    Room::new(limits.iter().copied(), 0, capacity, &Ledger::new(limits.len()))
+                else {
                     return (0, 0);
                 };
                 let (mut inside, mut refused, mut unfair) = (Vec::new(), 0, 0);
                 for _ in 0..20_000 {
                     let flood = random.below(4) > 0;
-                    let leaf = if flood { 0 } else { random.below(leaves.len() as u64) as u32 };
+                    let leaf = if flood { 0 } else { random.below(limits.len() as u64) as u32 };
                     let free = capacity - inside.len() as u32;
                     let within = room.parts[leaf as usize].inside < room.parts[leaf as usize].reserved;
                     if free > 0 && (!keeps || room.admits(leaf, free)) {
@@ -174,10 +197,9 @@ mod tests {
     /// A flood alone has its part, and all that nobody has reserved; and when it is over, the same again.
     #[test]
     fn a_flood_has_what_nobody_has_reserved() {
-        let leaf = |limit| LeafInfo { name: "a".into(), terminal: true, limit };
         // Of 100 rows 25 are kept beside the classes. Their limits, with what queues have shown, come to 40.
-        let leaves = [leaf(18), leaf(18)];
-        let mut room = Room::new(&leaves, 0, 100, &Ledger::new(2)).expect("100 rows are too few");
+        let mut room =
+            Room::new([18, 18].into_iter(), 0, 100, &Ledger::new(2)).expect("100 rows are too few");
         for round in 0..3 {
             let mut inside = 0;
             while inside < 100 && room.admits(0, 100 - inside) {

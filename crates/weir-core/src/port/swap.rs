@@ -6,10 +6,10 @@ use super::wire::Wire;
 use super::{Event, Port, PortPlan};
 use crate::packet::{PacketId, PacketState};
 use crate::queue::{Child, DropReason, Leaf};
-use crate::sched::{Fifo, LeafInfo};
+use crate::sched::Fifo;
 use crate::units::Instant;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
 use core::mem::replace;
@@ -23,8 +23,9 @@ impl Port {
     /// same name, or to the default class where there is none. Nothing is lost. Conditioners go on
     /// with what those of their names have (`Conditioners::inherit`); what waits in the port was
     /// conditioned when it came.
-    pub fn swap(&mut self, now: Instant, plan: PortPlan, host: &mut impl FnMut(Event<'_>)) -> Retired {
+    pub fn swap(&mut self, now: Instant, mut plan: PortPlan, host: &mut impl FnMut(Event<'_>)) -> Retired {
         self.run(now, false, host);
+        let mut succession = self.succession(&mut plan);
         let PortPlan {
             tree,
             classifier,
@@ -35,22 +36,13 @@ impl Port {
             segment,
             capacity: _,
             regulated,
+            succession: _,
         } = plan;
-        let default = tree.default_leaf.unwrap_or(0);
-        let heir: Vec<(u32, bool)> = {
-            let names = (0..).zip(&tree.leaves);
-            let by_name: BTreeMap<&str, u32> = names.map(|(leaf, info)| (&*info.name, leaf)).collect();
-            let heir = |old: &LeafInfo| match by_name.get(&*old.name) {
-                Some(&leaf) => (leaf, true),
-                None => (default, false),
-            };
-            self.leaves.iter().map(heir).collect()
-        };
         let mut moved = Vec::new();
         // What is in the ring is already out of the tree, but its account moves with it.
         if let Wire::Device(device) = &self.wire {
             device.ring().for_each_mut(&mut self.cx.packets, |row| {
-                let (leaf, same) = heir[row.leaf as usize];
+                let (leaf, same) = succession.heir(row.leaf);
                 row.leaf = leaf;
                 // A control packet is in no leaf's account.
                 if !same && !row.control {
@@ -61,20 +53,26 @@ impl Port {
         let queued = self.cx.packets.reclaim_queued();
         for id in &queued {
             let row = self.cx.packets.get_mut(id);
-            let (leaf, same) = heir[row.leaf as usize];
+            let (leaf, same) = succession.heir(row.leaf);
             row.leaf = leaf;
             if !same {
                 moved.push((leaf, row.len));
             }
         }
         self.reassigned += moved.len() as u64;
-        self.ledger.inherit(&heir, tree.leaves.len(), &moved);
+        if let Some(heirs) = succession.heirs() {
+            self.ledger.inherit(heirs, tree.leaves.len(), &moved);
+        }
         if let (Some(new), Some(old)) = (&mut conditioners, &self.conditioners) {
             new.inherit(self.cx.now, old);
         }
-        self.room = Room::new(&tree.leaves, self.wire.ring_size(), self.capacity(), &self.ledger);
-        let leaves = replace(&mut self.leaves, tree.leaves);
-        self.default_leaf = default;
+        // A queue may have another limit than its plan gave it.
+        if !succession.is_same || !self.limits.is_empty() {
+            self.room = succession.parts.take().map(|parts| Room::of(parts, self.capacity(), &self.ledger));
+        }
+        self.limits.clear();
+        let leaves = replace(&mut self.leaves, Arc::new(tree.leaves));
+        self.default_leaf = tree.default_leaf.unwrap_or(0);
         self.flows = Flows::new(&classifier);
         let filters = replace(&mut self.classifier, classifier);
         let conditioners = replace(&mut self.conditioners, conditioners);
@@ -88,7 +86,7 @@ impl Port {
         }
         self.broken = None;
         let tree = self.adopt(Child::inner(tree.discipline), queued, host);
-        Box::new((tree, leaves, filters, conditioners))
+        Box::new((tree, leaves, filters, conditioners, succession))
     }
 
     /// Replaces the tree by one FIFO that holds every packet, in order of arrival: what happens

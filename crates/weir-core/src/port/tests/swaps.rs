@@ -1,7 +1,8 @@
 //! Swaps of plans, and the fall back to a FIFO: nothing is lost, and every sum stays.
 
 use super::*;
-use crate::queue::{Kind, ParamSpec};
+use crate::Random;
+use crate::queue::{Kind, ParamSpec, Value};
 use crate::sched::ClassConfig;
 
 /// A plan opens a port as it would exchange another one's: link, regulator and all.
@@ -75,6 +76,69 @@ fn a02_a_packet_from_a_broken_call_waits_for_its_turn() {
         assert!(port.is_broken().is_some());
         assert_eq!(seen.sent.iter().map(|s| s.0).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
     }
+}
+
+/// Classes come, go, change places and limits. A swap that was prepared does what one does that was not, and a plan
+/// that was prepared for what stood here before is no harm.
+#[test]
+fn a_swap_is_the_same_prepared_or_not() {
+    let names = ["a", "b", "c", "d"];
+    let tree = |random: &mut Random| {
+        let mut node = Node { discipline: "priq".into(), ..Node::default() };
+        let count = 1 + random.below(4) as usize;
+        for priority in 0..count as u64 {
+            let name = names[(priority + random.below(5 - count as u64)) as usize];
+            let limit = Value::Count(10 + 10 * random.below(2));
+            let params = Params::new().with("priority", Value::Count(priority)).with("qlimit", limit);
+            node.classes.push(ClassConfig { name: name.into(), params, ..ClassConfig::default() });
+        }
+        node.classes.dedup_by(|a, b| a.name == b.name);
+        Registry::builtin().build(&node, link()).unwrap()
+    };
+    let mut prepared_twice = 0;
+    for seed in weir_seed::seeds(200) {
+        let wire = WireConfig::Link { ring: 2, refill: Refill::Packet };
+        let config = PortConfig { capacity: 30, ..PortConfig::new(link(), wire) };
+        let plan = |seed: u64| PortPlan::new(tree(&mut Random::new(seed)), Classifier::empty());
+        let mut ports = [Port::new(config, plan(seed)), Port::new(config, plan(seed))];
+        let mut seen = [Seen::default(), Seen::default()];
+        let (mut random, mut before) = (Random::new(seed), ports[1].layout());
+        for step in 0..20 {
+            let frames = step * 10..step * 10 + random.below(10) as u32;
+            let next = random.below(1 << 60);
+            // The same names and limits, now and then.
+            let next = if random.below(3) == 0 { seed } else { next };
+            let limit = (random.below(4) == 0).then(|| 5 + random.below(40));
+            let stale = random.below(3) == 0;
+            for (index, (port, seen)) in ports.iter_mut().zip(&mut seen).enumerate() {
+                for frame in frames.clone() {
+                    let leaf = frame % port.leaves().len() as u32;
+                    port.offer(at(u64::from(step)), Meta { leaf, ..packet(frame, 1000) }, &mut seen.host());
+                }
+                if let Some(limit) = limit {
+                    let (class, limit) = (port.leaves()[0].name.clone(), Value::Count(limit));
+                    let params = Params::new().with("qlimit", limit);
+                    port.reconfigure(at(u64::from(step)), &class, &params, &mut seen.host()).unwrap();
+                }
+                let mut plan = plan(next);
+                if index == 1 {
+                    let layout = if stale { &before } else { &port.layout() };
+                    layout.prepare(&mut plan);
+                    prepared_twice += u32::from(stale);
+                    before = port.layout();
+                }
+                port.swap(at(u64::from(step)), plan, &mut seen.host());
+                port.check().unwrap_or_else(|broken| panic!("seed {seed}, step {step}: {broken:?}"));
+            }
+            let accounts = |port: &Port| port.ledger.leaves.clone();
+            assert_eq!(accounts(&ports[0]), accounts(&ports[1]), "seed {seed}, step {step}");
+        }
+        ports.iter_mut().zip(&mut seen).for_each(|(port, seen)| drain(port, seen));
+        assert_eq!(seen[0].sent, seen[1].sent, "seed {seed}");
+        assert_eq!(ports[0].total(), ports[1].total(), "seed {seed}");
+        assert_eq!(ports[0].reassigned(), ports[1].reassigned(), "seed {seed}");
+    }
+    assert!(prepared_twice > 100);
 }
 
 pub(super) fn two_classes(names: [&str; 2]) -> Tree {

@@ -71,6 +71,8 @@ struct Hfsc {
     /// What each class owes; empty where no class has a real-time curve.
     owed: Vec<Owed>,
     specs: Vec<Spec>,
+    /// All classes in the order of their names.
+    by_name: Vec<u32>,
     /// Bytes that the wire adds to each packet.
     overhead: u64,
     share: ShareTree,
@@ -122,11 +124,14 @@ fn build(node: &registry::Node, builder: &mut Builder<'_>) -> Result<Box<dyn Dis
     }
     let parents: Vec<usize> = node.classes.iter().map(|c| c.parent.map_or(share::ROOT, |p| p + 1)).collect();
     let n = classes.len();
+    let mut by_name: Vec<u32> = (0..n as u32).collect();
+    by_name.sort_unstable_by_key(|&class| &*specs[class as usize].name);
     let mut hfsc = Hfsc {
         has_inner: classes.iter().filter_map(|c| c.queue.as_ref()).any(|queue| queue.as_leaf().is_none()),
         classes,
         owed: Vec::new(),
         specs,
+        by_name,
         overhead: u64::from(link.overhead),
         share: ShareTree::new(&parents),
         waiting: Tournament::new(n),
@@ -142,6 +147,12 @@ fn build(node: &registry::Node, builder: &mut Builder<'_>) -> Result<Box<dyn Dis
 }
 
 impl Hfsc {
+    /// The class of that name.
+    fn class(&self, name: &str) -> Option<usize> {
+        let at = self.by_name.binary_search_by_key(&name, |&class| &*self.specs[class as usize].name);
+        at.ok().map(|at| self.by_name[at] as usize)
+    }
+
     /// Puts a class's curves to work, from `now` on.
     fn install(&mut self, class: usize, now: Instant, link: &Link) {
         let curves = self.specs[class].curves;
@@ -492,7 +503,7 @@ impl Discipline for Hfsc {
         if class.is_empty() {
             return params::accept(ENTRY.params, Scope::Discipline, "", params);
         }
-        let Some(index) = self.specs.iter().position(|spec| spec.name == class) else {
+        let Some(index) = self.class(class) else {
             let queues = self.classes.iter_mut().filter_map(|c| c.queue.as_mut());
             Child::reconfigure_one_of(queues, cx, class, params)?;
             // What an inner discipline may send has changed.
@@ -517,8 +528,15 @@ impl Discipline for Hfsc {
         Ok(())
     }
     fn visit_stats(&self, visit: &mut dyn Visit) {
-        for (index, (class, spec)) in self.classes.iter().zip(&self.specs).enumerate() {
-            if visit.wants(&spec.name, spec.depth) {
+        // Without disciplines below, the classes are one run of places.
+        let run = !self.has_inner;
+        let shown = if run { visit.places(self.classes.len()) } else { 0..self.classes.len() };
+        for index in shown {
+            let (class, spec) = (&self.classes[index], &self.specs[index]);
+            if run {
+                visit.class(&spec.name, spec.depth);
+            }
+            if run || visit.wants(&spec.name, spec.depth) {
                 visit.value("packets", "packets", class.sent_packets as i64);
                 let total = self.share.nodes[index + 1].total;
                 visit.value("bytes", "bytes", (total - self.overhead * class.sent_packets) as i64);

@@ -351,6 +351,7 @@ fn a_packet_for_a_class_without_a_queue_is_dropped_and_reported() {
         classes: vec![HfscClass::default()],
         owed: Vec::new(),
         overhead: 0,
+        by_name: Vec::new(),
         specs: vec![Spec { name: "inner".to_string(), curves: Curves::default(), depth: 1 }],
         share: ShareTree::new(&[share::ROOT]),
         waiting: Tournament::new(1),
