@@ -13,7 +13,7 @@ use weir_core::meter::{self, Conditioners};
 use weir_core::packet::Dscp;
 use weir_core::port::{PortPlan, Protect, Segment, WireConfig};
 use weir_core::queue::{Link, ParamError, Params, Value};
-use weir_core::sched::{ClassConfig, Guarantee, LeafInfo, Node, Outline, Registry, Tree};
+use weir_core::sched::{ClassConfig, Footprint, Guarantee, LeafInfo, Node, Outline, Registry, Tree};
 use weir_core::units::Rate;
 use weir_text::{Diagnostic, Place, Severity, Trouble};
 
@@ -83,6 +83,8 @@ pub struct Checked {
     pub room: Room,
     /// Queues of flows in all its disciplines together.
     pub flow_queues: u64,
+    /// What they and the classes take of memory; nothing where nobody measures it.
+    pub footprint: Footprint,
     /// The classes that its outermost discipline makes beside those of the file.
     pub made: Vec<ClassConfig>,
     /// What may not be as its writer thinks.
@@ -118,11 +120,17 @@ impl Regulator {
 
 impl Plan {
     /// What `View::check` says of each interface, in the order of the file, with links for frames of at
-    /// most `mtu` bytes. The interface with which the file asks for too many flow queues is refused.
-    pub fn check(&self, registry: &Registry, mtu: u32) -> Vec<Result<Checked, Diagnostic>> {
+    /// most `mtu` bytes. The interface with which the file asks for too many flow queues is refused. `live` says how
+    /// many bytes this thread has in use, for the `footprint`s.
+    pub fn check(
+        &self,
+        registry: &Registry,
+        mtu: u32,
+        live: &dyn Fn() -> i64,
+    ) -> Vec<Result<Checked, Diagnostic>> {
         let mut flow_queues = 0u64;
         let check = |view: View<'_>| {
-            let checked = view.check(registry, view.link(mtu))?;
+            let checked = view.measure(registry, view.link(mtu), live)?;
             let before = flow_queues;
             flow_queues = flow_queues.saturating_add(checked.flow_queues);
             if before <= limits::FLOW_QUEUES && flow_queues > limits::FLOW_QUEUES {
@@ -272,11 +280,20 @@ impl View<'_> {
     /// # Errors
     /// Those of `build`.
     pub fn check(&self, registry: &Registry, link: Link) -> Result<Checked, Diagnostic> {
+        self.measure(registry, link, &|| 0)
+    }
+
+    fn measure(
+        &self,
+        registry: &Registry,
+        link: Link,
+        live: &dyn Fn() -> i64,
+    ) -> Result<Checked, Diagnostic> {
         let shape = Shape::of(self.interface, registry);
         let lowered = Lowered::of(&shape);
         self.can_run(&shape, registry)?;
-        let Outline { leaves, flow_queues } = registry
-            .check(&self.tree_of(&shape, &lowered), link)
+        let Outline { leaves, flow_queues, footprint } = registry
+            .measure(&self.tree_of(&shape, &lowered), link, live)
             .map_err(|e| self.locate(&shape, &lowered, &e))?;
         self.leaves_by_class(&shape, &lowered, &leaves)?;
         self.conditioners()?;
@@ -284,7 +301,7 @@ impl View<'_> {
         let declared = shape.instances.first().map_or(0, |outer| outer.members.len());
         let made = lowered.nodes.into_iter().next().map(|outer| outer.classes.into_iter().skip(declared));
         let made = made.into_iter().flatten().collect();
-        Ok(Checked { leaves, room, flow_queues, made, warnings: self.warnings(link, room) })
+        Ok(Checked { leaves, room, flow_queues, footprint, made, warnings: self.warnings(link, room) })
     }
 
     /// For each class that filters lead to, the leaf where its packets wait.

@@ -12,7 +12,7 @@ fn errors(text: &str) -> Vec<Diagnostic> {
     let mut all = outcome.diagnostics;
     if let Some(plan) = &outcome.plan {
         all.extend(judge(plan, &registry));
-        all.extend(plan.check(&registry, 1514).into_iter().filter_map(Result::err));
+        all.extend(plan.check(&registry, 1514, &|| 0).into_iter().filter_map(Result::err));
     }
     all.retain(Diagnostic::is_error);
     all

@@ -72,7 +72,7 @@ fn said(text: &str) -> Vec<Diagnostic> {
     let registry = Registry::builtin();
     let plan = read("test.altq", text, &registry).plan.expect("it reads");
     assert_eq!(judge(&plan, &registry), []);
-    plan.check(&registry, 1_514).into_iter().filter_map(Result::err).collect()
+    plan.check(&registry, 1_514, &|| 0).into_iter().filter_map(Result::err).collect()
 }
 
 /// `weir check` refuses what does not fit, and its mend fits.

@@ -4,10 +4,12 @@
 
 use weir_core::Random;
 use weir_core::packet::{FrameRef, List, Meta, PacketId, PacketState};
+use weir_core::queue::Value;
 use weir_core::queue::{Cx, Discipline, Link, Next};
 use weir_core::sched::Registry;
+use weir_core::sched::{ClassConfig, Node};
 use weir_core::units::{Duration, Instant, Rate};
-use weir_sys::allocations::{Counting, on_this_thread};
+use weir_sys::allocations::{Counting, live_bytes_on_this_thread, on_this_thread};
 use weir_testkit::generate::{Below, Generator};
 use weir_testkit::hostile;
 
@@ -109,4 +111,51 @@ fn no_discipline_allocates_per_packet() {
         }
         assert!(sent > 100 || name.starts_with("test-"), "{name} sent {sent} packets");
     }
+}
+
+/// What is said of a tree that was not built is what it takes when it is: of every discipline, of random trees, and of
+/// flow queues by the thousand, few and many in each discipline. Reversed: without the flow queues it would be less.
+#[test]
+fn a_footprint_is_what_the_tree_takes() {
+    let registry = Registry::builtin();
+    let link = Link::new(Rate::from_mbps(10), 24, 1_514);
+    let mut of_queues = 0;
+    let mut compare = |node: &Node| {
+        let said = registry.measure(node, link, &live_bytes_on_this_thread).expect("it builds").footprint;
+        let before = live_bytes_on_this_thread();
+        let tree = registry.build(node, link).expect("it builds");
+        let takes = live_bytes_on_this_thread() - before;
+        drop(tree);
+        assert_eq!((said.classes + said.flow_queues) as i64, takes, "{said:?} of {node:?}");
+        of_queues += said.flow_queues;
+    };
+    let names: Vec<&str> = registry.iter().filter(|e| e.build.is_some()).map(|e| e.name).collect();
+    for name in names {
+        for seed in weir_seed::seeds(4) {
+            for below in [Below::Leaves, Below::Anything(2)] {
+                let made = Generator::new(&registry, link, seed).tree(name, below);
+                compare(&made.unwrap_or_else(|e| panic!("{name}: {e}")).0);
+            }
+        }
+    }
+    for (flows, subscribers) in [(1u64, 50), (64, 50), (65, 20), (1_024, 5)] {
+        let mut node = Node { discipline: "hfsc".into(), ..Node::default() };
+        for n in 0..subscribers {
+            let flows = Value::Count(if n % 3 == 0 { flows * 2 } else { flows });
+            let queue = Node {
+                discipline: "fqcodel".into(),
+                params: weir_core::queue::Params::new().with("flows", flows),
+                classes: Vec::new(),
+            };
+            let share = Value::Rate(Rate::from_bps(10_000));
+            node.classes.push(ClassConfig {
+                name: format!("c{n}"),
+                params: weir_core::queue::Params::new().with("bandwidth", share),
+                queue: Some(queue),
+                ..ClassConfig::default()
+            });
+        }
+        compare(&node);
+    }
+    assert!(of_queues > 100_000, "reversed: {of_queues}");
 }

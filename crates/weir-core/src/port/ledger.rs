@@ -53,6 +53,9 @@ impl Account {
     }
 }
 
+/// Bytes that a port takes for each leaf of its tree: its account.
+pub const BYTES_PER_LEAF: u64 = size_of::<Account>() as u64;
+
 /// The accounts of a port's leaves.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {

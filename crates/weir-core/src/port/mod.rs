@@ -35,7 +35,7 @@ mod wire;
 
 pub use estate::Estate;
 pub use event::{Conditioned, Event, EventKind};
-pub use ledger::Account;
+pub use ledger::{Account, BYTES_PER_LEAF};
 pub use plan::{PortConfig, PortPlan, Segment};
 pub use protect::Protect;
 pub use room::rows_for;

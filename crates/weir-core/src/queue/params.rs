@@ -445,7 +445,11 @@ impl Params {
     pub fn set(&mut self, name: &'static str, value: Value) {
         match self.0.iter_mut().find(|(n, _)| *n == name) {
             Some(slot) => slot.1 = value,
-            None => self.0.push((name, value)),
+            None => {
+                // A hundred thousand classes have one each.
+                self.0.reserve_exact(usize::from(self.0.is_empty()));
+                self.0.push((name, value));
+            }
         }
     }
     /// Takes a value away.

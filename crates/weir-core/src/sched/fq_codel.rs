@@ -12,7 +12,7 @@
 //! sender can aim at another's queue. When the buffer is full, the oldest packet of the longest
 //! queue is dropped. The RFC drops half of that queue at once; finding it is cheap here.
 //! Cost: some 20 ns per packet; the logarithm of the busy queues when the buffer overflows; 58 bytes
-//! per queue.
+//! per queue. With 64 queues or fewer 48 bytes, and an overflow looks at all of them.
 //! Guarantees: a sparse flow waits for other new flows and one packet
 //! (`a_sparse_flow_passes_a_download`); shares of backlogged flows are within a quantum and a
 //! packet (`backlogged_flows_share_equally`); state is bounded (`forged_flows_grow_nothing`).
@@ -72,7 +72,11 @@ enum BusyList {
     Old,
 }
 
-/// A queue: 48 bytes, and 10 more for the order of their lengths.
+/// With so many queues or fewer the longest is looked for when it is needed: the order of the lengths of a hundred
+/// thousand such disciplines takes more memory than their packets.
+const FEW: u64 = 64;
+
+/// A queue: 48 bytes, and 10 more for the order of their lengths where there are many.
 struct Flow {
     list: OneWay,
     law: Law,
@@ -129,6 +133,7 @@ struct FqCodel {
     limit: u32,
     quantum: i32,
     constants: Constants,
+    /// Of no queue where the queues are few.
     longest: Longest,
     hash: KeyedHash,
     marked: u64,
@@ -151,7 +156,7 @@ fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, 
         limit: default_of(PARAMS, "qlimit") as u32,
         quantum: builder.link.mtu.clamp(QUANTUM_MIN as u32, QUANTUM_MAX as u32) as i32,
         constants,
-        longest: Longest::new(count as usize),
+        longest: Longest::new(if count > FEW { count as usize } else { 0 }),
         hash: KeyedHash::UNDRAWN,
         marked: 0,
         dropped: 0,
@@ -177,12 +182,7 @@ impl FqCodel {
     fn shed(&mut self, cx: &mut Cx, row: usize) -> bool {
         let mut survives = true;
         while self.packets > self.limit && !cx.adopting() {
-            if !self.longest.is_awake() {
-                let busy = self.flows.iter().enumerate().filter(|(_, flow)| !flow.list.is_empty());
-                self.longest.wake(busy.map(|(index, flow)| (index as u32, flow.list.bytes())));
-            }
-            let flows = &self.flows;
-            let Some(index) = self.longest.longest(|index| flows[index as usize].list.bytes()) else { break };
+            let Some(index) = self.longest() else { break };
             let Some(victim) = self.flows[index as usize].list.pop_front(&cx.packets) else { break };
             survives &= victim.index() != row;
             self.pushed_out += 1;
@@ -190,6 +190,19 @@ impl FqCodel {
             cx.drop(victim, DropReason::Pushout);
         }
         survives
+    }
+    /// The queue with most bytes.
+    #[inline(never)]
+    fn longest(&mut self) -> Option<u32> {
+        let flows = &self.flows;
+        let busy = || (0..).zip(flows).filter(|(_, flow)| !flow.list.is_empty());
+        if flows.len() as u64 <= FEW {
+            return busy().max_by_key(|(_, flow)| flow.list.bytes()).map(|(index, _)| index);
+        }
+        if !self.longest.is_awake() {
+            self.longest.wake(busy().map(|(index, flow)| (index, flow.list.bytes())));
+        }
+        self.longest.longest(|index| flows[index as usize].list.bytes())
     }
     fn forget(&mut self, len: u32) {
         self.packets -= 1;

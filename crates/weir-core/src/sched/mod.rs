@@ -56,6 +56,7 @@ disciplines! {
 }
 
 mod flows;
+mod footprint;
 mod hooks;
 mod keyed_hash;
 mod longest;
@@ -67,6 +68,7 @@ use crate::aqm::AqmEntry;
 pub use crate::queue::Alias;
 pub use cbq::Cbq;
 pub use fifo::Fifo;
+pub use footprint::Footprint;
 pub(crate) use hooks::given;
 pub use hooks::{BroughtFilter, Check, Finding, Guarantee, Guarantees, Lower, Setting};
 pub use registry::{

@@ -1,6 +1,7 @@
 //! What a discipline's file hands over, the registry of disciplines and AQMs, and how a tree of
 //! them is built from a configuration.
 
+use super::footprint::{FlowNodes, Footprint, difference};
 use super::hooks::{Check, Guarantees, Lower};
 use crate::aqm::params::{USUAL_QLIMIT, queue_limit};
 use crate::aqm::{AqmEntry, QUEUE_PARAMS, QueueConfig, TailDrop};
@@ -242,7 +243,7 @@ impl Registry {
     /// # Errors
     /// `ParamError` for an unknown or unbuilt discipline, or what a discipline refuses.
     pub fn build(&self, root: &Node, link: Link) -> Result<Tree, ParamError> {
-        Ok(self.assemble(root, link, false)?.0)
+        Ok(self.assemble(root, link, false)?.tree)
     }
     /// What the tree that `build` would make has, or its refusal, without the memory for flow queues.
     /// It is a trial of `build`, and asks `Entry::check` no more than that does.
@@ -250,11 +251,31 @@ impl Registry {
     /// # Errors
     /// Those of `build`.
     pub fn check(&self, root: &Node, link: Link) -> Result<Outline, ParamError> {
-        let (tree, flow_queues) = self.assemble(root, link, true)?;
-        Ok(Outline { leaves: tree.leaves, flow_queues })
+        self.measure(root, link, &|| 0)
     }
-    /// The tree, and how many flow queues it has.
-    fn assemble(&self, root: &Node, link: Link, only_check: bool) -> Result<(Tree, u64), ParamError> {
+    /// The same, and how many bytes that tree takes. `live` says how many bytes this thread has in use.
+    ///
+    /// # Errors
+    /// Those of `build`.
+    pub fn measure(&self, root: &Node, link: Link, live: &dyn Fn() -> i64) -> Result<Outline, ParamError> {
+        let before = live();
+        let Assembled { tree, flow_queues, flow_nodes } = self.assemble(root, link, true)?;
+        // The notes of flow queues are no part of the tree.
+        let noted = live();
+        let queues = flow_nodes.bytes(self, link, live)?;
+        drop(flow_nodes);
+        let notes = u64::try_from(noted - live()).unwrap_or(0);
+        let Tree { discipline, leaves, .. } = tree;
+        let classes = difference(before, noted, discipline).saturating_sub(notes);
+        Ok(Outline { leaves, flow_queues, footprint: Footprint { classes, flow_queues: queues } })
+    }
+    /// The tree, and which flow queues it has.
+    pub(super) fn assemble(
+        &self,
+        root: &Node,
+        link: Link,
+        only_check: bool,
+    ) -> Result<Assembled, ParamError> {
         let mut builder = Builder {
             registry: self,
             link,
@@ -264,14 +285,16 @@ impl Registry {
             class: String::new(),
             limit: u32::MAX,
             flow_queues: 0,
+            flow_nodes: FlowNodes::default(),
             only_check,
         };
         let discipline = builder.node(root, "all")?;
         if builder.leaves.is_empty() {
             return Err(ParamError::new("", &root.discipline, "no class", "at least one class"));
         }
-        let default_leaf = builder.default_leaf;
-        Ok((Tree { discipline, leaves: builder.leaves, default_leaf }, builder.flow_queues))
+        let Builder { mut leaves, default_leaf, flow_queues, flow_nodes, .. } = builder;
+        leaves.shrink_to_fit();
+        Ok(Assembled { tree: Tree { discipline, leaves, default_leaf }, flow_queues, flow_nodes })
     }
 }
 
@@ -341,8 +364,9 @@ pub struct Builder<'a> {
     class: String,
     /// Most packets in the node that is being built, by a limit of its own.
     limit: u32,
-    /// Flow queues so far.
+    /// Flow queues so far, and the disciplines that have them, where the tree is not to run.
     flow_queues: u64,
+    flow_nodes: FlowNodes,
     /// The tree is not to run: one flow queue stands for all of a discipline.
     only_check: bool,
 }
@@ -354,9 +378,18 @@ pub struct Outline {
     pub leaves: Vec<LeafInfo>,
     /// Queues of flows in all disciplines together.
     pub flow_queues: u64,
+    /// What the tree takes of memory; nothing where nobody measures it.
+    pub footprint: Footprint,
 }
 
-/// Flow queues that all disciplines of a tree have together, at most: 58 to 112 bytes each. 100,000 subscribers
+/// What `Registry::assemble` makes.
+pub(super) struct Assembled {
+    pub tree: Tree,
+    pub flow_queues: u64,
+    pub flow_nodes: FlowNodes,
+}
+
+/// Flow queues that all disciplines of a tree have together, at most: 48 to 112 bytes each. 100,000 subscribers
 /// with 64 queues each are below it.
 pub const MAX_FLOW_QUEUES: u64 = 1 << 23;
 
@@ -481,6 +514,7 @@ impl Builder<'_> {
             }
             self.only_leaf(name);
         }
+        self.leaves.reserve(node.classes.len());
         let mut parents = alloc::vec![false; node.classes.len()];
         for parent in node.classes.iter().filter_map(|c| c.parent) {
             if let Some(parent) = parents.get_mut(parent) {
@@ -491,7 +525,11 @@ impl Builder<'_> {
         let class = if name == "all" { String::new() } else { name.to_owned() };
         let around =
             (core::mem::replace(&mut self.parents, parents), core::mem::replace(&mut self.class, class));
+        let before = self.flow_queues;
         let built = build(node, self);
+        if self.only_check && node.classes.is_empty() && self.flow_queues > before {
+            self.flow_nodes.note(node);
+        }
         self.limit = limit_around;
         (self.parents, self.class) = around;
         built

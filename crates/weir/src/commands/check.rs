@@ -6,14 +6,15 @@ use serde_json::json;
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use weir_conf::{Plan, protect::names};
-use weir_core::packet::ControlSet;
-use weir_core::port::Protect;
+use weir_conf::{Checked, Plan, protect::names};
+use weir_core::packet::{ControlSet, Meta};
+use weir_core::port::{BYTES_PER_LEAF, Protect};
 use weir_core::queue::Curve;
-use weir_core::sched::{ClassConfig, Guarantee, Registry};
+use weir_core::sched::{ClassConfig, Footprint, Guarantee, Registry};
 use weir_core::units::Duration;
 use weir_report::RunKind;
 use weir_scenario::Scenario;
+use weir_sys::allocations::live_bytes_on_this_thread;
 use weir_text::{Diagnostic, Severity, Unit, fold, show};
 
 /// The longest frame that a link is checked for.
@@ -163,13 +164,14 @@ fn judge(name: &str, text: &str, registry: &Registry) -> Judged {
     let mut facts = Vec::new();
     if let Some(plan) = &outcome.plan {
         all.extend(weir_conf::doubts(plan, registry));
-        for (view, checked) in plan.views().zip(plan.check(registry, MTU)) {
+        for (view, checked) in plan.views().zip(plan.check(registry, MTU, &live_bytes_on_this_thread)) {
             let of: Rc<str> = format!("{name}: interface {}", view.name).into();
             let fact = |said: &dyn Display| Fact::Plain(format!("{of}: {said}"));
             match checked {
                 Ok(checked) => {
                     all.extend(view.short_of_room(checked.room));
                     facts.push(fact(&checked.room));
+                    facts.extend(memory(&checked).map(|memory| fact(&memory)));
                     let control = control(view.protect(&view.link(MTU)));
                     facts.push(fact(&control));
                     let outer = view.discipline.as_ref().and_then(|outer| registry.find(&outer.name));
@@ -184,6 +186,25 @@ fn judge(name: &str, text: &str, registry: &Registry) -> Judged {
     }
     all.dedup();
     Judged { findings: all.into_iter().map(Finding::Located).collect(), facts, plan: outcome.plan }
+}
+
+/// What the port takes of memory beside its frames; `None` where this program's allocator does not count.
+fn memory(checked: &Checked) -> Option<String> {
+    let Footprint { classes, flow_queues } = checked.footprint;
+    if classes == 0 {
+        return None;
+    }
+    let leaves = checked.leaves.len() as u64;
+    let classes = classes + leaves * BYTES_PER_LEAF;
+    let rows = u64::from(checked.room.packets) * size_of::<Meta>() as u64;
+    let kilobytes = |bytes: u64| bytes.div_ceil(1_000);
+    let mut text = format!("takes {} kB beside frames: ", kilobytes(classes + flow_queues + rows));
+    text += &format!("{leaves} leaves of {} bytes, ", classes.div_ceil(leaves.max(1)));
+    if checked.flow_queues > 0 {
+        let each = flow_queues.div_ceil(checked.flow_queues);
+        text += &format!("{} flow queues of {each} bytes, ", checked.flow_queues);
+    }
+    Some(text + &format!("and {} kB of rows for packets", kilobytes(rows)))
 }
 
 /// A class that nobody declared: a discipline makes it behind all others.

@@ -92,9 +92,10 @@ struct Hfsc {
 }
 
 fn build(node: &registry::Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
-    let (mut classes, mut specs, mut ranges) = (Vec::new(), Vec::<Spec>::new(), Vec::new());
+    let n = node.classes.len();
+    let (mut classes, mut specs, mut ranges) = (Vec::new(), Vec::<Spec>::with_capacity(n), Vec::new());
     let link = builder.link;
-    let mut has_children = alloc::vec![false; node.classes.len()];
+    let mut has_children = alloc::vec![false; n];
     for parent in node.classes.iter().filter_map(|c| c.parent) {
         has_children[parent] = true;
     }
@@ -123,7 +124,6 @@ fn build(node: &registry::Node, builder: &mut Builder<'_>) -> Result<Box<dyn Dis
         classes.push(HfscClass { queue, ..HfscClass::default() });
     }
     let parents: Vec<usize> = node.classes.iter().map(|c| c.parent.map_or(share::ROOT, |p| p + 1)).collect();
-    let n = classes.len();
     let mut by_name: Vec<u32> = (0..n as u32).collect();
     by_name.sort_unstable_by_key(|&class| &*specs[class as usize].name);
     let mut hfsc = Hfsc {
@@ -147,7 +147,6 @@ fn build(node: &registry::Node, builder: &mut Builder<'_>) -> Result<Box<dyn Dis
 }
 
 impl Hfsc {
-    /// The class of that name.
     fn class(&self, name: &str) -> Option<usize> {
         let at = self.by_name.binary_search_by_key(&name, |&class| &*self.specs[class as usize].name);
         at.ok().map(|at| self.by_name[at] as usize)
@@ -528,7 +527,6 @@ impl Discipline for Hfsc {
         Ok(())
     }
     fn visit_stats(&self, visit: &mut dyn Visit) {
-        // Without disciplines below, the classes are one run of places.
         let run = !self.has_inner;
         let shown = if run { visit.places(self.classes.len()) } else { 0..self.classes.len() };
         for index in shown {
