@@ -96,7 +96,7 @@ failover:
 	WEIR_EFFORT=$(or $(TIMES),20) cargo test -p weir-broker --features etcd --lib -- --nocapture --test-threads=1 failover
 
 histories:
-	WEIR_EFFORT=$(or $(TIMES),300) cargo test -p weir-broker --lib -- --nocapture --test-threads=1 the_invariants_hold
+	WEIR_EFFORT=$(or $(TIMES),300) cargo test --release -p weir-broker --lib -- --nocapture --test-threads=1 the_invariants_hold
 
 mutants: setup
 	cargo xtask mutants --sample $(or $(SAMPLE),300) --seed $(or $(SEED),1)
