@@ -20,7 +20,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 WEIR := $(or $(CARGO_TARGET_DIR),target)/release/weir
 
 # The broker's store on etcd is a cargo feature, because it needs protoc to build.
-ETCD := $$(command -v protoc >/dev/null && echo --features weir/etcd)
+ETCD := $$(scripts/setup.sh features)
 
 # One choice of packages and features for all that `make test` builds: another choice would build most of it again.
 ALL := --workspace $(ETCD)
@@ -68,7 +68,7 @@ test-computed:
 	@seed=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' '); echo "the randomised tests again with a fresh seed: $$seed"; \
 	nice $(MAKE) --no-print-directory test-randomised WEIR_SEED=$$seed || { echo "repeat it: make test-randomised WEIR_SEED=$$seed"; exit 1; }
 	RUSTDOCFLAGS="-D warnings" nice cargo doc $(ALL) --no-deps --quiet
-	nice $(BUILT)/weir experiment run --all --no-bench
+	nice "$(BUILT)/weir" experiment run --all --no-bench
 	@nice scripts/book.sh
 
 test-randomised: export WEIR_SEED := $(or $(WEIR_SEED),20)

@@ -1,12 +1,21 @@
 #!/bin/sh
-# Installs what is missing and says so first. Usage: scripts/setup.sh build|demo|media|fuzz
+# Installs what is missing and says so first. Usage: scripts/setup.sh build|demo|media|fuzz|features
 # build: a C linker, protoc with its own types for the broker's store on etcd, and the Rust toolchain. demo: besides, iproute2 and iptables for the
 # live part, tshark, which reads what is written for others, faketime, which steps the clock of a process, valgrind, which
 # counts instructions, and etcd, on which brokers are killed.
 # media: besides, programs that make calls and streams, and aiortc in target/media.
 # fuzz: besides, a C++ compiler, because libFuzzer is built from source.
+# features: installs nothing, and prints what cargo is to build besides.
 set -eu
 cd "$(dirname "$0")/.."
+
+has_protoc() { # protoc with its own types, which are a package that Debian only recommends beside it
+    at=$(command -v protoc 2>/dev/null) && [ -e "$(dirname "$(dirname "$(readlink -f "$at")")")/include/google/protobuf/descriptor.proto" ]
+}
+if [ "${1:-build}" = features ]; then
+    has_protoc && echo "--features weir/etcd"
+    exit 0
+fi
 
 as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null 2>&1; then sudo "$@"; else return 1; fi
@@ -22,9 +31,7 @@ debian() { # debian COMMAND|FILE PACKAGE: install PACKAGE if COMMAND or FILE is 
 }
 
 debian cc gcc
-# protoc's own types are a package that Debian only recommends beside it.
-debian protoc protobuf-compiler &&
-    debian "$(dirname "$(dirname "$(readlink -f "$(command -v protoc)")")")/include/google/protobuf/descriptor.proto" libprotobuf-dev ||
+has_protoc || { debian protoc protobuf-compiler && debian /usr/include/google/protobuf/descriptor.proto libprotobuf-dev && has_protoc; } ||
     echo "setup: going on without protoc: the broker is built without its store on etcd" >&2
 debian /usr/include/stdio.h libc6-dev
 

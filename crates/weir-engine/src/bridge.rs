@@ -243,6 +243,11 @@ impl<L: Io, R: Io> Bridge<L, R> {
         let Bridge { left, right, directions, failing, .. } = self;
         let passed = directions.iter_mut().map(|direction| {
             let index = direction.index();
+            // Verdicts about what is dropped just now go before the socket does.
+            match index {
+                0 => direction.settle(now, right),
+                _ => direction.settle(now, left),
+            }
             let (socket, ring) = if index == 0 { left.pass() } else { right.pass() }?;
             let mut bytes = Vec::new();
             let mut estate = match index {

@@ -376,14 +376,25 @@ impl Direction {
         to.keep_queue_short(link.map(bytes), link.map_or(0, |link| link.mtu));
     }
 
-    /// Sends what has reached the end of the delay line.
-    pub fn send(&mut self, now: Instant, to: &mut impl Io) {
+    /// Whoever sends its frames hears of those that the port dropped.
+    fn tell_dropped(&mut self, to: &mut impl Io) {
         if !self.frames.dropped.is_empty() {
             to.discard(&self.frames.dropped);
             for frame in self.frames.dropped.drain(..) {
                 self.frames.pool.free(frame);
             }
         }
+    }
+
+    /// Does what is due up to `now`, so that all that it has can be told: nothing waits to be dropped.
+    pub(crate) fn settle(&mut self, now: Instant, to: &mut impl Io) {
+        self.advance(now);
+        self.tell_dropped(to);
+    }
+
+    /// Sends what has reached the end of the delay line.
+    pub fn send(&mut self, now: Instant, to: &mut impl Io) {
+        self.tell_dropped(to);
         self.keep_queue_short(to);
         loop {
             while self.outbox.len() < BATCH

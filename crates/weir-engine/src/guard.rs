@@ -7,7 +7,7 @@
 //!
 //! A queue is served if its process fetches what comes, or gives verdicts. Both stand in `/proc`, so the
 //! worker does nothing for it. Requests are lines, `lay IF` and `take IF`; the answer is a line, empty where all
-//! went well. The end of the requests ends the guard, and leaves rules as they are.
+//! went well. The end of the requests ends the guard, and leaves rules behind.
 
 use crate::rule;
 use crate::up::queue_of;
@@ -128,6 +128,9 @@ pub fn run(requests: UnixStream) -> io::Result<()> {
         if weir_sys::wait(&[lines.get_ref().as_fd()], wait)? {
             let mut line = String::new();
             if lines.read_line(&mut line)? == 0 {
+                // Another process may go on with the queue, and believes that the rule is there. While nobody has the
+                // queue it lets packets pass.
+                watched.iter().filter(|queue| queue.passes).for_each(see_to_last);
                 return Ok(());
             }
             let answer = match answer(&mut watched, line.trim_end()) {
@@ -161,6 +164,12 @@ fn see_to(watched: &mut Watched) {
     }
     watched.failed = done.is_err();
     watched.passes ^= done.is_ok();
+}
+
+fn see_to_last(watched: &Watched) {
+    if let Err(e) = rule::add(&watched.interface, watched.queue) {
+        weir_sys::say(&format!("interface {}: {e}", watched.interface));
+    }
 }
 
 fn answer(watched: &mut Vec<Watched>, line: &str) -> io::Result<&'static str> {

@@ -32,7 +32,7 @@ use crate::direction::{Direction, DirectionEstate};
 use crate::fail_open::{FailCounts, FailOpen};
 use crate::owner::Claim;
 use crate::up::{BoxedIo, NFQUEUE, Pair, Ready, Running, Up, Way};
-use crate::up::{directions, queue_of, queue_task, running_queue, tasks};
+use crate::up::{directions, has_queue, queue_of, queue_task, running_queue, tasks};
 use crate::watch::{Claims, LinkState, lock};
 use crate::worker::{Task, Worker};
 use serde_json::Value;
@@ -46,7 +46,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use weir_io::{IoStats, Socket};
 use weir_sys::Priority;
-use weir_sys::nfqueue::QueueSocket;
+use weir_sys::nfqueue::{QueueSocket, set_most_packets};
 use weir_sys::packet::PacketSocket;
 use weir_sys::passing::{network_of, own_uid, peer_of, receive_exactly, send_with};
 
@@ -56,8 +56,8 @@ pub const PROTOCOL: u32 = 4;
 /// How long workers may stand still. Frames wait in the sockets meanwhile.
 const LIMIT: Duration = Duration::from_millis(100);
 /// The same where the packet filter hands packets over: the [guard](crate::guard) lets packets pass a queue that nobody
-/// serves for 50 ms, and they would overtake what waits.
-const LIMIT_OF_QUEUES: Duration = Duration::from_millis(40);
+/// serves for 50 ms, which begin up to 10 ms before the standstill, and they would overtake what waits.
+const LIMIT_OF_QUEUES: Duration = Duration::from_millis(30);
 /// How long the new process waits for what the running one sends.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of a part of what is passed, at most.
@@ -298,7 +298,8 @@ struct Built {
 
 enum Waits {
     Bridge(Ready),
-    Queue(Running),
+    /// With its socket, its number, and how many packets may wait in it from here on.
+    Queue(Running, (OwnedFd, u16, u32)),
 }
 
 /// Takes over from the box that serves at `path`, by a `request` of one line. `pairs` are its bridges, in its order
@@ -347,7 +348,16 @@ pub fn take(path: &Path, request: &str, pairs: Vec<Pair>) -> Result<Taken, NotTa
         }
         for Built { waits, .. } in built {
             up.push(match waits {
-                Waits::Queue(running) => running,
+                Waits::Queue(running, (socket, number, most)) => {
+                    // What was before goes on where this fails.
+                    if let Err(e) = set_most_packets(socket.as_fd(), number, most) {
+                        weir_sys::say(&format!(
+                            "interface {}: the length of its queue: {e}",
+                            running.interfaces()[1]
+                        ));
+                    }
+                    running
+                }
                 Waits::Bridge(ready) => {
                     for claim in lock(&ready.claims).iter().flatten() {
                         // Whose it is serves a message alone.
@@ -393,14 +403,18 @@ fn build_queue(
     let ([one], Ok([socket])) = (&estate.directions[..], <[OwnedFd; 1]>::try_from(descriptors)) else {
         return Err(failed("it has other bridges than it said"));
     };
+    if estate.interfaces != interfaces || !has_queue(&interfaces[1]) {
+        return Err(failed("it has other bridges than it said"));
+    }
     let number = queue_of(&interfaces[1])?;
-    let frames = directions.iter().map(Direction::frames).sum();
-    let socket = QueueSocket::passed(socket, number, frames)?;
+    let most = directions.iter().map(Direction::frames).sum();
+    let same = socket.try_clone()?;
+    let socket = QueueSocket::passed(socket, number)?;
     is_here(socket.as_fd())?;
     let stats = IoStats::of_halves(one.received, one.sent);
     let task = queue_task((socket, number), stats, directions, &pair.workers)?;
     let (worker, go) = waiting(vec![task], &interfaces, estate.directions, bytes, estate.workers)?;
-    Ok(Built { waits: Waits::Queue(running_queue(interfaces, worker)), go })
+    Ok(Built { waits: Waits::Queue(running_queue(interfaces, worker), (same, number, most)), go })
 }
 
 /// Succeeds if a socket is of this network namespace.

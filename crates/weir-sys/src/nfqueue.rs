@@ -132,12 +132,11 @@ impl QueueSocket {
         }
     }
 
-    /// Goes on with queue `number`, which another process has opened as `socket`. From now on at most `most_packets` wait
-    /// in it. What waits already stays.
+    /// Goes on with queue `number`, which another process has opened as `socket`.
     ///
     /// # Errors
-    /// It is no socket of netlink, or the system refuses the request.
-    pub fn passed(socket: OwnedFd, number: u16, most_packets: u32) -> io::Result<Self> {
+    /// It is no socket of netlink.
+    pub fn passed(socket: OwnedFd, number: u16) -> io::Result<Self> {
         // SAFETY: a sockaddr_nl is plain numbers, for which all zeroes is valid.
         let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
         let mut size = size_of::<libc::sockaddr_nl>() as libc::socklen_t;
@@ -146,13 +145,7 @@ impl QueueSocket {
         if libc::c_int::from(address.nl_family) != libc::AF_NETLINK {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no socket of the packet filter"));
         }
-        let queue = Self::over(socket, number);
-        // Without an answer: packets may stand before it, and are not to be fetched yet.
-        let (mut request, mut most) = (Vec::new(), Vec::new());
-        attribute(&mut most, CFG_QUEUE_MAXLEN, &most_packets.to_be_bytes());
-        message(&mut request, MSG_CONFIG, FLAG_REQUEST, number, &most);
-        queue.write(&request)?;
-        Ok(queue)
+        Ok(Self::over(socket, number))
     }
 
     fn configure(&mut self, what: u16, value: &[u8]) -> io::Result<()> {
@@ -185,9 +178,7 @@ impl QueueSocket {
     }
 
     fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        // SAFETY: `bytes` is readable over its length for the whole call.
-        let sent = unsafe { libc::send(self.socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0) };
-        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        send(self.socket.as_fd(), bytes)
     }
 
     /// Receives up to `most` messages into their rooms.
@@ -283,6 +274,24 @@ impl AsFd for QueueSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
+    // SAFETY: `bytes` is readable over its length for the whole call.
+    let sent = unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// From now on at most `most_packets` wait in queue `number`, which is behind `socket`. What waits already stays. The system
+/// gives no answer: packets may stand before it, and are another's to fetch.
+///
+/// # Errors
+/// The request cannot be sent.
+pub fn set_most_packets(socket: BorrowedFd<'_>, number: u16, most_packets: u32) -> io::Result<()> {
+    let (mut request, mut most) = (Vec::new(), Vec::new());
+    attribute(&mut most, CFG_QUEUE_MAXLEN, &most_packets.to_be_bytes());
+    message(&mut request, MSG_CONFIG, FLAG_REQUEST, number, &most);
+    send(socket, &request)
 }
 
 /// Packets that a queue of this network namespace has lost, because it was full or because its

@@ -90,7 +90,11 @@ impl Task {
             // name less.
             loop {
                 match news.try_recv() {
-                    Ok(news) => self.take(news).await,
+                    Ok(news) => {
+                        if !self.take(news).await {
+                            return;
+                        }
+                    }
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => return,
                 }
@@ -100,26 +104,33 @@ impl Task {
             self.reach();
             self.ask(now);
             let wait = self.wait(now);
-            tokio::select! {
+            let kept = tokio::select! {
                 news = news.recv() => match news {
                     Some(news) => self.take(news).await,
-                    None => return,
+                    None => false,
                 },
                 said = self.link.next() => self.hear(said).await,
-                () = sleep(wait) => {}
+                () = sleep(wait) => true,
+            };
+            if !kept {
+                return;
             }
         }
     }
 
-    async fn take(&mut self, news: News) {
+    /// False as [`Task::write`] is.
+    async fn take(&mut self, news: News) -> bool {
         match news {
             News::Want { serial, rate, mut domains } => {
                 let now = self.keeper.now();
                 domains.push(self.domain.clone());
                 let leased = self.rules.want(&mut self.holder, now, serial, rate, domains);
-                self.write(leased).await;
+                self.write(leased).await
             }
-            News::Lent(rate) => self.holder.lend(rate),
+            News::Lent(rate) => {
+                self.holder.lend(rate);
+                true
+            }
         }
     }
 
@@ -152,7 +163,8 @@ impl Task {
         }
     }
 
-    async fn hear(&mut self, said: Said) {
+    /// False as [`Task::write`] is.
+    async fn hear(&mut self, said: Said) -> bool {
         let now = self.keeper.now();
         match said {
             Said::Reached | Said::Sync => self.holder.reconnected(),
@@ -163,7 +175,9 @@ impl Task {
                         && self.holder.answer(now, answer.version, &answer.verdict, &mut self.random)
                     {
                         let leased = self.rules.answered(&mut self.holder, now);
-                        self.write(leased).await;
+                        if !self.write(leased).await {
+                            return false;
+                        }
                     }
                 }
             }
@@ -172,26 +186,32 @@ impl Task {
             Said::CalledBack { version, rate, .. } => {
                 self.holder.called_back(now, version, rate);
                 let leased = self.rules.called_back(&self.holder, now);
-                self.write(leased).await;
+                return self.write(leased).await;
             }
             Said::NotNow(why) | Said::Lost(why) => {
                 self.log().refused(&format!("agreement {}: {why}", self.resource));
             }
             Said::Heard => {}
         }
+        true
     }
 
     fn log(&self) -> &Log {
         &self.desk.log
     }
 
-    /// What the neighbour grants becomes part of the book.
-    async fn write(&mut self, leased: Option<Leased>) {
-        let Some(leased) = leased else { return };
+    /// What the neighbour grants becomes part of the book. False if nobody keeps the book any more: then the neighbour may
+    /// hear nothing more either.
+    async fn write(&mut self, leased: Option<Leased>) -> bool {
+        let Some(leased) = leased else { return true };
         let command = leased.of(self.resource.clone());
         let given = || vec![Given { who: BROKER.into(), command: command.clone() }];
-        while let Err(Busy::Full) = self.keeper.commit(given()).await {
-            sleep(BUSY).await;
+        loop {
+            match self.keeper.commit(given()).await {
+                Ok(_) => return true,
+                Err(Busy::Full) => sleep(BUSY).await,
+                Err(Busy::Stopped) => return false,
+            }
         }
     }
 }

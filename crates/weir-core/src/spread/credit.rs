@@ -97,7 +97,11 @@ impl Credit {
             self.lend();
         }
         match self.places[part].put_down.take() {
-            Some(lent) => Loan { bytes: lent.bytes, at: self.now, virtual_time: lent.virtual_time },
+            // What was put down for another level says nothing of how far this one has come.
+            Some(lent) => {
+                let virtual_time = if lent.level == ask.level { lent.virtual_time } else { link };
+                Loan { bytes: lent.bytes, at: self.now, virtual_time }
+            }
             None => Loan { bytes: 0, at: self.next_turn(), virtual_time: link },
         }
     }
@@ -182,6 +186,18 @@ mod tests {
         assert_eq!(credit.ask(us(9_500), 0, ask(900, 500)).bytes, 0);
         assert_eq!(credit.ask(us(10_000), 2, ask(800, QUANTUM)).bytes, QUANTUM);
         assert_eq!(credit.ask(us(10_000), 0, ask(900, 500)).bytes, 500);
+    }
+
+    /// Level 0 has come far; a packet of level 1 comes to a part for which a loan of level 0 is put down.
+    #[test]
+    fn a_loan_of_one_level_says_nothing_of_another() {
+        let mut credit = credit(2);
+        assert_eq!(credit.ask(us(0), 1, ask(900_000, QUANTUM)).bytes, QUANTUM);
+        assert_eq!(credit.ask(us(0), 0, ask(900_000, 1_000)).bytes, 0);
+        // The call of another part puts it down.
+        assert_eq!(credit.ask(us(1_000), 1, ask(900_500, QUANTUM)).bytes, 0);
+        let loan = credit.ask(us(1_000), 0, Ask { level: 1, ..ask(3, 1_000) });
+        assert_eq!((loan.bytes, loan.virtual_time), (1_000, Fine::ZERO));
     }
 
     #[test]

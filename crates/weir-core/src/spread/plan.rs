@@ -61,6 +61,9 @@ pub fn cut(registry: &Registry, root: &Node, link: Link, parts: usize) -> Result
     let mut fixed = Vec::new();
     never_waits(registry, root, &link, &mut fixed)?;
     let part_of_root = assign(root, &at_root, &shares, parts);
+    // Where each class at the root stands among those.
+    let mut among = alloc::vec![0; root.classes.len()];
+    at_root.iter().enumerate().for_each(|(at, &index)| among[index] = at);
     let mut part_of = alloc::vec![0; root.classes.len()];
     let mut plans: Vec<PartPlan> = (0..parts)
         .map(|_| PartPlan {
@@ -76,7 +79,7 @@ pub fn cut(registry: &Registry, root: &Node, link: Link, parts: usize) -> Result
     for (index, class) in root.classes.iter().enumerate() {
         let part = match class.parent {
             Some(parent) => part_of[parent],
-            None => at_root.iter().position(|&at| at == index).map_or(0, |at| part_of_root[at]),
+            None => part_of_root[among[index]],
         };
         let plan = &mut plans[part];
         (part_of[index], number[index]) = (part, plan.node.classes.len());
@@ -85,8 +88,7 @@ pub fn cut(registry: &Registry, root: &Node, link: Link, parts: usize) -> Result
             None => plan.shares.len(),
         };
         if class.parent.is_none() {
-            let at = at_root.iter().position(|&at| at == index);
-            plan.shares.extend(at.map(|at| shares[at]));
+            plan.shares.push(shares[among[index]]);
         }
         name_below(class, top[index] as u32, &mut above[part]);
         let parent = class.parent.map(|parent| number[parent]);

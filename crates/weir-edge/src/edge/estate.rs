@@ -10,6 +10,7 @@ use super::{ClassStats, ContractStats, Edge, FlowStats, Turnover};
 use crate::flow::passed::ROW;
 use crate::flow::{Body, Flow, Outside, State};
 use crate::recognise::Kind;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use weir_core::units::Instant;
 
@@ -109,7 +110,9 @@ impl Edge {
             lane.stats = ClassStats { flows, windows, windows_above };
             lane.gate.inherit(core::array::from_fn(|n| old[TURNOVER + 2 + n]));
         }
-        let of_id = |id: u32| left.contracts.iter().find(|old| old[0] == u64::from(id));
+        let by_id: BTreeMap<u64, &[u64; CONTRACT]> = left.contracts.iter().map(|old| (old[0], old)).collect();
+        let of_id = |id: u32| by_id.get(&u64::from(id)).copied();
+        let here: BTreeMap<u32, usize> = self.config.contracts.iter().map(|c| c.id).zip(0..).collect();
         for (contract, meter) in self.config.contracts.iter().zip(&mut self.meters) {
             let Some(old) = of_id(contract.id) else { continue };
             let flows = to_turnover(&old[2..]);
@@ -130,7 +133,8 @@ impl Edge {
         for flow in first.into_iter().chain(others) {
             let old = left.contracts.get(flow.contract as usize);
             let class = old.map_or(0, |old| old[1] as usize);
-            self.take_in(flow, old.map(|old| old[0] as u32), class, &kept);
+            let id = old.map(|old| old[0] as u32);
+            self.take_in(flow, id, id.and_then(|id| here.get(&id).copied()), class, &kept);
         }
         for (contract, meter) in self.config.contracts.iter().zip(&mut self.meters) {
             let mut flows = 0;
@@ -150,11 +154,12 @@ impl Edge {
         true
     }
 
-    /// A flow comes that was under the contract of that number, in that class of the other edge.
+    /// A flow comes that was under the contract of that number, which has this place here, in that class of the other edge.
     fn take_in(
         &mut self,
         mut flow: Flow,
         id: Option<u32>,
+        place: Option<usize>,
         class: usize,
         kept: &impl Fn(usize) -> Option<usize>,
     ) {
@@ -167,9 +172,8 @@ impl Edge {
         let is_admitted = flow.state() == State::Admitted;
         if is_admitted && !(is_same && index.is_some()) {
             let lane = (0..self.lanes.len()).find(|&place| kept(place) == Some(class));
-            let meter = self.config.contracts.iter().position(|contract| Some(contract.id) == id);
             let lane = lane.map(|place| &mut self.lanes[place].stats.flows);
-            let meter = meter.map(|place| &mut self.meters[place].stats.flows);
+            let meter = place.map(|place| &mut self.meters[place].stats.flows);
             lane.into_iter().chain(meter).for_each(|flows| flows.ended += 1);
         }
         let Some(index) = index else { return };

@@ -29,6 +29,7 @@ pub(crate) struct DirectionEstate {
     segmented: u64,
     unsegmented: u64,
     rewritten: u64,
+    policed: u64,
     refused: BTreeMap<String, u64>,
     /// Bytes of each frame that is on its way out.
     leaving: Vec<u32>,
@@ -116,9 +117,9 @@ fn no_room(packets: usize) -> io::Error {
 }
 
 impl Direction {
-    /// What it has, to be sent by `to`, the bytes of its packets appended to `bytes`. All of it stays here, too.
+    /// What it has once it is [settled](Direction::settle), to be sent by `to`, the bytes of its packets appended to
+    /// `bytes`. All of it stays here, too.
     pub(crate) fn estate(&mut self, now: Instant, to: &impl Io, bytes: &mut Vec<u8>) -> DirectionEstate {
-        self.advance(now);
         let edge = self.edge_mut().map(|edge| edge.estate(now, bytes));
         let Direction { frames, port, .. } = &*self;
         let mut put = |frame: FrameRef| {
@@ -148,6 +149,7 @@ impl Direction {
             segmented: self.segmented,
             unsegmented: self.unsegmented,
             rewritten: frames.rewritten,
+            policed: frames.policed,
             refused: by_reason(&self.refused),
             leaving,
             port,
@@ -168,8 +170,11 @@ impl Direction {
         to: &mut impl Io,
         bytes: &mut &[u8],
     ) -> io::Result<()> {
-        let DirectionEstate { segmented, unsegmented, rewritten, refused, leaving, port, edge, .. } = estate;
-        (self.segmented, self.unsegmented, self.frames.rewritten) = (segmented, unsegmented, rewritten);
+        let DirectionEstate {
+            segmented, unsegmented, rewritten, policed, refused, leaving, port, edge, ..
+        } = estate;
+        (self.segmented, self.unsegmented) = (segmented, unsegmented);
+        (self.frames.rewritten, self.frames.policed) = (rewritten, policed);
         for reason in DropReason::ALL {
             self.refused[reason as usize] = refused.get(reason.name()).copied().unwrap_or(0);
         }

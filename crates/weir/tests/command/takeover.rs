@@ -172,6 +172,7 @@ fn taken_over_under_load(bed: &Bed, files: &[(String, usize)]) {
         let last = ended(std::mem::replace(&mut up, next)).ok();
         println!("{}", last.err.lines().last().unwrap_or_default());
         assert!(last.err.contains(&format!("process {pid} has taken over")), "{last:?}");
+        in_time!(!last.err.contains("nobody serves"), "{last:?}");
         let now = bridge(bed);
         assert_eq!(now["workers"].as_array().map_or(1, Vec::len), *workers, "{now}");
         // What was counted goes on, and so does the seed.
@@ -230,11 +231,58 @@ fn ten_takeovers_of_a_queue_lose_double_and_reorder_nothing() {
     });
 }
 
+/// How many packets the kernel holds for a verdict.
+fn held(bed: &Bed) -> u64 {
+    let mut command = Command::new("nsenter");
+    command.args(["-t", &bed.boxed.pid(), "-n", "cat", "/proc/net/netfilter/nfnetlink_queue"]);
+    let queues = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    // Queue, process, waiting.
+    queues.split_whitespace().nth(2).expect("there is a queue").parse().unwrap()
+}
+
+/// A running process whose queue nobody takes in the end goes on, and each packet has its verdict.
+#[test]
+fn a_takeover_of_a_queue_that_fails_halfway_leaves_the_running_one_untouched() {
+    timed(|| {
+        let Some(bed) = bed("the test of takeovers of a queue that fail") else { return };
+        if Command::new("iptables").arg("-V").output().is_err() {
+            eprintln!("SKIPPED: the test of takeovers of a queue that fail needs iptables");
+            return;
+        }
+        bed.route();
+        let text = file("priq").replace("attach bridge left0", "attach nfqueue").replace("24M", "200M");
+        let up = bed.up(&[&bed.folder.write("a.altq", text)]);
+        way(&bed);
+        let load = Load::start(&bed);
+        for _ in 0..3 {
+            pause(100);
+            drop(asks_for(&bed, ["nfqueue", "right0"]));
+            let mut has_all = asks_for(&bed, ["nfqueue", "right0"]);
+            assert!(read_on(&mut has_all).len() > 1_000);
+            drop(has_all);
+            let mut hangs = asks_for(&bed, ["nfqueue", "right0"]);
+            hangs.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            let mut all = Vec::new();
+            hangs.read_to_end(&mut all).unwrap();
+            assert!(String::from_utf8_lossy(&all).contains("took longer than 30ms"), "{}", all.len());
+        }
+        let counted = load.end();
+        assert_eq!(counted.twice, 0, "{counted:?}");
+        in_time!((counted.came, counted.overtaken) == (counted.sent, 0), "{counted:?}");
+        assert_eq!(held(&bed), 0);
+        terminate(up).ok();
+    });
+}
+
 /// A process that asks for the box and then does not go on, in the test's own hands.
 fn asks(bed: &Bed) -> UnixStream {
+    asks_for(bed, ["right0", "left0"])
+}
+
+fn asks_for(bed: &Bed, [left, right]: [&str; 2]) -> UnixStream {
     let mut stream = UnixStream::connect(bed.socket()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    let request = r#"{"ask":"takeover","protocol":4,"bridges":[["right0","left0",false]]}"#;
+    let request = format!(r#"{{"ask":"takeover","protocol":4,"bridges":[["{left}","{right}",false]]}}"#);
     stream.write_all(format!("{request}\n").as_bytes()).unwrap();
     stream
 }
