@@ -199,10 +199,11 @@ fn memory(checked: &Checked) -> Option<String> {
     let rows = u64::from(checked.room.packets) * size_of::<Meta>() as u64;
     let kilobytes = |bytes: u64| bytes.div_ceil(1_000);
     let mut text = format!("takes {} kB beside frames: ", kilobytes(classes + flow_queues + rows));
-    text += &format!("{leaves} leaves of {} bytes, ", classes.div_ceil(leaves.max(1)));
+    let plural = if leaves == 1 { "" } else { "s" };
+    text += &format!("{leaves} queue{plural} of classes, {} bytes each, ", classes.div_ceil(leaves.max(1)));
     if checked.flow_queues > 0 {
         let each = flow_queues.div_ceil(checked.flow_queues);
-        text += &format!("{} flow queues of {each} bytes, ", checked.flow_queues);
+        text += &format!("{} of flows, {each} bytes each, ", checked.flow_queues);
     }
     Some(text + &format!("and {} kB of rows for packets", kilobytes(rows)))
 }

@@ -237,6 +237,9 @@ fn check_tells_the_room_and_what_control_packets_get() {
         flat.contains("interface em0: room for 10306 packets: 660 kB, and up to 21107 kB of frames"),
         "{flat}"
     );
+    let memory = flat.split("interface em0: takes ").nth(1).expect("it says what it takes of memory");
+    assert!(memory.contains(" kB beside frames: 1 queue of classes, "), "{memory}");
+    assert!(memory.contains("1024 of flows, 58 bytes each, and 660 kB of rows for packets"), "{memory}");
     assert!(
         flat.contains("control packets (ARP, routing protocols) go before all classes up to 500 kbit/s"),
         "{flat}"
