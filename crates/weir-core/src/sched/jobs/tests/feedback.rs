@@ -88,6 +88,10 @@ impl Model {
         let ratio = rate * left as f64 / self.work(class);
         let close = 1e-5 + self.error / rate.max(1e-3);
         self.unsure |= (1.0 - close..1.0 - 1e-9).contains(&ratio);
+        // The even part of a reset is rounded down there, and may be what is needed.
+        let count = self.backlogged().len();
+        let even = 1.0 / count as f64;
+        self.unsure |= !count.is_power_of_two() && (rate - even).abs() < 1e-12 && (ratio - 1.0).abs() < 1e-9;
         ratio > 1.0 - 1e-9
     }
     fn is_late(&mut self, class: usize, now: u64) -> bool {
@@ -198,6 +202,10 @@ impl Model {
         self.unsure |= (sum - 1.0).abs() < 1e-9 && sum != 1.0;
         let mut best: Option<((u8, u64), usize)> = None;
         for c in self.bounded() {
+            // Whether it asks for more than its floor: a quotient is rounded up there.
+            let quotient = |left: u64| self.work(c) / left as f64;
+            let left = self.classes[c].left(now).filter(|&left| left > 0);
+            self.unsure |= left.is_some_and(|left| (quotient(left) - self.classes[c].floor).abs() < 1e-9);
             let asks_for_too_much = match self.classes[c].left(now) {
                 None => false,
                 Some(0) => self.is_too_much(c, 1.0, now),
