@@ -99,7 +99,7 @@ fn counted(
     (1..=dumps).map(one).collect()
 }
 
-/// Instructions of each swap, and of each change in place, of one class among `classes` ([`changes::run`](crate::changes::run)),
+/// Instructions of each swap, and of each change in place, of one class among `classes` ([`changes::run`]),
 /// which `program` makes when [`CLASSES`] says how many. What goes class by class is `prepared` before a swap, or not.
 ///
 /// # Errors
