@@ -6,12 +6,12 @@ mod drop_reason;
 mod leaf;
 pub mod params;
 mod stats;
+mod values;
 
 pub use child::{Child, Head, Routes};
 pub use contract::{Backlog, Broken, Cause, Cx, Discipline, Link, Next, Verdict, Wait};
 pub use drop_reason::DropReason;
 pub use leaf::Leaf;
-pub use params::{
-    Alias, Bound, Curve, Kind, ParamError, ParamSpec, Params, Scope, TimeUnit, Value, bytes_as_typed,
-};
+pub use params::{Alias, Bound, Kind, ParamSpec, Scope, TimeUnit, bytes_as_typed};
 pub use stats::{Deeper, Visit};
+pub use values::{Curve, ParamError, Params, Value};
