@@ -16,7 +16,7 @@
 //! queue's parameters may change.
 
 use super::hooks::one_class_of_each_priority;
-use super::registry::{Builder, Classes, Entry, Node};
+use super::registry::{Builder, ClassConfig, Classes, Entry, Node};
 use crate::aqm::QLIMIT_50;
 use crate::aqm::params::USUAL_QLIMIT;
 use crate::packet::PacketId;
@@ -51,7 +51,7 @@ pub(super) const ENTRY: Entry = Entry {
     classes: Classes::Flat,
     build: Some(build),
     check: Some(|node, _| one_class_of_each_priority(node, false)),
-    cut: Cut::ByShares(share),
+    cut: Cut::ByShares(shares),
     ..Entry::PLAIN
 };
 
@@ -96,9 +96,12 @@ fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, 
 }
 
 /// Each class is a level of its own.
-fn share(node: &Node, index: usize, link: &Link) -> Result<Share, ParamError> {
-    let priority = node.classes[index].params.count("priority").unwrap_or(default_of(PARAMS, "priority"));
-    Ok(Share { level: priority as u8, weight: link.rate, owed: Rate::ZERO })
+fn shares(node: &Node, link: &Link) -> Result<Vec<Share>, ParamError> {
+    let share = |class: &ClassConfig| {
+        let priority = class.params.count("priority").unwrap_or(default_of(PARAMS, "priority"));
+        Share { level: priority as u8, weight: link.rate, owed: Rate::ZERO }
+    };
+    Ok(node.classes.iter().map(share).collect())
 }
 
 /// The priority that `params` give (the default for a new class without one), unless another class

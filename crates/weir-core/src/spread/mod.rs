@@ -30,6 +30,7 @@ pub use plan::{PartPlan, cut};
 use crate::queue::{Link, ParamError};
 use crate::sched::Node;
 use crate::units::Rate;
+use alloc::vec::Vec;
 
 /// Levels of strict priority that classes at a root may have.
 pub const LEVELS: usize = 16;
@@ -45,15 +46,15 @@ pub struct Share {
     pub owed: Rate,
 }
 
-/// Says what the class `index` at the root of `node` has of the link, or what of it asks for more than its own
-/// subtree.
-pub type ShareOf = fn(&Node, usize, &Link) -> Result<Share, ParamError>;
+/// Says what each class at the root of `node` has of the link, in their order, or what of one asks for more than its
+/// own subtree.
+pub type Shares = fn(&Node, &Link) -> Result<Vec<Share>, ParamError>;
 
 /// Whether a tree with a discipline at its root can be cut between the classes there.
 #[derive(Clone, Copy, Debug)]
 pub enum Cut {
     /// It can: its classes are served by these shares.
-    ByShares(ShareOf),
+    ByShares(Shares),
     /// It cannot, and why.
     Whole(&'static str),
 }

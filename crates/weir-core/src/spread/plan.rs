@@ -4,7 +4,7 @@
 //! far. A tree is cut only where the laws hold: each class at the root has one share, a class that has packets
 //! may send at any time, and what is owed in real time is within what the share guarantees.
 
-use super::{Cut, Lend, Part, Share, ShareOf};
+use super::{Cut, Lend, Part, Share, Shares};
 use crate::queue::{Child, Link, ParamError, Scope};
 use crate::sched::{ClassConfig, Classes, Entry, Node, Registry, Tree};
 use alloc::boxed::Box;
@@ -48,15 +48,14 @@ impl PartPlan {
 /// # Errors
 /// Why it cannot be cut, about which class and which word.
 pub fn cut(registry: &Registry, root: &Node, link: Link, parts: usize) -> Result<Vec<PartPlan>, ParamError> {
-    let share = share_of(registry, root)?;
+    let shares = shares_of(registry, root)?;
     registry.check(root, link)?;
     let at_root: Vec<usize> = at_root(root).collect();
     if parts == 0 || parts > at_root.len() {
         let expected = format!("1 to {}: each has a class at the root at least", at_root.len());
         return Err(ParamError::new("", "parts", parts, expected));
     }
-    let shares: Vec<Share> =
-        at_root.iter().map(|&class| share(root, class, &link)).collect::<Result<_, _>>()?;
+    let shares = shares(root, &link)?;
     is_guaranteed(root, &at_root, &shares, &link)?;
     let mut fixed = Vec::new();
     never_waits(registry, root, &link, &mut fixed)?;
@@ -122,11 +121,11 @@ fn known<'r>(registry: &'r Registry, node: &Node) -> Result<&'r Entry, ParamErro
 }
 
 /// How the discipline at the root tells its shares.
-fn share_of(registry: &Registry, root: &Node) -> Result<ShareOf, ParamError> {
+fn shares_of(registry: &Registry, root: &Node) -> Result<Shares, ParamError> {
     let entry = known(registry, root)?;
     let why = match entry.cut {
         _ if entry.classes == Classes::None => "it has no classes",
-        Cut::ByShares(share) => return Ok(share),
+        Cut::ByShares(shares) => return Ok(shares),
         Cut::Whole(why) => why,
     };
     let expected = format!("a discipline whose classes can go to several cores: {why}");
@@ -158,8 +157,8 @@ fn never_waits(
     fixed: &mut Vec<&'static str>,
 ) -> Result<(), ParamError> {
     let entry = known(registry, node)?;
-    if let Cut::ByShares(share) = entry.cut {
-        at_root(node).try_for_each(|class| share(node, class, link).map(drop))?;
+    if let Cut::ByShares(shares) = entry.cut {
+        shares(node, link)?;
         let words = entry.params().filter(|spec| spec.scope == Scope::Class).map(|spec| spec.name);
         fixed.extend(words.filter(|word| !registry.is_about_queue(word)));
         fixed.sort_unstable();

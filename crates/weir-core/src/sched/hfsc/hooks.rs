@@ -60,42 +60,39 @@ fn curves(params: &Params, link: Rate) -> Curves {
     curves
 }
 
-/// What a class at the root has of the link: its link-share rate. Upper limits would let packets wait that have their
-/// turn on the link.
-pub(super) fn share(node: &Node, index: usize, link: &Link) -> Result<Share, ParamError> {
+/// What each class at the root has of the link: its link-share rate. Upper limits would let packets wait that have
+/// their turn on the link.
+pub(super) fn shares(node: &Node, link: &Link) -> Result<Vec<Share>, ParamError> {
     let mut has_children = vec![false; node.classes.len()];
     node.classes.iter().filter_map(|class| class.parent).for_each(|parent| has_children[parent] = true);
-    let (mut below, mut owed) = (vec![false; node.classes.len()], 0u64);
+    // For each class the share of the one at the root above it.
+    let (mut shares, mut above) = (Vec::<Share>::new(), vec![0; node.classes.len()]);
     for (at, class) in node.classes.iter().enumerate() {
-        below[at] = at == index || class.parent.is_some_and(|parent| below[parent]);
-        if !below[at] {
-            continue;
-        }
         let curves = Curves::of(&class.name, &class.params, Curves::default(), link.rate)?;
         if let Some(limit) = curves.upper_limit {
             let expected = "no upper limit: packets that wait for one would count as if they wanted the link";
             return Err(ParamError::new(&class.name, given(&class.params, &UPPER_LIMIT), limit.m2, expected));
         }
-        if curves.link_share.is_none() {
+        let Some(c) = curves.link_share else {
             let expected = "a link-share curve: without one its packets wait although the link is free";
             return Err(ParamError::new(&class.name, "ls", "none", expected));
+        };
+        above[at] = class.parent.map_or(shares.len(), |parent| above[parent]);
+        if class.parent.is_none() {
+            if !c.d.is_zero() && c.m1 != c.m2 {
+                let field = given(&class.params, &LINK_SHARE);
+                return Err(ParamError::new(&class.name, field, c.m1, "a link-share curve of one slope"));
+            }
+            shares.push(Share { level: 0, weight: c.m2.max(LEAST_SHARE), owed: Rate::ZERO });
         }
         // Only a leaf has a queue to which something is owed.
-        if has_children[at] {
-            continue;
+        if let Some(c) = curves.real_time.filter(|_| !has_children[at]) {
+            let steepest = if c.d.is_zero() { c.m2 } else { c.m1.max(c.m2) };
+            let owed = &mut shares[above[at]].owed;
+            *owed = Rate::from_bps(owed.as_bps().saturating_add(steepest.as_bps()));
         }
-        let steepest =
-            curves.real_time.map_or(Rate::ZERO, |c| if c.d.is_zero() { c.m2 } else { c.m1.max(c.m2) });
-        owed = owed.saturating_add(steepest.as_bps());
     }
-    let class = &node.classes[index];
-    let curves = Curves::of(&class.name, &class.params, Curves::default(), link.rate)?;
-    let (field, shares) = (given(&class.params, &LINK_SHARE), curves.link_share);
-    let c = shares.unwrap_or_default();
-    match c.d.is_zero() || c.m1 == c.m2 {
-        true => Ok(Share { level: 0, weight: c.m2.max(LEAST_SHARE), owed: Rate::from_bps(owed) }),
-        false => Err(ParamError::new(&class.name, field, c.m1, "a link-share curve of one slope")),
-    }
+    Ok(shares)
 }
 
 /// Where two options of a class are about one curve, the order of the file decides: then the

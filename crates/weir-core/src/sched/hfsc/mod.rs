@@ -61,7 +61,7 @@ pub(super) const ENTRY: Entry = Entry {
     check: Some(hooks::check),
     lower: Some(hooks::lower),
     guarantees: Some(hooks::guarantees),
-    cut: Cut::ByShares(hooks::share),
+    cut: Cut::ByShares(hooks::shares),
     ..Entry::PLAIN
 };
 
