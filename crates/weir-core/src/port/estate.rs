@@ -7,12 +7,12 @@
 
 use super::ledger::{Account, Ledger};
 use super::room::Room;
+use super::succession::heirs;
 use super::wire::Wire;
 use super::{Event, EventKind, Port};
 use crate::packet::{Meta, PacketState};
 use crate::queue::DropReason;
 use crate::units::Instant;
-use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -64,15 +64,7 @@ impl Port {
     pub fn inherit(&mut self, now: Instant, estate: Estate, host: &mut impl FnMut(Event<'_>)) {
         self.run(now, false, host);
         let Estate { leaves, control, gone, packets, tokens_bytes, counts } = estate;
-        let heir: Vec<(u32, bool)> = {
-            let names = (0..).zip(&*self.leaves);
-            let by_name: BTreeMap<&str, u32> = names.map(|(leaf, info)| (&*info.name, leaf)).collect();
-            let heir = |(name, _): &(String, Account)| match by_name.get(&**name) {
-                Some(&leaf) => (leaf, true),
-                None => (self.default_leaf, false),
-            };
-            leaves.iter().map(heir).collect()
-        };
+        let heir = heirs(leaves.iter().map(|(name, _)| &**name), &self.leaves, self.default_leaf);
         let accounts: Vec<Account> = leaves.iter().map(|(_, account)| *account).collect();
         let mut moved = Vec::new();
         let mut inherited = Vec::with_capacity(packets.len());

@@ -44,6 +44,16 @@ impl Succession {
     }
 }
 
+/// For each of those names the leaf that goes on with it, and whether that has it: the default leaf where none has.
+pub(super) fn heirs<'n>(
+    names: impl Iterator<Item = &'n str>,
+    leaves: &[LeafInfo],
+    default: u32,
+) -> Vec<(u32, bool)> {
+    let by_name: BTreeMap<&str, u32> = (0..).zip(leaves).map(|(leaf, info)| (&*info.name, leaf)).collect();
+    names.map(|name| by_name.get(name).map_or((default, false), |&leaf| (leaf, true))).collect()
+}
+
 impl Layout {
     /// Prepares `plan` to follow what stands here. A swap does it itself where that was not done, or was done for
     /// a port that has changed since.
@@ -54,16 +64,8 @@ impl Layout {
     fn succession(&self, tree: &Tree) -> Succession {
         let (old, new) = (&*self.leaves, &tree.leaves);
         let same_names = old.len() == new.len() && old.iter().zip(new).all(|(old, new)| old.name == new.name);
-        let heirs = (!same_names).then(|| {
-            let names = (0..).zip(new);
-            let by_name: BTreeMap<&str, u32> = names.map(|(leaf, info)| (&*info.name, leaf)).collect();
-            let default = tree.default_leaf.unwrap_or(0);
-            let heir = |old: &LeafInfo| match by_name.get(&*old.name) {
-                Some(&leaf) => (leaf, true),
-                None => (default, false),
-            };
-            old.iter().map(heir).collect()
-        });
+        let default = tree.default_leaf.unwrap_or(0);
+        let heirs = (!same_names).then(|| heirs(old.iter().map(|old| &*old.name), new, default));
         let same_limits = || old.iter().zip(new).all(|(old, new)| old.limit == new.limit);
         let limits = new.iter().map(|leaf| leaf.limit);
         Succession {
