@@ -22,14 +22,39 @@ const CLASS: usize = TURNOVER + 2 + 4;
 const CONTRACT: usize = 2 + TURNOVER + 5 + 3;
 const TURNOVER: usize = 5;
 
-fn of_turnover(flows: &Turnover) -> [u64; TURNOVER] {
-    let Turnover { admitted, refused, evicted, timed_out, ended } = *flows;
+/// The counters in their order, to be told or set.
+fn of_turnover(flows: &mut Turnover) -> [&mut u64; TURNOVER] {
+    let Turnover { admitted, refused, evicted, timed_out, ended } = flows;
     [admitted, refused, evicted, timed_out, ended]
 }
 
-fn to_turnover(numbers: &[u64]) -> Turnover {
-    let [admitted, refused, evicted, timed_out, ended] = core::array::from_fn(|n| numbers[n]);
-    Turnover { admitted, refused, evicted, timed_out, ended }
+/// Likewise: first its flows.
+fn of_contract(stats: &mut ContractStats) -> [&mut u64; TURNOVER + 5] {
+    let ContractStats {
+        offered_bytes,
+        in_profile_bytes,
+        passed_bytes,
+        dropped_bytes,
+        best_effort_bytes,
+        flows,
+    } = stats;
+    let [admitted, refused, evicted, timed_out, ended] = of_turnover(flows);
+    [
+        admitted,
+        refused,
+        evicted,
+        timed_out,
+        ended,
+        offered_bytes,
+        in_profile_bytes,
+        passed_bytes,
+        dropped_bytes,
+        best_effort_bytes,
+    ]
+}
+
+fn set<const N: usize>(counters: [&mut u64; N], numbers: &[u64]) {
+    counters.into_iter().zip(numbers).for_each(|(counter, &number)| *counter = number);
 }
 
 /// What was left, read and not yet taken in.
@@ -68,24 +93,15 @@ impl Edge {
         numbers.extend(found);
         numbers.push(self.lanes.len() as u64);
         for lane in &self.lanes {
-            let ClassStats { flows, windows, windows_above } = lane.stats;
-            numbers.extend(of_turnover(&flows));
+            let ClassStats { mut flows, windows, windows_above } = lane.stats;
+            numbers.extend(of_turnover(&mut flows).map(|counter| *counter));
             numbers.extend([windows, windows_above]);
             numbers.extend(lane.gate.numbers());
         }
         numbers.push(self.meters.len() as u64);
         for (contract, meter) in self.config.contracts.iter().zip(&self.meters) {
-            let ContractStats {
-                offered_bytes,
-                in_profile_bytes,
-                passed_bytes,
-                dropped_bytes,
-                best_effort_bytes,
-                flows,
-            } = meter.stats;
             numbers.extend([contract.id.into(), contract.class as u64]);
-            numbers.extend(of_turnover(&flows));
-            numbers.extend([offered_bytes, in_profile_bytes, passed_bytes, dropped_bytes, best_effort_bytes]);
+            numbers.extend(of_contract(&mut meter.stats.clone()).map(|counter| *counter));
             numbers.extend(meter.shared.numbers());
         }
         let at = numbers.len();
@@ -106,26 +122,17 @@ impl Edge {
         self.stats = FlowStats { inspected, found, quic, overtaken, ..FlowStats::default() };
         for (class, lane) in self.lanes.iter_mut().enumerate() {
             let Some(old) = kept(class).and_then(|old| left.classes.get(old)) else { continue };
-            let (flows, windows, windows_above) = (to_turnover(old), old[TURNOVER], old[TURNOVER + 1]);
-            lane.stats = ClassStats { flows, windows, windows_above };
+            set(of_turnover(&mut lane.stats.flows), old);
+            (lane.stats.windows, lane.stats.windows_above) = (old[TURNOVER], old[TURNOVER + 1]);
             lane.gate.inherit(core::array::from_fn(|n| old[TURNOVER + 2 + n]));
         }
         let by_id: BTreeMap<u64, &[u64; CONTRACT]> = left.contracts.iter().map(|old| (old[0], old)).collect();
         let of_id = |id: u32| by_id.get(&u64::from(id)).copied();
         let here: BTreeMap<u32, usize> = self.config.contracts.iter().map(|c| c.id).zip(0..).collect();
         for (contract, meter) in self.config.contracts.iter().zip(&mut self.meters) {
-            let Some(old) = of_id(contract.id) else { continue };
-            let flows = to_turnover(&old[2..]);
-            let [offered_bytes, in_profile_bytes, passed_bytes, dropped_bytes, best_effort_bytes] =
-                core::array::from_fn(|n| old[2 + TURNOVER + n]);
-            meter.stats = ContractStats {
-                offered_bytes,
-                in_profile_bytes,
-                passed_bytes,
-                dropped_bytes,
-                best_effort_bytes,
-                flows,
-            };
+            if let Some(old) = of_id(contract.id) {
+                set(of_contract(&mut meter.stats), &old[2..]);
+            }
         }
         // Those in a class have the first choice of places.
         let (first, others): (Vec<Flow>, Vec<Flow>) =
