@@ -333,7 +333,10 @@ pub fn take(path: &Path, request: &str, pairs: Vec<Pair>) -> Result<Taken, NotTa
         let mut built = Vec::new();
         for (pair, directions) in prepared {
             let (text, bytes, descriptors) = receive_part(&stream)?;
-            let estate = serde_json::from_slice(&text).map_err(io::Error::from)?;
+            let estate: BridgeEstate = serde_json::from_slice(&text).map_err(io::Error::from)?;
+            if estate.interfaces != [&*pair.left.interface, &*pair.right.interface] {
+                return Err(NotTaken::Failed(failed("it has other bridges than it said")));
+            }
             built.push(match pair.left.interface.as_str() {
                 NFQUEUE => build_queue(pair, directions, estate, &bytes, descriptors)?,
                 _ => build(pair, directions, estate, &bytes, descriptors)?,
@@ -401,10 +404,10 @@ fn build_queue(
 ) -> io::Result<Built> {
     let interfaces = [pair.left.interface, pair.right.interface];
     let ([one], Ok([socket])) = (&estate.directions[..], <[OwnedFd; 1]>::try_from(descriptors)) else {
-        return Err(failed("it has other bridges than it said"));
+        return Err(failed("a direction or a descriptor is missing"));
     };
-    if estate.interfaces != interfaces || !has_queue(&interfaces[1]) {
-        return Err(failed("it has other bridges than it said"));
+    if !has_queue(&interfaces[1]) {
+        return Err(failed("its device was made anew meanwhile"));
     }
     let number = queue_of(&interfaces[1])?;
     let most = directions.iter().map(Direction::frames).sum();
@@ -455,9 +458,6 @@ fn build(
     descriptors: Vec<OwnedFd>,
 ) -> io::Result<Built> {
     let interfaces = [pair.left.interface, pair.right.interface];
-    if estate.interfaces != interfaces {
-        return Err(failed("it has other bridges than it said"));
-    }
     let mut descriptors = descriptors.into_iter();
     let mut next = || descriptors.next().ok_or_else(|| failed("a descriptor is missing"));
     let [forth, back] = &estate.directions[..] else { return Err(failed("a direction is missing")) };

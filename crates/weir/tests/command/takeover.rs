@@ -125,6 +125,17 @@ fn bed(what: &str) -> Option<Bed> {
     possible(what).then(|| Bed::new(1))
 }
 
+/// The same with a box that routes, and whose packet filter hands packets over.
+fn routing(what: &str) -> Option<Bed> {
+    if Command::new("iptables").arg("-V").output().is_err() {
+        eprintln!("SKIPPED: {what} needs iptables");
+        return None;
+    }
+    let bed = bed(what)?;
+    bed.route();
+    Some(bed)
+}
+
 /// Until neighbours are found, and the kernel has seen that the links are up.
 fn way(bed: &Bed) {
     wait("the way", || {
@@ -216,12 +227,7 @@ fn twenty_takeovers_under_load_lose_double_and_reorder_nothing() {
 #[test]
 fn ten_takeovers_of_a_queue_lose_double_and_reorder_nothing() {
     timed(|| {
-        let Some(bed) = bed("the test of takeovers of a queue") else { return };
-        if Command::new("iptables").arg("-V").output().is_err() {
-            eprintln!("SKIPPED: the test of takeovers of a queue needs iptables");
-            return;
-        }
-        bed.route();
+        let Some(bed) = routing("the test of takeovers of a queue") else { return };
         let rounds = (0..10).map(|round| {
             let kind = ["priq", "cbq"][round / 3 % 2];
             let text = file(kind).replace("attach bridge left0", "attach nfqueue");
@@ -244,12 +250,7 @@ fn held(bed: &Bed) -> u64 {
 #[test]
 fn a_takeover_of_a_queue_that_fails_halfway_leaves_the_running_one_untouched() {
     timed(|| {
-        let Some(bed) = bed("the test of takeovers of a queue that fail") else { return };
-        if Command::new("iptables").arg("-V").output().is_err() {
-            eprintln!("SKIPPED: the test of takeovers of a queue that fail needs iptables");
-            return;
-        }
-        bed.route();
+        let Some(bed) = routing("the test of takeovers of a queue that fail") else { return };
         let text = file("priq").replace("attach bridge left0", "attach nfqueue").replace("24M", "200M");
         let up = bed.up(&[&bed.folder.write("a.altq", text)]);
         way(&bed);
