@@ -3,6 +3,7 @@
 use super::{Done, Failure};
 use crate::operate::ports::bridges;
 use crate::operate::request::{Request, ask};
+use std::io::ErrorKind;
 use std::path::Path;
 use weir_core::sched::Registry;
 use weir_engine::control::{BridgeState, Snapshot};
@@ -20,13 +21,19 @@ pub fn down(registry: &Registry, what: &Path) -> Done {
     let pairs: Vec<[String; 2]> = match what.to_str().map(|name| (name, fail_open::peer(name))) {
         Some((name, Ok(Some(peer)))) => vec![[name.to_owned(), peer]],
         Some((name, Ok(None))) if !what.exists() => {
-            if take_queue_away(name).map_err(Failure::failed)? > 0 {
-                eprintln!("weir: {name}: the rule that hands its packets over is gone");
-                return Ok(());
-            }
-            return Err(Failure::usage(format!(
-                "interface {name} has no path of Weir's, and there is no such file"
-            )));
+            let nothing = format!("interface {name} has no path of Weir's, and there is no such file");
+            return match take_queue_away(name) {
+                Ok(0) => Err(Failure::usage(nothing)),
+                Ok(_) => {
+                    eprintln!("weir: {name}: the rule that hands its packets over is gone");
+                    Ok(())
+                }
+                // Rules outlive the command that lays them.
+                Err(e) if e.kind() == ErrorKind::NotFound => {
+                    Err(Failure::usage(format!("{nothing}; whether it has a rule cannot be seen: {e}")))
+                }
+                Err(e) => Err(Failure::failed(e)),
+            };
         }
         _ => {
             let plan = super::conf::read(what, registry)?;

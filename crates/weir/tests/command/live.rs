@@ -113,7 +113,8 @@ fn what_the_kernel_routes_is_queued() {
             .stderr(std::process::Stdio::piped())
             .spawn();
         let up = crate::bed::Held(up.unwrap());
-        wait("weir up", || rules() == 2);
+        // Rules of a run before it say nothing of this one.
+        wait("weir up", || rules() == 2 && weir_here(&["stats", "--socket", &socket]).code == 0);
         up
     };
     let mut up = start();
@@ -139,6 +140,12 @@ fn what_the_kernel_routes_is_queued() {
     wait("the datagrams", || arrived(&host) - before == 40);
     let ended = terminate(up);
     assert!(ended.code == 0 && ended.err.contains("queueing what leaves by lo"), "{ended:?}");
+    assert_eq!(rules(), 2);
+    // Rules outlive the command that lays them: without it nobody says that there is none.
+    let without = ["-t", &host.pid(), "-n", "env", "PATH=/nowhere", WEIR, "down", "lo"];
+    let without: Run = Command::new("nsenter").args(without).output().unwrap().into();
+    without
+        .fails(2, &["interface lo has no path", "whether it has a rule cannot be seen", "install iptables"]);
     assert_eq!(rules(), 2);
     weir_here(&["down", "lo"]).ok();
     assert_eq!(rules(), 0);
