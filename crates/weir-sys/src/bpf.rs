@@ -171,6 +171,10 @@ unsafe impl Send for Heartbeat {}
 // SAFETY: the words are atomic, so several threads may store and read them at once.
 unsafe impl Sync for Heartbeat {}
 
+/// No beat: earlier than any limit reaches. The time 0 is not, while the machine has just started. The programs compare
+/// signed numbers, so that their clock less this is at least 2^62.
+const SILENT: u64 = (i64::MIN / 2).cast_unsigned();
+
 /// Bytes of the mapping: the kernel rounds the map up to a page, the smallest of which is this.
 const MAPPED: usize = 4096;
 
@@ -181,7 +185,9 @@ impl Heartbeat {
     /// No privilege, or a kernel without mappable maps (before 5.5).
     pub fn new() -> io::Result<Self> {
         let map = new_map(MAP_TYPE_ARRAY, size_of::<Words>(), 1, F_MMAPABLE, "weir_heartbeat")?;
-        Self::over(map)
+        let heartbeat = Self::over(map)?;
+        heartbeat.stop();
+        Ok(heartbeat)
     }
 
     /// The heart in a map that [`Heartbeat::new`] made, here or in another process, and goes on beating.
@@ -205,13 +211,13 @@ impl Heartbeat {
         // as `self`. Others change it only by whole words, which are atomic here.
         unsafe { self.words.as_ref() }
     }
-    /// The worker was alive at `now`, above 0.
+    /// The worker was alive at `now`.
     pub fn beat(&self, now: Instant) {
         self.words().beat.store(now.as_nanos(), Ordering::Relaxed);
     }
     /// Counts as dead from now on, until the next beat.
     pub fn stop(&self) {
-        self.words().beat.store(0, Ordering::Relaxed);
+        self.words().beat.store(SILENT, Ordering::Relaxed);
     }
     /// Counts as alive until `limit` after a beat.
     pub fn set_limit(&self, limit: Duration) {
@@ -492,9 +498,12 @@ mod tests {
             assert_eq!(run(&early(Duration::from_secs(2))), u32::MAX);
             heartbeat.set_limit(Duration::from_secs(100));
             assert_eq!(run(&early(Duration::from_secs(2))), 7);
+            // However long the limit, and however short the time since the machine was started.
+            heartbeat.set_limit(Duration::from_secs(1_000_000_000));
+            assert_eq!(run(&program), 7);
             heartbeat.stop();
-            let dead = crate::now().since(Instant::ZERO) > Duration::from_secs(100);
-            assert_eq!(run(&program), if dead { u32::MAX } else { 7 });
+            assert_eq!(run(&program), u32::MAX);
+            heartbeat.set_limit(Duration::from_secs(100));
         }
     }
 
@@ -509,7 +518,6 @@ mod tests {
         drop(first);
         second.beat(crate::now() + Duration::from_millis(1));
         assert_eq!(run(&program), 7);
-        second.set_limit(Duration::ZERO);
         second.stop();
         assert_eq!(run(&program), u32::MAX);
         let file = std::fs::File::open("/dev/null").unwrap();

@@ -137,8 +137,6 @@ fn a_filter_keeps_frames_out_while_no_heart_beats() {
         heartbeat.beat(crate::now());
         send(2);
         heartbeat.stop();
-        // A machine that has just started has no time before the limit.
-        heartbeat.set_limit(Duration::ZERO);
         send(3);
         let mut room = [0u8; 200];
         let mut got = Vec::new();
