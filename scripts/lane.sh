@@ -18,7 +18,7 @@ if [ "$lane" = randomised ]; then
     case $name in
     own_discipline | weir_core | weir_edge | weir_testkit | weir_conf | weir_scenario | weir_report | weir_sim | weir_io | weir_broker | weir_fuzz) of=$lane ;;
     conformance | jobs_promises | jobs_elsewhere | jobs_model | child | conditioned | allocations | models) of=$lane ;;
-    mutants | spread | late | statistics | bucket | allocator | laws | damaged | generated | two_bit | targets | by_hand | recognise | strangers) of=$lane ;;
+    mutants | spread | late | statistics | bucket | allocator | laws | damaged | generated | two_bit | targets | by_hand | recognise | aggregate | strangers) of=$lane ;;
     esac
     case $CARGO_PKG_NAME/$name in weir-edge/edge) of=$lane ;; esac
 fi

@@ -76,7 +76,7 @@ fn fits(options: &Options) -> Done {
     }
     if rules.statistical.is_none() {
         let help = "add `statistical`, or take this option away";
-        refuse(&["rate", "size", "over", "skip"], "statistical", help)?;
+        refuse(&["rate", "size", "over", "skip", "per"], "statistical", help)?;
     }
     Ok(())
 }

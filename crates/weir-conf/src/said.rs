@@ -34,6 +34,7 @@ fn evidence(found: &Found) -> String {
     match kind {
         Kind::Marked => "its code point".into(),
         Kind::Statistical => format!("short packets, even over {}", time(span)),
+        Kind::Aggregate => format!("short packets of its contract, often over {}", time(span)),
         _ => format!("ssrc {ssrc:08x}, {packets} in {}", time(span)),
     }
 }

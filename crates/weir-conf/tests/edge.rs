@@ -17,7 +17,7 @@ interface wan0 bandwidth 10M attach bridge lan0 hfsc
 class hfsc wan0 rt root [ls 0 0 8M] [ul 0 0 1M]
 class hfsc wan0 be root [ls 0 0 2M] default
 filter wan0 rt 0 0 0 0 0 dscp EF
-recognise lan0 rtp 5/1500ms offsets off stun dtls statistical rate 10 size 200 over 12 skip 6 trust dscp \\
+recognise lan0 rtp 5/1500ms offsets off stun dtls statistical rate 10 size 200 over 12 skip 6 per aggregate trust dscp \\
   untrusted keep idle 20s flows 1024
 sla lan0 17 198.51.100.17,2001:db8:17::/56 bw 512K shared 20 policy be-flow timeout 3s flows 7
 sla lan0 18 10.0.8.0/24 bw 4M shared 100% policy drop class rt accept 85 dscp VA
@@ -84,7 +84,7 @@ fn the_lines_come_to_an_edge() {
     let recognition = edge.config.recognition.unwrap();
     assert!(recognition.trust_dscp && edge.config.keep_untrusted && recognition.flows == 1024);
     let rtp = Some(Rtp { packets: 5, within: Duration::from_millis(1_500) });
-    let statistical = Some(Rule { rate: 10, size: 200, over: 12, skip: 6 });
+    let statistical = Some(Rule { rate: 10, size: 200, over: 12, skip: 6, per_aggregate: true });
     assert_eq!(recognition.rules, Rules { rtp, offsets: false, stun: true, dtls: true, statistical });
     assert!(print(&plan).contains("recognise lan0 rtp 5/1.5s offsets off stun dtls"), "{}", print(&plan));
     assert_eq!((edge.config.contracts[0].flows, edge.config.contracts[1].dscp.value()), (7, 44));

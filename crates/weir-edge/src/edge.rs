@@ -35,7 +35,7 @@ use crate::admit::{Admission, Gate};
 use crate::allocate::{Action, Allocation, Allocator, Answer, Backlog, Window, Windows};
 use crate::flow::{Body, Cause, Flow, Flows, Outside, State};
 use crate::handlers::Terms;
-use crate::recognise::statistical::History;
+use crate::recognise::statistical::{Aggregate, History};
 use crate::sla::{Contract, Policy, Shared, Table};
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -129,6 +129,15 @@ impl Meter {
     }
 }
 
+/// For how many flows, and for how many contracts, the statistical rule keeps what it judges by.
+fn guesses(config: &Config, flows: usize) -> (usize, usize) {
+    match config.recognition.and_then(|recognition| recognition.rules.statistical) {
+        Some(rule) if rule.per_aggregate => (0, config.contracts.len().max(1)),
+        Some(_) => (flows, 0),
+        None => (0, 0),
+    }
+}
+
 /// An edge.
 #[derive(Clone, Debug)]
 pub struct Edge {
@@ -143,6 +152,8 @@ pub struct Edge {
     recognises: bool,
     /// For the statistical rule, a row for each of `flows`; empty if it is off.
     histories: Vec<History>,
+    /// For its form `per aggregate`, a row for each contract; empty if it is off.
+    aggregates: Vec<Aggregate>,
     /// When the table is swept next.
     sweep_at: Instant,
     stats: FlowStats,
@@ -155,8 +166,7 @@ impl Edge {
         let mut random = Random::new(config.seed);
         let capacity = config.recognition.as_ref().map_or(0, |r| r.flows);
         let flows = Flows::new(capacity, config.contracts.len(), random.next_u64());
-        let statistical = config.recognition.as_ref().is_some_and(|r| r.rules.statistical.is_some());
-        let histories = if statistical { flows.capacity() } else { 0 };
+        let (histories, aggregates) = guesses(&config, flows.capacity());
         let lanes = config.classes.iter().map(|class| Lane::new(class, capacity as usize, now));
         Edge {
             table: Table::new(&config.prefixes),
@@ -166,6 +176,7 @@ impl Edge {
             flows,
             recognises: true,
             histories: alloc::vec![History::default(); histories],
+            aggregates: alloc::vec![Aggregate::default(); aggregates],
             sweep_at: now + SWEEP,
             stats: FlowStats::default(),
             random,

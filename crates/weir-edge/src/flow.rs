@@ -6,6 +6,9 @@
 //! ones. A contract that has as many flows here as it may have gives up its own oldest flow on trial. So
 //! strangers cannot push calls out, and memory does not grow.
 //!
+//! The flows of a contract that are judged [as one](crate::recognise::statistical::Aggregate) have a place together, by
+//! the contract's number.
+//!
 //! IPv4 addresses stand in their mapped form, `::ffff:a.b.c.d`. That form is not for the wire: a packet
 //! of IPv6 that has it is not remembered. [RFC 4291 section 2.5.5.2, RFC 6890]
 //!
@@ -13,8 +16,11 @@
 //! Cost: 128 bytes for each direction of a flow, and two for its tag. A look-up reads the tags of a set,
 //! which are parts of the hash and lie together, and then as a rule one flow.
 
+mod name;
 pub(crate) mod passed;
 
+use self::name::{MAPPED, Name, set_of};
+pub(crate) use self::name::{aggregate, reverse};
 use crate::recognise::{Found, Kind, Trial};
 use crate::sla::Own;
 use alloc::vec::Vec;
@@ -29,8 +35,6 @@ const WAYS: usize = 8;
 const PARTS: usize = 16;
 /// No flow.
 const NONE: u32 = u32::MAX;
-/// What is in front of an IPv4 address in its mapped form.
-const MAPPED: u128 = 0xffff << 32;
 
 /// What a flow is.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -190,8 +194,15 @@ impl Flow {
         dst_port: 0,
         contract: NONE,
     };
-    /// Addresses, ports, protocol and family.
+    /// It is all flows of a contract that are judged as one.
+    pub fn is_aggregate(&self) -> bool {
+        self.dst == 0
+    }
+    /// Addresses, ports, protocol and family. An aggregate has none of them.
     pub fn key(&self) -> Key {
+        if self.is_aggregate() {
+            return Key { family: Family::Other, src: self.src, protocol: protocol::UDP, ..Key::default() };
+        }
         let is_v4 = self.src >> 32 == MAPPED >> 32;
         let (family, bits) = if is_v4 { (Family::V4, u128::from(u32::MAX)) } else { (Family::V6, u128::MAX) };
         let (src, dst) = (self.src & bits, self.dst & bits);
@@ -272,33 +283,6 @@ impl Flow {
     }
 }
 
-/// What a flow is found by.
-struct Name {
-    src: u128,
-    dst: u128,
-    src_port: u16,
-    dst_port: u16,
-}
-
-impl Name {
-    /// None for what is no UDP over IP, or has addresses that no packet may have.
-    fn of(key: &Key) -> Option<Name> {
-        let map = |address: u128| match key.family {
-            Family::V4 => Some(address | MAPPED),
-            Family::V6 => Some(address).filter(|address| address >> 32 != MAPPED >> 32),
-            Family::Other => None,
-        };
-        let (src, dst) = (map(key.src)?, map(key.dst)?);
-        let Key { src_port, dst_port, .. } = *key;
-        (key.protocol == protocol::UDP).then_some(Name { src, dst, src_port, dst_port })
-    }
-}
-
-/// The same flow, the other way.
-pub(crate) fn reverse(key: &Key) -> Key {
-    Key { src: key.dst, dst: key.src, src_port: key.dst_port, dst_port: key.src_port, ..*key }
-}
-
 /// Flows of a contract.
 #[derive(Clone, Copy, Debug)]
 struct List {
@@ -329,14 +313,6 @@ pub struct Flows {
 /// Sets of a table for about so many flows.
 fn sets_for(capacity: u32) -> usize {
     (capacity as usize).div_ceil(WAYS).max(1)
-}
-
-/// The set of a key among `sets`, and its tag.
-fn set_of(key: &Key, salt: u64, sets: usize) -> (usize, u16) {
-    let hash = key.flow_hash(salt);
-    // A product's upper half: uniform without a division. The tag is the hash's lower half.
-    let set = (u64::from(hash) * sets as u64) >> 32;
-    (set as usize, (hash as u16).max(1))
 }
 
 impl Flows {

@@ -83,6 +83,12 @@ pub const RECOGNISE: &[ParamSpec] = &[
         "4",
         "Statistical rule: packets at the start that are ordinary, J.",
     ),
+    P::discipline(
+        "per",
+        Kind::Word(&["flow", "aggregate"]),
+        "flow",
+        "Statistical rule: `aggregate` takes all flows of a contract that nothing else tells as one, as the paper does.",
+    ),
     P::discipline("idle", MILLIS, "30s", "A flow is forgotten after so much silence."),
     P::discipline(
         "flows",
@@ -251,6 +257,7 @@ fn rules(params: &Params) -> Rules {
         size: params.bytes("size").unwrap_or(default_of(RECOGNISE, "size")) as u32,
         over: count("over") as u8,
         skip: count("skip") as u16,
+        per_aggregate: word(params, RECOGNISE, "per") == "aggregate",
     };
     Rules {
         rtp: (word(params, RECOGNISE, "rtp") == "on").then(rtp),

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use weir_core::units::Instant;
 use weir_edge::allocate::{Answer, Law};
 use weir_edge::edge::{ContractStats, FlowStats, Turnover};
+use weir_edge::recognise::Kind;
 
 /// Names of the kinds by which flows are found, by `Kind::index`.
-const KINDS: [&str; 5] = ["rtp", "rtp turn", "rtp further in", "statistical", "dscp"];
+const KINDS: [&str; Kind::COUNT] = ["rtp", "rtp turn", "rtp further in", "statistical", "dscp", "aggregate"];
 
 /// An edge before a port.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]

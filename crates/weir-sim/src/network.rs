@@ -245,7 +245,7 @@ impl<'w> Network<'w> {
         };
         let payload = Payload { head: &head[..SEEN.min(len as usize)], len };
         let verdict = host.edge.packet(now, &key, payload, packet.len);
-        if verdict.found.is_some() && packet.to_side == 1 {
+        if verdict.flow_found().is_some() && packet.to_side == 1 {
             self.recorder.flow(packet.flow as usize).recognised.get_or_insert(number + 1);
         }
         packet.tos = verdict.tos;

@@ -89,8 +89,15 @@ pub struct Verdict {
     pub drop: bool,
     /// Why.
     pub reason: Reason,
-    /// Its flow is found to be real-time with this packet.
+    /// Its flow is found to be real-time with this packet, or all flows of its contract that are judged as one.
     pub found: Option<Found>,
+}
+
+impl Verdict {
+    /// Its flow itself is found to be real-time with this packet.
+    pub fn flow_found(&self) -> Option<Found> {
+        self.found.filter(|found| found.kind != Kind::Aggregate)
+    }
 }
 
 /// What became of real-time flows. Admitted flows that are neither evicted, timed out nor ended are there.

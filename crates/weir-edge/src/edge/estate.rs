@@ -6,6 +6,7 @@
 //! whose contract or class is another ends. Flows on trial are found anew. Allocators begin anew with what
 //! the host says that they have, and with what was [set](Edge::settings) while they ran.
 
+use super::packet::NOBODY;
 use super::{ClassStats, ContractStats, Edge, FlowStats, Turnover};
 use crate::flow::passed::ROW;
 use crate::flow::{Body, Flow, Outside, State};
@@ -170,7 +171,11 @@ impl Edge {
         class: usize,
         kept: &impl Fn(usize) -> Option<usize>,
     ) {
-        let owner = self.config.recognition.and_then(|_| self.contract_of(&flow.key()));
+        let owner = self.config.recognition.and_then(|_| match (flow.is_aggregate(), id) {
+            (false, _) => self.contract_of(&flow.key()),
+            (true, Some(_)) => place.map(|place| place as u32),
+            (true, None) => self.config.contracts.is_empty().then_some(NOBODY),
+        });
         let contract = owner.and_then(|owner| self.config.contracts.get(owner as usize));
         let here = contract.map_or(0, |contract| contract.class);
         let is_same = owner.is_some() && contract.map(|c| c.id) == id && kept(here) == Some(class);

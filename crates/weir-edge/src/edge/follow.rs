@@ -14,7 +14,8 @@
 //! Tokens are never multiplied: a contract that is changed over and over has no more than one that stays.
 //! Nothing happens to contracts, classes and flows that the change does not name.
 
-use super::{Class, Config, Edge, Lane, Meter, PacketTerms, terms};
+use super::packet::NOBODY;
+use super::{Class, Config, Edge, Lane, Meter, PacketTerms, guesses, terms};
 use crate::allocate::{Allocator, Window, Windows};
 use crate::flow::{Body, Flow, State};
 use crate::handlers::{carried, settings};
@@ -28,7 +29,7 @@ use weir_core::units::Instant;
 /// The contract of a packet in a table of prefixes; without contracts everybody has the same.
 pub(super) fn contract_in(table: &Table, contracts: &[Contract], key: &Key) -> Option<u32> {
     if contracts.is_empty() {
-        return Some(super::packet::NOBODY);
+        return Some(NOBODY);
     }
     let find = |address| table.find(key.family, address);
     find(key.src).or_else(|| find(key.dst))
@@ -42,6 +43,8 @@ struct Change {
     kept: Vec<Option<usize>>,
     /// For each contract, the present one of its number.
     same: Vec<Option<u32>>,
+    /// For each present contract, the one of its number.
+    next: Vec<Option<u32>>,
 }
 
 impl Change {
@@ -51,16 +54,20 @@ impl Change {
         let mut free = alloc::vec![true; edge.lanes.len()];
         let mut once = |place: usize| core::mem::take(free.get_mut(place)?).then_some(place);
         let kept = (0..config.classes.len()).map(|n| kept.get(n).copied().flatten().and_then(&mut once));
-        Change {
-            kept: kept.collect(),
-            table: Table::new(&config.prefixes),
-            same: config.contracts.iter().map(|c| old.get(&c.id).copied()).collect(),
-            config,
+        let same: Vec<_> = config.contracts.iter().map(|c| old.get(&c.id).copied()).collect();
+        let mut next = alloc::vec![None; edge.config.contracts.len()];
+        for (place, same) in (0..).zip(&same) {
+            same.iter().for_each(|&same| next[same as usize] = Some(place));
         }
+        Change { kept: kept.collect(), table: Table::new(&config.prefixes), same, next, config }
     }
     /// The contract that a flow is under from now on.
     fn owner(&self, flow: &Flow) -> Option<u32> {
         self.config.recognition?;
+        if flow.is_aggregate() {
+            let nobodys = (self.config.contracts.is_empty() && self.next.is_empty()).then_some(NOBODY);
+            return self.next.get(flow.contract as usize).copied().flatten().or(nobodys);
+        }
         contract_in(&self.table, &self.config.contracts, &flow.key())
     }
     /// Whether a flow that was under `before`, in the class `class`, stays what it is under `after`.
@@ -90,7 +97,7 @@ impl Edge {
         self.change_terms(now, &change);
         self.rehouse(now, &change);
         self.flows.relist(change.config.contracts.len(), |flow| change.owner(flow).unwrap_or(u32::MAX));
-        self.change_rules(&change.config);
+        self.change_rules(&change);
         let meters = change.config.contracts.iter().zip(&change.same).map(|(contract, same)| {
             let old = same.map(|place| self.meters[place as usize].clone());
             let terms = PacketTerms::of(contract);
@@ -163,7 +170,8 @@ impl Edge {
     }
 
     /// Rules of recognition may be others.
-    fn change_rules(&mut self, config: &Config) {
+    fn change_rules(&mut self, change: &Change) {
+        let config = &change.config;
         let rules = |config: &Config| config.recognition.map(|r| r.rules);
         let (before, after) = (rules(&self.config), rules(config));
         let within = |rtp: Option<Rtp>| rtp.map(|rtp| rtp.within);
@@ -174,9 +182,13 @@ impl Edge {
                 }
             }
         }
-        let statistical = after.is_some_and(|r| r.statistical.is_some());
-        let histories = if statistical { self.flows.capacity() } else { 0 };
+        let (histories, aggregates) = guesses(config, self.flows.capacity());
         self.histories.resize(histories, Default::default());
+        let goes_on = |place: usize| match change.same.get(place) {
+            Some(same) => self.aggregates.get((*same)? as usize).copied(),
+            None => self.aggregates.first().filter(|_| change.next.is_empty()).copied(),
+        };
+        self.aggregates = (0..aggregates).map(|place| goes_on(place).unwrap_or_default()).collect();
     }
 
     /// Classes that go on, and new ones.

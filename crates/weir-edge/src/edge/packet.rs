@@ -3,7 +3,7 @@
 
 use super::{Edge, Meter, PacketTerms, Reason, Recognition, Verdict};
 use crate::admit::Admission;
-use crate::flow::{Body, Cause, Outside, Part, Standing, State, reverse};
+use crate::flow::{self, Body, Cause, Outside, Part, Standing, State, reverse};
 use crate::recognise::{self, Found, Kind, Payload, Place, SEEN, Sample};
 use crate::sla::{Own, Policy, Profile};
 use weir_core::packet::key::protocol;
@@ -16,6 +16,15 @@ pub(super) const NOBODY: u32 = u32::MAX;
 const FIT_FOR: Duration = Duration::from_secs(1);
 /// Ports of DNS and of multicast DNS, whose answers come at even distances under load.
 const DNS: [u16; 2] = [53, 5353];
+
+fn is_dns(key: &Key) -> bool {
+    DNS.contains(&key.src_port) || DNS.contains(&key.dst_port)
+}
+
+/// Octets of IP of a datagram with so many of payload.
+fn ip_len(key: &Key, payload_len: u32) -> u32 {
+    payload_len + if key.family == Family::V6 { 48 } else { 28 }
+}
 
 impl Edge {
     /// What becomes of a packet of `len` bytes, with what is known of its payload.
@@ -34,25 +43,26 @@ impl Edge {
         if key.protocol != protocol::UDP || !self.recognises {
             return best_effort(Reason::Ordinary);
         }
-        let Some((index, pause)) = self.heard(now, key, known, contract, recognition.idle) else {
+        let Some((mut index, mut pause)) = self.heard(now, key, known, contract, recognition.idle) else {
             return best_effort(Reason::Ordinary);
         };
         let mut found = None;
-        match self.flows.get(index).state() {
-            State::Candidate => {
-                found = self.examine(now, key, payload, index, pause, &recognition);
-                if let Some(found) = found {
-                    self.found(index, &found);
-                    self.admit(now, index);
-                }
+        if self.flows.get(index).state() == State::Candidate {
+            found = self.examine(now, key, payload, index, pause, &recognition);
+            if let Some(found) = &found {
+                self.found(index, found);
+            } else if let Some(whole) = self.as_one(now, key, index, payload.len, &recognition) {
+                (index, pause, found) = whole;
             }
+        }
+        match self.flows.get(index).state() {
             State::Admitted if pause > self.timeout(contract) => {
                 self.end(now, index);
                 self.admit(now, index);
             }
             State::Refused if pause > self.timeout(contract) => self.admit(now, index),
             State::Silent => self.admit(now, index),
-            State::Admitted | State::Refused => {}
+            State::Candidate | State::Admitted | State::Refused => {}
         }
         let verdict = match self.flows.get(index).state() {
             State::Candidate if self.flows.get(index).is_ordinary() => best_effort(Reason::Quic),
@@ -141,7 +151,6 @@ impl Edge {
             return Some(Found { kind: Kind::Marked, ssrc: 0, packets: 1, span: Duration::ZERO });
         }
         let reverse = self.reverse_of(index, key, recognition);
-        let ip_header = if key.family == Family::V6 { 48 } else { 28 };
         let sample = Sample {
             now,
             pause,
@@ -152,7 +161,7 @@ impl Edge {
             reverse_bytes: reverse.map_or(0, |(reverse, _)| {
                 self.histories.get(reverse as usize).map_or(0, |history| history.bytes)
             }),
-            ip_len: payload.len + ip_header,
+            ip_len: ip_len(key, payload.len),
             rules: &recognition.rules,
         };
         let Body::Candidate(trial, _) = &mut self.flows.get_mut(index).body else { return None };
@@ -166,13 +175,42 @@ impl Edge {
             recognise::Verdict::Nothing | recognise::Verdict::Known => {}
         }
         let history = self.histories.get_mut(index as usize)?;
-        if DNS.contains(&key.src_port) || DNS.contains(&key.dst_port) {
+        if is_dns(key) {
             return None;
         }
         match recognise::statistical::look(history, &sample) {
             recognise::Verdict::RealTime(found) => Some(found),
             _ => None,
         }
+    }
+
+    /// What takes a packet of a flow on trial that nothing else tells, if its contract's flows are judged as one and this
+    /// packet passes: where they stand in the table, the time since the last that passed, and whether that is new.
+    fn as_one(
+        &mut self,
+        now: Instant,
+        key: &Key,
+        index: u32,
+        payload_len: u32,
+        recognition: &Recognition,
+    ) -> Option<(u32, Duration, Option<Found>)> {
+        let rule = recognition.rules.statistical?;
+        let last = self.aggregates.len().checked_sub(1)?;
+        let flow = self.flows.get(index);
+        let contract = flow.contract;
+        if flow.is_ordinary() || is_dns(key) {
+            return None;
+        }
+        let aggregate = &mut self.aggregates[(contract as usize).min(last)];
+        let found = aggregate.look(now, &rule, recognition.idle, ip_len(key, payload_len))?;
+        let name = flow::aggregate(self.config.contracts.get(contract as usize).map(|c| c.id));
+        let known = self.flows.find(&name);
+        let (index, pause) = self.heard(now, &name, known, contract, recognition.idle)?;
+        let is_new = self.flows.get(index).state() == State::Candidate;
+        if is_new {
+            self.found(index, &found);
+        }
+        Some((index, pause, is_new.then_some(found)))
     }
 
     /// The flow that goes the other way, and whether both show that media is to be expected. It is looked

@@ -17,7 +17,8 @@ fn whole(low: u64, high: u64) -> u128 {
 }
 
 fn kind_of(index: u64, at: u64) -> Option<Kind> {
-    let all = [Kind::Rtp, Kind::Turn, Kind::Further(at as u8), Kind::Statistical, Kind::Marked];
+    let further = Kind::Further(at as u8);
+    let all = [Kind::Rtp, Kind::Turn, further, Kind::Statistical, Kind::Marked, Kind::Aggregate];
     all.into_iter().find(|kind| kind.index() as u64 == index)
 }
 

@@ -167,11 +167,13 @@ pub enum Kind {
     Statistical,
     /// The code point that its host gave it.
     Marked,
+    /// The statistical rule, of all flows of a contract that nothing else tells: they are one to it.
+    Aggregate,
 }
 
 impl Kind {
     /// A number for each kind, all places further in being one.
-    pub const COUNT: usize = 5;
+    pub const COUNT: usize = 6;
     /// Its number.
     pub const fn index(self) -> usize {
         match self {
@@ -180,6 +182,7 @@ impl Kind {
             Kind::Further(_) => 2,
             Kind::Statistical => 3,
             Kind::Marked => 4,
+            Kind::Aggregate => 5,
         }
     }
 }
@@ -192,6 +195,7 @@ impl fmt::Display for Kind {
             Kind::Further(at) => write!(f, "rtp+{at}"),
             Kind::Statistical => f.write_str("statistical"),
             Kind::Marked => f.write_str("dscp"),
+            Kind::Aggregate => f.write_str("aggregate"),
         }
     }
 }

@@ -113,7 +113,7 @@ impl Frames {
     ) -> Option<u8> {
         let Frames { edge: Some(edge), pool, .. } = self else { return Some(read.key.tos) };
         let verdict = edge.packet(now, pool.head(frame), read, len);
-        if let Some(observer) = self.observer.as_mut().filter(|_| verdict.found.is_some()) {
+        if let Some(observer) = self.observer.as_mut().filter(|_| verdict.flow_found().is_some()) {
             observer.found(self.index, &read.key);
         }
         if verdict.drop {

@@ -33,7 +33,8 @@ pub struct FoundFlow {
     pub flow: String,
     /// The number of its contract.
     pub contract: Option<u32>,
-    /// By which rule: `rtp`, `rtp turn`, `rtp+27`, `statistical` or `dscp`.
+    /// By which rule: `rtp`, `rtp turn`, `rtp+27`, `statistical`, `dscp`, or `aggregate`: then it is the flow whose packet
+    /// all flows of the contract were found with.
     pub kind: String,
     /// Its packet with which it was found, from 1.
     pub packet: u64,
@@ -62,6 +63,9 @@ impl FoundFlow {
         match &self.ssrc {
             Some(ssrc) => format!("ssrc {ssrc}, {} in {span}", self.chain),
             None if self.kind == Kind::Marked.to_string() => "its code point".into(),
+            None if self.kind == Kind::Aggregate.to_string() => {
+                format!("short packets of its contract, often over {span}")
+            }
             None => format!("short packets, even over {span}"),
         }
     }

@@ -9,6 +9,7 @@ use weir_core::packet::Key;
 use weir_core::units::{Duration, Instant};
 use weir_edge::edge::{Edge, Explained, Why};
 use weir_edge::flow::Flow;
+use weir_edge::recognise::Kind;
 use weir_engine::Control;
 
 /// Places of the table that are looked at between two steps.
@@ -17,14 +18,14 @@ const PAGE: usize = 256;
 /// A flow, in one direction.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct FlowState {
-    /// Its header fields, as `weir explain` takes them.
+    /// Its header fields, as `weir explain` takes them; `udp, as one` for all flows of a contract that are judged together.
     pub flow: String,
     /// The interface by which it leaves.
     pub interface: String,
     /// The number of its contract.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sla: Option<u32>,
-    /// By which rule it was found: `rtp`, `rtp turn`, `rtp+27`, `statistical` or `dscp`.
+    /// By which rule it was found: `rtp`, `rtp turn`, `rtp+27`, `statistical`, `dscp` or `aggregate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// `admitted`, `refused`, `silent` (real-time, and its next packet asks anew) or `ordinary`.
@@ -57,7 +58,7 @@ impl FlowState {
             |count: u64| ((u128::from(count) * 1_000_000_000 + window_ns / 2) / window_ns) as u64;
         let is_known = !matches!(explained.why, Why::Off | Why::NotUdp | Why::NoContract | Why::Unheard);
         FlowState {
-            flow: key.to_string(),
+            flow: if kind == Some(Kind::Aggregate) { "udp, as one".into() } else { key.to_string() },
             interface: interface.to_owned(),
             sla: explained.contract,
             kind: kind.map(|kind| kind.to_string()),
