@@ -5,7 +5,7 @@
 
 use crate::Random;
 use crate::queue::Link;
-use crate::units::{Fraction, Instant, Rate};
+use crate::units::{Bounded, Fraction, Instant, Rate};
 
 /// Fractional bits of a queue length: thresholds are compared in units of 2^-24 packets.
 pub const LENGTH_BITS: u32 = 24;
@@ -18,7 +18,7 @@ pub const ONE: u64 = 1 << 63;
 /// The exponentially weighted average of a queue length, [RED93 section 4].
 #[derive(Clone, Copy, Debug)]
 pub struct Average {
-    /// avg / w_q, in units of 2^-24 packets: kept multiplied, so that small weights lose nothing.
+    /// avg / w_q, in units of 2^-24 packets: kept multiplied, so that small weights lose nothing. Below 2^63.
     scaled: u64,
     /// w_q = 2^-shift.
     shift: u32,
@@ -60,7 +60,7 @@ impl Average {
         // avg' = avg + w_q (q - avg), multiplied by 2^shift. The shift rounds down by less than
         // one unit a step, which the feedback bounds to one unit of 2^-24 packets in avg.
         let queue = u64::from(queue.min(LONGEST)) << LENGTH_BITS;
-        self.scaled = self.scaled - self.value() + queue;
+        self.scaled = self.scaled.less(self.value()).plus(queue);
     }
     /// The queue was left empty.
     pub fn emptied(&mut self, now: Instant) {

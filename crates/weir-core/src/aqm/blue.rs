@@ -97,6 +97,7 @@ impl Blue {
 }
 
 impl Aqm for Blue {
+    #[inline(always)]
     fn arrive(&mut self, cx: &mut Cx, queue: &List, limit: u32, id: &PacketId) -> Decision {
         let packets = queue.packets();
         if packets == 0 {

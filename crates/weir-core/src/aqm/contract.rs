@@ -1,7 +1,7 @@
 //! What an AQM is. **Read this first.**
 
 use crate::packet::{List, PacketId};
-use crate::queue::{Cx, DropReason, Link, ParamError, ParamSpec, Params, Visit};
+use crate::queue::{Cx, Driven, DropReason, Link, ParamError, ParamSpec, Params, Visit};
 
 /// What an AQM wants done with the packet that it was shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +35,7 @@ pub enum Departures {
 }
 
 /// An AQM: a state machine over arrivals and departures of one queue.
-pub trait Aqm: Send + core::any::Any {
+pub trait Aqm: Driven + Send + core::any::Any {
     /// A packet comes; `queue` is without it. Must answer `Accept` while `cx.adopting()`.
     fn arrive(&mut self, cx: &mut Cx, queue: &List, limit: u32, id: &PacketId) -> Decision;
     /// A packet has just been taken from the front of `queue`. `Drop` and `Mark` count only under

@@ -23,7 +23,6 @@ aqms! {
     pie,
 }
 
-mod any;
 pub mod average;
 mod contract;
 mod entry;
@@ -31,7 +30,6 @@ mod flow_valve;
 pub mod params;
 mod tail_drop;
 
-pub(crate) use any::AnyAqm;
 pub use contract::{Aqm, Decision, Departures};
 pub use entry::{AqmEntry, Built, QueueConfig};
 pub use params::{QLIMIT_50, QUEUE_PARAMS, TAIL_PARAMS};

@@ -28,7 +28,6 @@ use super::flow_valve::FlowValve;
 use super::params::{
     BY_CHANCE, CLASS_ECN, ECN, PACKET_SIZE, checked_weight, count, in_class, probability, qlimit, queue_limit,
 };
-use crate::Random;
 use crate::packet::{List, PacketId};
 use crate::queue::ParamSpec as P;
 use crate::queue::params::default_of;
@@ -208,7 +207,7 @@ impl Settings {
 impl Red {
     /// The decision by the average, after it has been updated.
     #[inline(always)]
-    fn judge(&mut self, random: &mut Random, packets: u32, limit: u32, capable: bool) -> Decision {
+    fn judge(&mut self, cx: &mut Cx, packets: u32, limit: u32, id: &PacketId) -> Decision {
         self.count = self.count.saturating_add(1);
         if packets >= limit {
             self.count = 0;
@@ -225,11 +224,11 @@ impl Red {
                 (self.above, self.count) = (true, 1);
                 return Decision::Accept;
             }
-            if !early(half, self.count, self.wait, random) {
+            if !early(half, self.count, self.wait, &mut cx.random) {
                 return Decision::Accept;
             }
             self.count = 0;
-            if self.ecn && capable {
+            if self.ecn && cx.packets.get(id).ecn_capable() {
                 self.marks += 1;
                 return Decision::Mark(DropReason::Early);
             }
@@ -242,28 +241,38 @@ impl Red {
     }
 }
 
-impl Aqm for Red {
-    #[inline(always)]
-    fn arrive(&mut self, cx: &mut Cx, queue: &List, limit: u32, id: &PacketId) -> Decision {
-        let packets = queue.packets();
+impl Red {
+    /// A packet that a new tree takes over, or one that the flow valve sees.
+    #[cold]
+    fn arrive_otherwise(&mut self, cx: &mut Cx, packets: u32, limit: u32, id: &PacketId) -> Decision {
         if cx.adopting() {
             self.average.update(cx.now, packets);
             return Decision::Accept;
         }
-        let row = cx.packets.get(id);
         if let Some(valve) = &mut self.valve
-            && valve.arrive(cx.now, row)
+            && valve.arrive(cx.now, cx.packets.get(id))
         {
             return Decision::Drop(DropReason::Early);
         }
         self.average.update(cx.now, packets);
-        let decision = self.judge(&mut cx.random, packets, limit, row.ecn_capable());
+        let decision = self.judge(cx, packets, limit, id);
         if let Some(valve) = &mut self.valve
             && decision != Decision::Accept
         {
-            valve.lost(cx.now, row);
+            valve.lost(cx.now, cx.packets.get(id));
         }
         decision
+    }
+}
+
+impl Aqm for Red {
+    #[inline(always)]
+    fn arrive(&mut self, cx: &mut Cx, queue: &List, limit: u32, id: &PacketId) -> Decision {
+        if cx.adopting() || self.valve.is_some() {
+            return self.arrive_otherwise(cx, queue.packets(), limit, id);
+        }
+        self.average.update(cx.now, queue.packets());
+        self.judge(cx, queue.packets(), limit, id)
     }
     fn depart(&mut self, cx: &mut Cx, queue: &List, _id: &PacketId) -> Decision {
         if queue.is_empty() {

@@ -2,6 +2,7 @@
 
 use super::super::average::{ONE, early};
 use super::*;
+use crate::Random;
 use crate::packet::{FrameRef, Meta};
 use crate::queue::{Backlog, Leaf, Next, Value, Verdict};
 use crate::sched::testing::{Bench, node, stat};

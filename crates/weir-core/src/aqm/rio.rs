@@ -34,7 +34,7 @@ use crate::queue::ParamSpec as P;
 use crate::queue::params::{default_of, default_word};
 use crate::queue::{Bound, Cx, DropReason, Kind, Link, ParamError, ParamSpec, Params, Visit};
 use crate::sched::{Finding, Node, Setting, given};
-use crate::units::{Fraction, Rate};
+use crate::units::{Bounded, Fraction, Instant, Rate};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
@@ -169,7 +169,7 @@ struct Level {
 /// The state of one RIO queue.
 #[derive(Debug)]
 pub struct Rio {
-    /// Queued packets of each precedence and of those dropped later.
+    /// Queued packets of each precedence and of those dropped later: at most the rows of a table.
     packets: [u32; LEVELS],
     /// Arrivals of each precedence since its last drop.
     counts: [u32; LEVELS],
@@ -237,17 +237,47 @@ impl Rio {
         }
         self.packets = packets;
     }
+    /// A packet of precedence `OWN` comes: known to the compiler, so that it finds the states without a look-up.
     #[inline(always)]
-    fn judge(&mut self, cx: &mut Cx, own: usize, packets: u32, limit: u32, capable: bool) -> Decision {
+    fn arrive_at<const OWN: usize>(&mut self, cx: &mut Cx, packets: u32, limit: u32, id: &PacketId) -> Decision {
+        for level in OWN..LEVELS {
+            self.averages[level].update(cx.now, self.packets[level]);
+        }
+        self.counts[OWN] = self.counts[OWN].saturating_add(1);
+        let decision = match cx.adopting() {
+            true => Decision::Accept,
+            false => self.judge::<OWN>(cx, packets, limit, id),
+        };
+        if decision != Decision::Accept {
+            self.counts[OWN] = 0;
+        }
+        if !matches!(decision, Decision::Drop(_)) {
+            for packets in &mut self.packets[OWN..] {
+                *packets = packets.plus(1);
+            }
+        }
+        decision
+    }
+    #[inline(always)]
+    fn depart_at<const OWN: usize>(&mut self, now: Instant) {
+        for level in OWN..LEVELS {
+            self.packets[level] = self.packets[level].saturating_sub(1);
+            if self.packets[level] == 0 {
+                self.averages[level].emptied(now);
+            }
+        }
+    }
+    #[inline(always)]
+    fn judge<const OWN: usize>(&mut self, cx: &mut Cx, packets: u32, limit: u32, id: &PacketId) -> Decision {
+        let level = &mut self.levels[OWN];
         if packets >= limit {
-            self.levels[own].forced += 1;
+            level.forced += 1;
             return Decision::Drop(DropReason::Tail);
         }
         let random =
             self.random.get_or_insert_with(|| core::array::from_fn(|_| Random::new(cx.random.next_u64())));
-        let level = &mut self.levels[own];
-        let zone = level.ramp.zone(self.averages[own].value());
-        if zone == Zone::Pass || self.packets[own] <= 1 {
+        let zone = level.ramp.zone(self.averages[OWN].value());
+        if zone == Zone::Pass || self.packets[OWN] <= 1 {
             level.above = false;
             return Decision::Accept;
         }
@@ -256,13 +286,13 @@ impl Rio {
             return Decision::Drop(DropReason::Early);
         };
         if !level.above {
-            (level.above, self.counts[own]) = (true, 1);
+            (level.above, self.counts[OWN]) = (true, 1);
             return Decision::Accept;
         }
-        if !early(half, self.counts[own], self.settings.wait, &mut random[own]) {
+        if !early(half, self.counts[OWN], self.settings.wait, &mut random[OWN]) {
             return Decision::Accept;
         }
-        if self.settings.ecn && capable {
+        if self.settings.ecn && cx.packets.get(id).ecn_capable() {
             level.marks += 1;
             return Decision::Mark(DropReason::Early);
         }
@@ -321,42 +351,23 @@ impl Common {
 }
 
 impl Aqm for Rio {
+    #[inline(always)]
     fn arrive(&mut self, cx: &mut Cx, queue: &List, limit: u32, id: &PacketId) -> Decision {
         if self.packets[LEVELS - 1] != queue.packets() {
             self.recount(cx, queue);
         }
-        let row = cx.packets.get(id);
-        let (own, capable) = (self.precedence(row), row.ecn_capable());
-        for level in 0..LEVELS {
-            if level >= own {
-                self.averages[level].update(cx.now, self.packets[level]);
-            }
+        match self.precedence(cx.packets.get(id)) {
+            0 => self.arrive_at::<0>(cx, queue.packets(), limit, id),
+            1 => self.arrive_at::<1>(cx, queue.packets(), limit, id),
+            _ => self.arrive_at::<2>(cx, queue.packets(), limit, id),
         }
-        self.counts[own] = self.counts[own].saturating_add(1);
-        let decision = if cx.adopting() {
-            Decision::Accept
-        } else {
-            self.judge(cx, own, queue.packets(), limit, capable)
-        };
-        if decision != Decision::Accept {
-            self.counts[own] = 0;
-        }
-        if !matches!(decision, Decision::Drop(_)) {
-            for packets in &mut self.packets[own..] {
-                *packets += 1;
-            }
-        }
-        decision
     }
+    #[inline(always)]
     fn depart(&mut self, cx: &mut Cx, queue: &List, id: &PacketId) -> Decision {
-        let own = self.precedence(cx.packets.get(id));
-        for level in 0..LEVELS {
-            if level >= own {
-                self.packets[level] = self.packets[level].saturating_sub(1);
-                if self.packets[level] == 0 {
-                    self.averages[level].emptied(cx.now);
-                }
-            }
+        match self.precedence(cx.packets.get(id)) {
+            0 => self.depart_at::<0>(cx.now),
+            1 => self.depart_at::<1>(cx.now),
+            _ => self.depart_at::<2>(cx.now),
         }
         if self.packets[LEVELS - 1] != queue.packets() {
             self.recount(cx, queue);

@@ -1,6 +1,7 @@
 //! A queue of packets, linked through the packet table: 20 bytes, no allocation.
 
 use super::{Meta, NIL, PacketId, PacketTable};
+use crate::units::Bounded;
 
 /// A doubly linked list of packets of one `PacketTable`.
 ///
@@ -13,7 +14,9 @@ pub struct List {
     head: u32,
     /// The last packet; of an empty list whatever it was, so that nobody has to tell when it becomes empty.
     tail: u32,
+    /// At most the rows of a table.
     packets: u32,
+    /// Of fewer than 2^32 rows, below 2^32 each.
     bytes: u64,
 }
 
@@ -45,8 +48,8 @@ impl List {
     pub fn push_back(&mut self, table: &mut PacketTable, id: PacketId) {
         let row = table.row_mut(id.0);
         (row.next, row.prev) = (NIL, self.tail);
-        self.packets += 1;
-        self.bytes += u64::from(row.len);
+        self.packets = self.packets.plus(1);
+        self.bytes = self.bytes.plus(row.len.into());
         match self.head {
             NIL => self.head = id.0,
             _ => table.row_mut(self.tail).next = id.0,
@@ -69,7 +72,7 @@ impl List {
         let id = self.head;
         let row = table.row(id);
         let len = row.len;
-        (self.packets, self.bytes) = (self.packets - 1, self.bytes - u64::from(len));
+        (self.packets, self.bytes) = (self.packets.less(1), self.bytes.less(len.into()));
         // The new first row keeps its `prev`: nobody reads that of the first.
         self.head = row.next;
         debug_assert_eq!(self.head == NIL, self.packets == 0, "a list's links and its count disagree");
@@ -168,6 +171,7 @@ impl List {
 pub(crate) struct OneWay {
     head: u32,
     tail: u32,
+    /// Of fewer than 2^32 rows, below 2^32 each.
     bytes: u64,
 }
 
@@ -191,7 +195,7 @@ impl OneWay {
     pub(crate) fn push_back(&mut self, table: &mut PacketTable, id: PacketId) {
         let row = table.row_mut(id.0);
         row.next = NIL;
-        self.bytes += u64::from(row.len);
+        self.bytes = self.bytes.plus(row.len.into());
         match self.head {
             NIL => self.head = id.0,
             _ => table.row_mut(self.tail).next = id.0,
@@ -205,7 +209,7 @@ impl OneWay {
             return None;
         }
         let (id, row) = (self.head, table.row(self.head));
-        self.bytes -= u64::from(row.len);
+        self.bytes = self.bytes.less(row.len.into());
         self.head = row.next;
         Some(PacketId(id))
     }

@@ -5,16 +5,28 @@ use super::{
     Backlog, Cx, DropReason, Head, Link, ParamError, ParamSpec, Params, Scope, Value, Verdict, Visit, params,
 };
 use crate::aqm::params::{queue_limit, queue_param};
-use crate::aqm::{AnyAqm, Aqm, Decision, Departures, TailDrop};
+use crate::aqm::{Aqm, Decision, Departures, TailDrop};
 use crate::packet::{List, Meta, PacketId, PacketTable};
 use alloc::boxed::Box;
 use alloc::format;
+use core::any::Any;
 
 /// The ECN codepoint "congestion experienced" (RFC 3168, section 5).
 const CE: u8 = 3;
 
 /// A queue of packets, in order of arrival: 40 bytes, of which a class and its queue share a cache line.
+#[repr(C)]
 pub struct Leaf {
+    /// `None` for a queue that does nothing but to drop what it has no room for.
+    managed: Option<Box<Managed>>,
+    bare: Bare,
+}
+
+const _: () = assert!(size_of::<Leaf>() <= 40, "many thousands of queues stand side by side");
+
+/// The queue itself, whoever manages it. The order of its fields leaves a byte at the end to tell a leaf from another child.
+#[repr(C)]
+pub struct Bare {
     list: List,
     limit: u32,
     longest: u32,
@@ -26,26 +38,69 @@ pub struct Leaf {
     decides: bool,
     /// The oldest packet was shown to a parent: pushing out spares it (A06).
     shown: bool,
-    /// `None` for a queue that does nothing but to drop what it has no room for.
-    managed: Option<Box<Managed>>,
 }
-
-const _: () = assert!(size_of::<Leaf>() <= 40, "many thousands of queues stand side by side");
 
 /// What a queue needs besides that has an AQM, or changes packets that leave.
 struct Managed {
-    aqm: AnyAqm,
+    aqm: Box<dyn Aqm>,
+    after: After,
+    /// What a parent was shown, where the AQM decides at departure.
+    held: Held,
+}
+
+/// What happens to packets after the AQM has decided.
+#[derive(Default)]
+pub struct After {
     marked: u64,
     /// Departing packets get DSCP 0 (`cleardscp`).
     clear_dscp: bool,
-    /// What a parent was shown, where the AQM decides at departure.
-    held: Held,
+}
+
+/// An AQM as a queue calls it: once per packet by a pointer, and what the AQM does is inlined there. Whatever is
+/// an [`Aqm`] is this too.
+pub trait Driven {
+    /// Takes a packet, unless the AQM refuses it.
+    fn enqueue(&mut self, bare: &mut Bare, after: &mut After, cx: &mut Cx, id: PacketId) -> Verdict;
+    /// Takes the next packet that survives its departure.
+    fn dequeue(&mut self, bare: &mut Bare, after: &mut After, cx: &mut Cx) -> Option<PacketId>;
+}
+
+impl<A: Aqm> Driven for A {
+    fn enqueue(&mut self, bare: &mut Bare, after: &mut After, cx: &mut Cx, id: PacketId) -> Verdict {
+        let decision = self.arrive(cx, &bare.list, bare.limit, &id);
+        if decision == Decision::Accept {
+            bare.accept(cx, id);
+            return Verdict::Queued;
+        }
+        bare.enqueue_otherwise(Some(after), cx, id, decision)
+    }
+    fn dequeue(&mut self, bare: &mut Bare, after: &mut After, cx: &mut Cx) -> Option<PacketId> {
+        loop {
+            let id = bare.list.pop_front(&mut cx.packets)?;
+            match self.depart(cx, &bare.list, &id) {
+                Decision::Drop(_) | Decision::Mark(_) if !bare.decides => {}
+                Decision::Drop(reason) => {
+                    cx.drop(id, reason);
+                    continue;
+                }
+                Decision::Mark(reason) if !after.mark(&mut cx.packets, &id) => {
+                    cx.drop(id, reason);
+                    continue;
+                }
+                Decision::Mark(_) | Decision::Accept | Decision::PushOut(..) | Decision::DropBoth(..) => {}
+            }
+            if after.clear_dscp {
+                cx.packets.get_mut(&id).dscp = 0;
+            }
+            return Some(id);
+        }
+    }
 }
 
 impl Leaf {
     /// A queue of at most `limit` packets that refuses what comes when it is full.
     pub fn tail_drop(limit: u32) -> Self {
-        Leaf {
+        let bare = Bare {
             list: List::new(),
             limit,
             longest: 0,
@@ -53,28 +108,29 @@ impl Leaf {
             plain_from: 1,
             decides: false,
             shown: false,
-            managed: None,
-        }
+        };
+        Leaf { managed: None, bare }
     }
     /// A queue with that AQM.
     pub fn custom(limit: u32, aqm: Box<dyn Aqm>) -> Self {
         let mut leaf = Leaf::tail_drop(limit);
-        match AnyAqm::of(aqm) {
-            AnyAqm::Tail(tail) => leaf.tail = tail,
-            aqm => leaf.manage(aqm),
+        let any: &dyn Any = &*aqm;
+        match any.downcast_ref() {
+            Some(tail) => leaf.bare.tail = *tail,
+            None => leaf.manage(aqm),
         }
         leaf
     }
     /// Puts an AQM in charge.
-    fn manage(&mut self, aqm: AnyAqm) {
-        let departures = aqm.get().departures();
-        self.plain_from = match departures {
+    fn manage(&mut self, aqm: Box<dyn Aqm>) {
+        let departures = aqm.departures();
+        self.bare.plain_from = match departures {
             Departures::None => 1,
             Departures::Last => 2,
             Departures::Every | Departures::Decides => -1,
         };
-        self.decides = departures == Departures::Decides;
-        self.managed = Some(Box::new(Managed { aqm, marked: 0, clear_dscp: false, held: Held::default() }));
+        self.bare.decides = departures == Departures::Decides;
+        self.managed = Some(Box::new(Managed { aqm, after: After::default(), held: Held::default() }));
     }
     pub(crate) fn clearing_dscp(mut self, clear: bool) -> Self {
         if clear {
@@ -84,115 +140,66 @@ impl Leaf {
     }
     fn clear_dscp(&mut self) {
         if self.managed.is_none() {
-            self.manage(AnyAqm::Tail(self.tail));
+            self.manage(Box::new(self.bare.tail));
         }
         if let Some(managed) = &mut self.managed {
-            (managed.clear_dscp, self.plain_from) = (true, -1);
+            (managed.after.clear_dscp, self.bare.plain_from) = (true, -1);
         }
     }
     fn aqm(&self) -> &dyn Aqm {
-        self.managed.as_ref().map_or(&self.tail, |managed| managed.aqm.get())
+        self.managed.as_ref().map_or(&self.bare.tail, |managed| &*managed.aqm)
     }
     /// Takes a packet, unless the AQM refuses it.
-    #[inline]
+    #[inline(always)]
     pub fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
-        // Whatever a full queue does, one that is not full takes the packet.
-        if self.managed.is_none() && self.list.packets() < self.limit {
-            self.accept(cx, id);
-            return Verdict::Queued;
-        }
-        self.enqueue_managed(cx, id)
-    }
-    #[inline]
-    fn accept(&mut self, cx: &mut Cx, id: PacketId) {
-        self.list.push_back(&mut cx.packets, id);
-        if self.list.packets() > self.longest {
-            self.longest = self.list.packets();
-        }
-    }
-    fn enqueue_managed(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
-        let decision = match &mut self.managed {
-            Some(managed) => managed.aqm.arrive(cx, &self.list, self.limit, &id),
-            None => self.tail.arrive(cx, &self.list, self.limit, &id),
-        };
-        if decision == Decision::Accept {
-            self.accept(cx, id);
-            return Verdict::Queued;
-        }
-        self.enqueue_otherwise(cx, id, decision)
-    }
-    /// The AQM wants more done with a packet that came than to take it.
-    fn enqueue_otherwise(&mut self, cx: &mut Cx, id: PacketId, decision: Decision) -> Verdict {
-        match decision {
-            Decision::Drop(reason) => {
-                cx.drop(id, reason);
-                return Verdict::Dropped;
+        match &mut self.managed {
+            Some(managed) => managed.aqm.enqueue(&mut self.bare, &mut managed.after, cx, id),
+            // Whatever a full queue does, one that is not full takes the packet.
+            None if self.bare.list.packets() < self.bare.limit => {
+                self.bare.accept(cx, id);
+                Verdict::Queued
             }
-            Decision::Mark(reason) => {
-                let marked = self.managed.as_mut().is_some_and(|managed| managed.mark(&mut cx.packets, &id));
-                if !marked {
-                    cx.drop(id, reason);
-                    return Verdict::Dropped;
-                }
-            }
-            Decision::DropBoth(position, reason) => {
-                if position > 0 || !self.shown {
-                    self.drop_at(cx, position, reason);
-                }
-                cx.drop(id, reason);
-                return Verdict::Dropped;
-            }
-            Decision::Accept | Decision::PushOut(..) => {}
-        }
-        let Decision::PushOut(position, reason) = decision else {
-            self.accept(cx, id);
-            return Verdict::Queued;
-        };
-        let position = position.max(u32::from(self.shown));
-        // The newcomer itself may be the victim (A04): with n queued, that is position n.
-        if position >= self.list.packets() {
-            cx.drop(id, reason);
-            return Verdict::Dropped;
-        }
-        self.list.push_back(&mut cx.packets, id);
-        self.drop_at(cx, position, reason);
-        Verdict::Queued
-    }
-    fn drop_at(&mut self, cx: &mut Cx, position: u32, reason: DropReason) {
-        if let Some(victim) = self.list.remove_at(&mut cx.packets, position) {
-            cx.drop(victim, reason);
+            None => self.bare.enqueue_full(cx, id),
         }
     }
     /// Takes the next packet that survives its departure.
     #[inline]
     pub fn dequeue(&mut self, cx: &mut Cx) -> Option<PacketId> {
-        self.shown = false;
-        if self.list.packets() >= self.plain_from as u32 {
-            return Some(self.list.take_first(&cx.packets).0);
+        match self.dequeue_plain(&cx.packets) {
+            None => self.dequeue_managed(cx),
+            id => id,
         }
-        self.dequeue_managed(cx)
     }
-    fn dequeue_managed(&mut self, cx: &mut Cx) -> Option<PacketId> {
+    /// Takes the next packet where that departure is nothing but a departure. `None`: see `dequeue_managed`.
+    #[inline(always)]
+    pub(super) fn dequeue_plain(&mut self, packets: &PacketTable) -> Option<PacketId> {
+        self.bare.shown = false;
+        let plain = self.bare.list.packets() >= self.bare.plain_from as u32;
+        plain.then(|| self.bare.list.take_first(packets).0)
+    }
+    /// The same for one that the AQM hears of.
+    #[inline(never)]
+    pub(super) fn dequeue_managed(&mut self, cx: &mut Cx) -> Option<PacketId> {
         match &mut self.managed {
-            Some(managed) => managed.dequeue(&mut self.list, self.decides, cx),
-            None => self.list.pop_front(&mut cx.packets),
+            Some(managed) => managed.aqm.dequeue(&mut self.bare, &mut managed.after, cx),
+            None => self.bare.list.pop_front(&mut cx.packets),
         }
     }
     /// What goes next, which pushing out spares from now on: the oldest packet, or where the AQM decides
     /// at departure the one that it lets go, which is held.
     #[inline(always)]
     pub(super) fn head(&mut self, cx: &mut Cx) -> Head {
-        match self.decides {
+        match self.bare.decides {
             false => self.show_head(&cx.packets),
             true => self.hold(cx),
         }
     }
     fn hold(&mut self, cx: &mut Cx) -> Head {
-        let Leaf { list, managed: Some(managed), decides, .. } = self else { return Head::Idle };
+        let Leaf { managed: Some(managed), bare } = self else { return Head::Idle };
         if let Some(head) = managed.held.head() {
             return head;
         }
-        let Some(id) = managed.dequeue(list, *decides, cx) else { return Head::Idle };
+        let Some(id) = managed.aqm.dequeue(bare, &mut managed.after, cx) else { return Head::Idle };
         managed.held.hold(id, cx)
     }
     /// Takes what `head` showed, or the next packet.
@@ -206,7 +213,7 @@ impl Leaf {
     /// Takes the packet that is held.
     #[inline(always)]
     pub(super) fn take_held(&mut self) -> Option<PacketId> {
-        if !self.decides {
+        if !self.bare.decides {
             return None;
         }
         self.managed.as_mut().and_then(|managed| managed.held.take())
@@ -214,66 +221,66 @@ impl Leaf {
     /// The packet that is held.
     #[inline(always)]
     pub(super) fn held(&self) -> Option<&Held> {
-        if !self.decides {
+        if !self.bare.decides {
             return None;
         }
         self.managed.as_ref().map(|managed| &managed.held)
     }
     /// Takes the newest packet: for a parent that chooses its own victims.
     pub fn pop_back(&mut self, cx: &mut Cx) -> Option<PacketId> {
-        self.shown &= self.list.packets() > 1;
-        self.list.pop_back(&mut cx.packets)
+        self.bare.shown &= self.bare.list.packets() > 1;
+        self.bare.list.pop_back(&mut cx.packets)
     }
     /// Takes the oldest packet without asking the AQM: for a parent that chooses its own victims.
     pub fn pop_front(&mut self, cx: &mut Cx) -> Option<PacketId> {
-        self.shown = false;
-        self.list.pop_front(&mut cx.packets)
+        self.bare.shown = false;
+        self.bare.list.pop_front(&mut cx.packets)
     }
     /// The oldest packet, which pushing out spares from now on until it is taken.
     #[inline(always)]
     pub(super) fn show_head(&mut self, packets: &PacketTable) -> Head {
-        let Some(row) = self.list.front(packets) else { return Head::Idle };
-        self.shown = true;
+        let Some(row) = self.bare.list.front(packets) else { return Head::Idle };
+        self.bare.shown = true;
         Head::Packet { len: row.len }
     }
     /// The row of the packet that `show_head` showed.
     #[inline]
     pub(super) fn shown<'t>(&self, packets: &'t PacketTable) -> Option<&'t Meta> {
-        if self.shown { self.list.front(packets) } else { None }
+        if self.bare.shown { self.bare.list.front(packets) } else { None }
     }
     /// The packets, to look at.
     pub fn list(&self) -> &List {
-        &self.list
+        &self.bare.list
     }
     /// Most packets it takes.
     pub fn limit(&self) -> u32 {
-        self.limit
+        self.bare.limit
     }
     /// Changes the most packets it takes; what is queued beyond it stays.
     pub fn set_limit(&mut self, limit: u32) {
-        self.limit = limit;
+        self.bare.limit = limit;
     }
     /// True if the AQM may drop at departure, so that the list's head is not yet what goes next.
     #[inline]
     pub fn decides_at_departure(&self) -> bool {
-        self.decides
+        self.bare.decides
     }
     /// Packets that its AQM has marked.
     pub fn marked(&self) -> u64 {
-        self.managed.as_ref().map_or(0, |managed| managed.marked)
+        self.managed.as_ref().map_or(0, |managed| managed.after.marked)
     }
     /// What is waiting.
     pub fn backlog(&self) -> Backlog {
-        Backlog { packets: u64::from(self.list.packets()), bytes: self.list.bytes() }
+        Backlog { packets: u64::from(self.bare.list.packets()), bytes: self.bare.list.bytes() }
     }
     /// True if nothing is.
     pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.bare.list.is_empty()
     }
     /// Drops everything.
     pub fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
-        self.shown = false;
-        while let Some(id) = self.list.pop_front(&mut cx.packets) {
+        self.bare.shown = false;
+        while let Some(id) = self.bare.list.pop_front(&mut cx.packets) {
             cx.drop(id, reason);
         }
     }
@@ -307,11 +314,11 @@ impl Leaf {
         }
         let limit = queue_limit(class, params)?;
         let aqm: &mut dyn Aqm = match &mut self.managed {
-            Some(managed) => managed.aqm.get_mut(),
-            None => &mut self.tail,
+            Some(managed) => &mut *managed.aqm,
+            None => &mut self.bare.tail,
         };
         aqm.reconfigure(class, params, link)?;
-        self.limit = limit.unwrap_or(self.limit);
+        self.bare.limit = limit.unwrap_or(self.bare.limit);
         if params.has("cleardscp") {
             self.clear_dscp();
         }
@@ -322,42 +329,81 @@ impl Leaf {
         let waiting = self.backlog() + held;
         visit.value("backlog", "packets", waiting.packets as i64);
         visit.value("backlog_bytes", "bytes", waiting.bytes as i64);
-        visit.value("longest", "packets", i64::from(self.longest));
-        visit.value("limit", "packets", i64::from(self.limit));
+        visit.value("longest", "packets", i64::from(self.bare.longest));
+        visit.value("limit", "packets", i64::from(self.bare.limit));
         visit.value("marked", "packets", self.marked() as i64);
         self.aqm().visit_stats(visit);
     }
     /// True if the list is sound: for tests.
     pub fn is_sound(&self, table: &PacketTable) -> bool {
-        self.list.is_sound(table)
+        self.bare.list.is_sound(table)
     }
 }
 
-impl Managed {
-    /// Takes the next packet of `list` that survives its departure.
+impl Bare {
     #[inline(always)]
-    fn dequeue(&mut self, list: &mut List, decides: bool, cx: &mut Cx) -> Option<PacketId> {
-        loop {
-            let id = list.pop_front(&mut cx.packets)?;
-            let decision = self.aqm.depart(cx, list, &id);
-            match decision {
-                Decision::Drop(_) | Decision::Mark(_) if !decides => {}
-                Decision::Drop(reason) => {
-                    cx.drop(id, reason);
-                    continue;
-                }
-                Decision::Mark(reason) if !self.mark(&mut cx.packets, &id) => {
-                    cx.drop(id, reason);
-                    continue;
-                }
-                Decision::Mark(_) | Decision::Accept | Decision::PushOut(..) | Decision::DropBoth(..) => {}
-            }
-            if self.clear_dscp {
-                cx.packets.get_mut(&id).dscp = 0;
-            }
-            return Some(id);
+    fn accept(&mut self, cx: &mut Cx, id: PacketId) {
+        self.list.push_back(&mut cx.packets, id);
+        if self.list.packets() > self.longest {
+            self.longest = self.list.packets();
         }
     }
+    /// What nothing manages drops as the queue says.
+    #[inline(never)]
+    fn enqueue_full(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
+        let decision = self.tail.arrive(cx, &self.list, self.limit, &id);
+        self.enqueue_otherwise(None, cx, id, decision)
+    }
+    /// The AQM wants more done with a packet that came than to take it.
+    fn enqueue_otherwise(
+        &mut self,
+        after: Option<&mut After>,
+        cx: &mut Cx,
+        id: PacketId,
+        decision: Decision,
+    ) -> Verdict {
+        match decision {
+            Decision::Drop(reason) => {
+                cx.drop(id, reason);
+                return Verdict::Dropped;
+            }
+            Decision::Mark(reason) => {
+                if !after.is_some_and(|after| after.mark(&mut cx.packets, &id)) {
+                    cx.drop(id, reason);
+                    return Verdict::Dropped;
+                }
+            }
+            Decision::DropBoth(position, reason) => {
+                if position > 0 || !self.shown {
+                    self.drop_at(cx, position, reason);
+                }
+                cx.drop(id, reason);
+                return Verdict::Dropped;
+            }
+            Decision::Accept | Decision::PushOut(..) => {}
+        }
+        let Decision::PushOut(position, reason) = decision else {
+            self.accept(cx, id);
+            return Verdict::Queued;
+        };
+        let position = position.max(u32::from(self.shown));
+        // The newcomer itself may be the victim (A04): with n queued, that is position n.
+        if position >= self.list.packets() {
+            cx.drop(id, reason);
+            return Verdict::Dropped;
+        }
+        self.list.push_back(&mut cx.packets, id);
+        self.drop_at(cx, position, reason);
+        Verdict::Queued
+    }
+    fn drop_at(&mut self, cx: &mut Cx, position: u32, reason: DropReason) {
+        if let Some(victim) = self.list.remove_at(&mut cx.packets, position) {
+            cx.drop(victim, reason);
+        }
+    }
+}
+
+impl After {
     /// Marks a packet whose sender understands it; false for another.
     fn mark(&mut self, packets: &mut PacketTable, id: &PacketId) -> bool {
         let row = packets.get_mut(id);

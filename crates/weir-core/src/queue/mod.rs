@@ -11,6 +11,7 @@ mod values;
 pub use child::{Child, Head, Routes};
 pub use contract::{Backlog, Broken, Cause, Cx, Discipline, Link, Next, Verdict, Wait};
 pub use drop_reason::DropReason;
+pub(crate) use leaf::Driven;
 pub use leaf::Leaf;
 pub use params::{Alias, Bound, Kind, ParamSpec, Scope, TimeUnit, bytes_as_typed};
 pub use stats::{Deeper, Visit};
