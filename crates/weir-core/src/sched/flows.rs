@@ -9,13 +9,15 @@ use super::longest::Longest;
 use crate::packet::{List, NIL, PacketId};
 use crate::queue::params::{default_of, default_word};
 use crate::queue::{Backlog, Broken, Cx, DropReason, Kind, ParamError, ParamSpec, Params, Verdict, Visit};
+use crate::units::Bounded;
 use alloc::vec::Vec;
 
 /// One queue.
 #[repr(align(64))]
 pub(super) struct Flow {
     pub list: List,
-    /// What it may send, in the unit of the scheduler.
+    /// What it may send, in the unit of the scheduler. A turn and a packet are below 2^40 each, and a queue whose
+    /// credit exceeds the one has no turn, nor sends if it owes the other: so credits are below 2^41.
     pub credit: i64,
     /// What a visit adds to it.
     pub quantum: u32,
@@ -23,6 +25,7 @@ pub(super) struct Flow {
     pub burden: u32,
     next: u32,
     in_ring: bool,
+    /// Counted one by one: no machine comes to 2^64.
     sent: u64,
     dropped: u64,
 }
@@ -43,7 +46,9 @@ pub(super) struct Flows {
     /// The last of the ring; the one after it is the current one.
     tail: u32,
     in_ring: u32,
+    /// At most the rows of a table.
     packets: u32,
+    /// Of fewer than 2^32 rows, below 2^32 each.
     bytes: u64,
     limit_bytes: u64,
     longest: Longest,
@@ -165,23 +170,27 @@ impl Flows {
     // Inlined by force, as the other three on a packet's path: calls cost 2 ns of 13.
     #[inline(always)]
     pub fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
-        let (index, row) = self.admit(cx, id);
-        if !self.flows[index].in_ring {
-            self.join(index as u32);
-        }
+        let (_, row) = self.put::<true>(cx, id);
         self.settle(cx, row)
     }
     /// Queues a packet, for a scheduler with an order of its own: the number of its queue, and
     /// the row that `settle` wants.
     #[inline(always)]
     pub fn admit(&mut self, cx: &mut Cx, id: PacketId) -> (usize, usize) {
+        self.put::<false>(cx, id)
+    }
+    #[inline(always)]
+    fn put<const JOINS: bool>(&mut self, cx: &mut Cx, id: PacketId) -> (usize, usize) {
         let (index, row) = (self.queue_of(cx, &id), id.index());
-        self.bytes += u64::from(cx.packets.get(&id).len);
-        self.packets += 1;
+        self.bytes = self.bytes.plus(cx.packets.get(&id).len.into());
+        self.packets = self.packets.plus(1);
         let flow = &mut self.flows[index];
         flow.list.push_back(&mut cx.packets, id);
+        if JOINS && !flow.in_ring {
+            self.join(index as u32);
+        }
         if self.longest.is_awake() {
-            self.longest.grown(index as u32, flow.length());
+            self.longest.grown(index as u32, self.flows[index].length());
         }
         (index, row)
     }
@@ -268,9 +277,9 @@ impl Flows {
     pub fn take_from(&mut self, cx: &mut Cx, index: usize) -> Option<(PacketId, u32)> {
         let flow = &mut self.flows[index];
         let (id, len) = flow.list.take_front(&cx.packets)?;
-        flow.sent += 1;
-        self.packets -= 1;
-        self.bytes -= u64::from(len);
+        flow.sent = flow.sent.plus(1);
+        self.packets = self.packets.less(1);
+        self.bytes = self.bytes.less(len.into());
         if self.longest.is_awake() && self.bytes * 2 < self.limit_bytes {
             self.longest.sleep();
         }

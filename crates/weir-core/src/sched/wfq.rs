@@ -27,6 +27,7 @@ use crate::queue::{
     Backlog, Broken, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params, Scope, Verdict,
     Visit, params,
 };
+use crate::units::Bounded;
 use alloc::boxed::Box;
 
 const WEIGHT: ParamSpec = ParamSpec::class(
@@ -85,7 +86,7 @@ impl Discipline for Wfq {
             };
             let flow = self.flows.queue(index);
             if flow.credit <= 0 {
-                flow.credit += i64::from(flow.quantum);
+                flow.credit = flow.credit.plus(flow.quantum.into());
                 if flow.credit <= 0 {
                     self.flows.rotate(index);
                     passed += 1;
@@ -101,7 +102,7 @@ impl Discipline for Wfq {
                 continue;
             };
             let flow = self.flows.queue(index);
-            flow.credit -= i64::from(len) * PER_BYTE;
+            flow.credit = flow.credit.less(i64::from(len) * PER_BYTE);
             if flow.credit <= 0 {
                 self.flows.rotate(index);
             } else if flow.list.is_empty() {
