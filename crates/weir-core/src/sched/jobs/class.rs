@@ -54,12 +54,14 @@ impl Terms {
     }
 }
 
-/// What changes with every packet: 48 bytes.
+/// What changes with every packet: a line of memory.
 #[derive(Clone, Copy, Default, Debug)]
+#[repr(align(64))]
 pub(super) struct JobsState {
-    /// Its bytes, with what the wire adds to each packet.
-    pub wire_bytes: u64,
     pub packets: u64,
+    pub bytes: u64,
+    /// The bytes with what the wire adds to each packet.
+    pub wire_bytes: u64,
     /// When its oldest packet came.
     pub oldest_ns: u64,
     /// Delay of the last packet that it sent.
@@ -73,6 +75,7 @@ pub(super) struct JobsState {
 pub(super) struct Totals {
     pub arrived_bytes: u64,
     pub dropped_bytes: u64,
+    /// Counted one by one: no machine comes to 2^64.
     pub sent_packets: u64,
     /// Sum of the delays of what was sent; saturates after 584 years.
     pub delay_ns: u64,

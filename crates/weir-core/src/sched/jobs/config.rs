@@ -2,6 +2,7 @@
 
 use super::Jobs;
 use super::class::{JobsClass, JobsState, Terms, Totals};
+use super::rates::Chain;
 use super::service::Service;
 use super::weights::{self, CLASSES};
 use crate::aqm::params::{QLIMIT, count};
@@ -152,13 +153,17 @@ pub(super) fn make(node: &Node, builder: &mut Builder<'_>) -> Result<Jobs, Param
     let mut order: Vec<u64> = classes.iter().map(|class| class.priority).collect();
     order.sort_unstable();
     let rank = |class: &JobsClass| order.iter().position(|p| *p == class.priority).unwrap_or(0);
-    let class_of = classes.iter().map(rank).collect();
+    let mut class_of = [0; CLASSES];
+    for (of, class) in class_of.iter_mut().zip(&classes) {
+        *of = rank(class) as u8;
+    }
     classes.sort_by_key(|class| class.priority);
     let mut jobs = Jobs {
         settings,
         classes,
         states: [JobsState::default(); CLASSES],
         rates: [0; CLASSES],
+        scratch: Chain::NEW,
         service: Service::NEW,
         backlogged: 0,
         rated: 0,

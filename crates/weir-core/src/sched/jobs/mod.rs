@@ -53,13 +53,13 @@ use crate::queue::{
     Verdict, Visit, Wait, params,
 };
 use crate::spread::Cut;
-use crate::units::Instant;
+use crate::units::{Bounded, Instant};
 use alloc::format;
 use alloc::vec::Vec;
 use class::{JobsClass, JobsState};
 use config::Settings;
 use loss::Account;
-use rates::{ONE, Step};
+use rates::{Chain, ONE, Step};
 pub use sampled::{Adjusted, Delegate, Sample, delegated};
 use sampled::{Elsewhere, Live, live};
 use service::Service;
@@ -83,6 +83,7 @@ struct Jobs {
     states: [JobsState; CLASSES],
     /// Shares of the link; they add up to `ONE` over the classes of `rated`.
     rates: [u64; CLASSES],
+    scratch: Chain,
     /// What they have had of it.
     service: Service,
     /// Bit i: class i has packets.
@@ -93,13 +94,14 @@ struct Jobs {
     bounded: u16,
     /// Chains of proportional delay.
     chains: Vec<u16>,
+    /// At most the rows of a table.
     packets: u64,
     /// Arrivals until the next adjustment.
     until_sample: u64,
     adjusted_ns: u64,
     accounting_since_ns: u64,
     /// Index of the class for each child of `routes`, which are in the order of the file.
-    class_of: Vec<usize>,
+    class_of: [u8; CLASSES],
     routes: Routes,
     /// Who adjusts the rates, if it is not done here.
     elsewhere: Option<Elsewhere>,
@@ -125,6 +127,11 @@ impl Jobs {
             self.bounded |= u16::from(bounded) << index;
         }
     }
+    /// The class of a child of `routes`.
+    #[inline(always)]
+    fn class(&self, child: usize) -> usize {
+        usize::from(self.class_of[child % CLASSES])
+    }
     /// Reads again what class `index` has, after a call into its queue. `came_ns` is when a
     /// packet came that was put in or taken out: an inner discipline does not say how old its
     /// oldest is.
@@ -137,10 +144,10 @@ impl Jobs {
             Some(leaf) => (leaf.backlog(), leaf.list().front(&cx.packets).map(|m| m.arrival.as_nanos())),
             None => (queue.backlog(), None),
         };
-        state.packets = backlog.packets;
+        (state.packets, state.bytes) = (backlog.packets, backlog.bytes);
         state.wire_bytes = cx.link.cost_of(backlog);
         state.oldest_ns = oldest_ns.unwrap_or(came_ns);
-        self.packets = self.packets - before + backlog.packets;
+        self.packets = self.packets.less(before).plus(backlog.packets);
         if (backlog.packets == 0) != (before == 0) {
             self.backlogged ^= 1u16 << index;
             match backlog.packets {
@@ -152,17 +159,16 @@ impl Jobs {
     /// The same for every class, and what a smaller queue has dropped is lost.
     fn refresh_all(&mut self, cx: &Cx) {
         for index in 0..self.classes.len() {
-            let before = self.known(cx, index);
+            let before = self.known(index);
             self.refresh(cx, index, self.states[index].oldest_ns);
             self.lose(index, before);
         }
     }
     /// What class `index` had when it was last looked at.
     #[inline(always)]
-    fn known(&self, cx: &Cx, index: usize) -> Backlog {
+    fn known(&self, index: usize) -> Backlog {
         let state = &self.states[index];
-        let bytes = state.wire_bytes - state.packets * u64::from(cx.link.overhead);
-        Backlog { packets: state.packets, bytes }
+        Backlog { packets: state.packets, bytes: state.bytes }
     }
     /// Counts as lost what class `index` should have and has not. It has been looked at.
     #[inline(always)]
@@ -190,8 +196,11 @@ impl Jobs {
     }
     /// Begins the next interval of a fixed length, if loss is counted by such.
     fn begin_interval(&mut self, now_ns: u64) {
+        if self.settings.interval_ns == 0 {
+            return;
+        }
         let since = now_ns.saturating_sub(self.accounting_since_ns);
-        if self.settings.interval_ns > 0 && since >= self.settings.interval_ns {
+        if since >= self.settings.interval_ns {
             self.accounting_since_ns = now_ns - since % self.settings.interval_ns;
             for state in &mut self.states {
                 state.account = Account::default();
@@ -202,32 +211,44 @@ impl Jobs {
     /// Answers whether the packet of row `newcomer` was dropped.
     fn sampled(&mut self, cx: &mut Cx, newcomer: usize, step: Step) -> bool {
         let mut died = false;
-        if self.bounded & self.backlogged != 0 {
-            if self.settings.exact && !cx.adopting() {
-                died = self.drop_until_bounds_fit(cx, newcomer);
-            }
-            if self.redistribute(cx) {
-                if !self.settings.exact && !cx.adopting() {
-                    died |= self.drop_what_is_short(cx, newcomer);
-                    // Whoever lost a packet may need less than it was given, and others still more.
-                    self.redistribute(cx);
-                }
-                sampled::waive_floors(&live!(self, cx), &mut self.rates);
-            }
+        if self.bounded & self.backlogged != 0 && (self.settings.exact || self.is_somebody_short(cx)) {
+            died = self.hold_bounds(cx, newcomer);
         }
-        sampled::steer(&live!(self, cx), &mut self.rates, step);
+        sampled::steer(&live!(self, cx), &mut self.rates, step, &mut self.scratch);
         self.adjusted_ns = cx.now.as_nanos();
         died
     }
-    /// Gives classes that are short what others can spare; false if nobody is.
-    fn redistribute(&mut self, cx: &Cx) -> bool {
-        let live = live!(self, cx);
-        let short = sampled::is_somebody_short(&live, &self.rates);
-        if short {
-            let least = sampled::least_rates(&live);
-            rates::redistribute(&mut self.rates, &least, self.backlogged);
+    #[inline(always)]
+    fn is_somebody_short(&self, cx: &Cx) -> bool {
+        sampled::is_somebody_short(&live!(self, cx), &self.rates)
+    }
+    /// Somebody is short, or may be where drops come first. Answers whether the packet of row `newcomer` was dropped.
+    #[inline(never)]
+    fn hold_bounds(&mut self, cx: &mut Cx, newcomer: usize) -> bool {
+        let mut died = false;
+        if self.settings.exact {
+            if !cx.adopting() {
+                died = self.drop_until_bounds_fit(cx, newcomer);
+            }
+            if !self.is_somebody_short(cx) {
+                return died;
+            }
         }
-        short
+        self.redistribute(cx);
+        if !self.settings.exact && !cx.adopting() {
+            died |= self.drop_what_is_short(cx, newcomer);
+            // Whoever lost a packet may need less than it was given, and others still more.
+            if self.is_somebody_short(cx) {
+                self.redistribute(cx);
+            }
+        }
+        sampled::waive_floors(&live!(self, cx), &mut self.rates);
+        died
+    }
+    /// Gives classes that are short what others can spare.
+    fn redistribute(&mut self, cx: &Cx) {
+        let least = sampled::least_rates(&live!(self, cx));
+        rates::redistribute(&mut self.rates, &least, self.backlogged);
     }
 }
 
@@ -245,7 +266,7 @@ impl Discipline for Jobs {
             let row = cx.packets.get(&id);
             (row.leaf, u64::from(row.len), row.arrival.as_nanos())
         };
-        let Some(index) = self.routes.child(leaf).map(|child| self.class_of[child]) else {
+        let Some(index) = self.routes.child(leaf).map(|child| self.class(child)) else {
             cx.broken("jobs", "a packet came for a leaf that is not below");
             cx.drop(id, DropReason::Reconfigure);
             return Verdict::Dropped;
@@ -265,7 +286,7 @@ impl Discipline for Jobs {
             return Verdict::Dropped;
         }
         let newcomer = id.index();
-        let before = self.known(cx, index);
+        let before = self.known(index);
         let first = self.states[index].packets == 0;
         let mut verdict = self.classes[index].queue.enqueue(cx, id);
         let oldest = if first { came } else { self.states[index].oldest_ns };
@@ -300,7 +321,7 @@ impl Discipline for Jobs {
                 return wait.into();
             }
             let index = self.service.most_behind(self.classes.len(), held_up);
-            let before = self.known(cx, index);
+            let before = self.known(index);
             let next = self.classes[index].queue.take(cx);
             let Next::Packet(id) = next else {
                 if next != Next::Idle {
@@ -319,7 +340,7 @@ impl Discipline for Jobs {
             let late = self.classes[index].terms.delay_ns.is_some_and(|bound| delay_ns > bound);
             let dies = late && self.settings.loss_first;
             if !dies {
-                self.service.sent(index, cx.link.cost_bytes(len), held_up, self.classes.len());
+                self.service.sent(index, cx.link.cost_bytes(len), held_up);
             }
             self.refresh(cx, index, came.as_nanos());
             let one = Backlog { packets: 1, bytes: len.into() };
@@ -331,7 +352,7 @@ impl Discipline for Jobs {
             }
             self.states[index].delay_ns = delay_ns;
             let totals = &mut self.classes[index].totals;
-            totals.sent_packets += 1;
+            totals.sent_packets = totals.sent_packets.plus(1);
             totals.delay_ns = totals.delay_ns.saturating_add(delay_ns);
             totals.late += u64::from(late);
             return Next::Packet(id);
@@ -434,7 +455,8 @@ impl Discipline for Jobs {
     }
     fn on_sent(&mut self, cx: &mut Cx, id: &PacketId, at: Instant) {
         if let Some(child) = self.routes.child(cx.packets.get(id).leaf) {
-            self.classes[self.class_of[child]].queue.on_sent(cx, id, at);
+            let index = self.class(child);
+            self.classes[index].queue.on_sent(cx, id, at);
         }
     }
 }

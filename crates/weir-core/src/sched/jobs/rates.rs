@@ -45,6 +45,7 @@
 //! sum to at most 2^62; R m / M is computed with M scaled into 32 bits.
 
 use super::weights::{CLASSES, Weight};
+use crate::units::Bounded;
 
 /// The whole link.
 pub(super) const ONE: u64 = 1 << SHARE_BITS;
@@ -192,7 +193,7 @@ impl Sharing {
     fn of(&self, part: u64) -> u64 {
         let normal = if self.shift >= 0 { part >> self.shift } else { part << -self.shift };
         // 2^32 * 2^31 fits.
-        let share = (normal * self.inverse) >> 22;
+        let share = normal.times(self.inverse) >> 22;
         ((u128::from(self.whole) * u128::from(share)) >> 40) as u64
     }
     /// `16 h / X` in units of 2^-32, at most 1: X = sum / whole, in 2^-16 ns for shares of 2^-40.
@@ -207,74 +208,98 @@ impl Sharing {
     }
 }
 
-/// Adjusts the rates of the backlogged members of one chain, whose sum stays. See above.
-// Inlined by force, as `sampled::steer`: two more calls would cost an arrival 5 ns of 75.
-#[inline(always)]
-pub(super) fn steer(
-    rates: &mut [u64; CLASSES],
+/// The backlogged members of one chain, as a step sees them. It is kept from step to step, so that it need not be
+/// cleared.
+pub(super) struct Chain {
     members: u16,
-    loads: &[u64; CLASSES],
-    least: &[u64; CLASSES],
-    step: Step,
-) {
-    let (mut whole, mut sum, mut bound) = (0u64, 0u64, 0u64);
-    for class in bits(members) {
-        whole += rates[class];
-        sum += loads[class];
-        bound += least[class];
-    }
-    if sum == 0 || bound > whole {
-        return;
-    }
-    let sharing = Sharing::new(whole, sum);
-    let eta = match step {
-        Step::Whole => 1i64 << 32,
-        Step::After(h_ns) => sharing.step(h_ns) as i64,
-    };
-    let targets = targets(members, whole, sum, loads, least, sharing);
-    let (mut kept, mut heaviest) = (0, members.trailing_zeros() as usize);
-    for class in bits(members) {
-        // Shares are below 2^41. Shifting rounds down, so the sum can only fall short, by a unit
-        // or two a class.
-        let change = targets[class] as i64 - rates[class] as i64;
-        let change = (i128::from(change) * i128::from(eta)) >> 32;
-        rates[class] = (rates[class] as i64 + change as i64) as u64;
-        kept += rates[class];
-        if rates[class] > rates[heaviest] {
-            heaviest = class;
-        }
-    }
-    rates[heaviest] += whole - kept;
+    loads: [u64; CLASSES],
+    least: [u64; CLASSES],
+    targets: [u64; CLASSES],
+    /// Sum of the members' rates, at most `ONE`.
+    whole: u64,
+    /// Sum of `loads`, below 2^63.
+    sum: u64,
+    /// Sum of `least`, at most 16 * 2^50.
+    bound: u64,
 }
 
-/// The right rate of each member: its part by its load; but those whose part would be below their
-/// minimum have that, which leaves less for the others, until nobody else is below.
-#[inline(always)]
-fn targets(
-    members: u16,
-    mut whole: u64,
-    mut sum: u64,
-    loads: &[u64; CLASSES],
-    least: &[u64; CLASSES],
-    mut sharing: Sharing,
-) -> [u64; CLASSES] {
-    let mut targets = [0; CLASSES];
-    let mut free = members;
-    loop {
-        let mut held = 0u16;
-        for class in bits(free) {
-            targets[class] = sharing.of(loads[class]);
-            if targets[class] < least[class] {
-                targets[class] = least[class];
-                held |= 1 << class;
-                whole -= least[class].min(whole);
-                sum -= loads[class];
+impl Chain {
+    pub const NEW: Chain = Chain {
+        members: 0,
+        loads: [0; CLASSES],
+        least: [0; CLASSES],
+        targets: [0; CLASSES],
+        whole: 0,
+        sum: 0,
+        bound: 0,
+    };
+
+    /// Another chain, of no members yet.
+    #[inline(always)]
+    pub fn begin(&mut self) {
+        (self.members, self.whole, self.sum, self.bound) = (0, 0, 0, 0);
+    }
+    /// A member that has this rate and load, and a least rate.
+    #[inline(always)]
+    pub fn add(&mut self, class: usize, rate: u64, load: u64, least: u64) {
+        (self.loads[class], self.least[class]) = (load, least);
+        self.members |= 1 << class;
+        self.whole = self.whole.plus(rate);
+        self.sum = self.sum.plus(load);
+        self.bound = self.bound.plus(least);
+    }
+    /// Adjusts the rates of the members, whose sum stays. See above.
+    // Inlined by force, as `sampled::steer`: two more calls would cost an arrival 5 ns of 75.
+    #[inline(always)]
+    pub fn steer(&mut self, rates: &mut [u64; CLASSES], step: Step) {
+        let (members, whole) = (self.members, self.whole);
+        if self.sum == 0 || self.bound > whole {
+            return;
+        }
+        let sharing = Sharing::new(whole, self.sum);
+        let eta = match step {
+            Step::Whole => 1i64 << 32,
+            Step::After(h_ns) => sharing.step(h_ns) as i64,
+        };
+        self.aim(sharing);
+        let (mut kept, mut heaviest, mut most) = (0u64, members.trailing_zeros() as usize, 0);
+        for class in bits(members) {
+            // Shares are below 2^41. Shifting rounds down, so the sum can only fall short, by a unit
+            // or two a class.
+            let rate = rates[class] as i64;
+            let change = (self.targets[class] as i64).less(rate);
+            let change = (i128::from(change) * i128::from(eta)) >> 32;
+            let rate = rate.plus(change as i64) as u64;
+            rates[class] = rate;
+            kept = kept.plus(rate);
+            if rate > most {
+                (heaviest, most) = (class, rate);
             }
         }
-        free &= !held;
-        if held == 0 || sum == 0 {
-            return targets;
+        rates[heaviest & (CLASSES - 1)] += whole - kept;
+    }
+    /// The right rate of each member: its part by its load; but those whose part would be below their
+    /// minimum have that, which leaves less for the others, until nobody else is below.
+    #[inline(always)]
+    fn aim(&mut self, mut sharing: Sharing) {
+        let (mut whole, mut sum, mut free) = (self.whole, self.sum, self.members);
+        loop {
+            let mut held = 0u16;
+            for class in bits(free) {
+                let part = sharing.of(self.loads[class]);
+                self.targets[class] = part;
+                if part < self.least[class] {
+                    self.targets[class] = self.least[class];
+                    held |= 1 << class;
+                    whole -= self.least[class].min(whole);
+                    sum -= self.loads[class];
+                }
+            }
+            free &= !held;
+            if held == 0 || sum == 0 {
+                return;
+            }
+            sharing = Sharing::new(whole, sum);
         }
-        sharing = Sharing::new(whole, sum);
     }
 }

@@ -9,7 +9,7 @@
 //! is made at once, in place, for the rates before it are equal and nobody's wish.
 
 use super::class::{JobsClass, JobsState};
-use super::rates::{self, ONE, Seen, Step, bits};
+use super::rates::{self, Chain, ONE, Seen, Step, bits};
 use super::weights::{CLASSES, Weight};
 use super::{Jobs, config};
 use crate::queue::{Cx, Discipline, ParamError};
@@ -157,22 +157,21 @@ pub(super) fn waive_floors(facts: &impl Facts, rates: &mut [u64; CLASSES]) {
 
 /// A step of the feedback in every chain. [QOSBOX section 2.4, adjust_rates]
 #[inline(always)]
-pub(super) fn steer(facts: &impl Facts, rates: &mut [u64; CLASSES], step: Step) {
+pub(super) fn steer(facts: &impl Facts, rates: &mut [u64; CLASSES], step: Step, scratch: &mut Chain) {
     for &chain in facts.chains() {
         let members = chain & facts.backlogged() & facts.rated();
         if members & (members.wrapping_sub(1)) == 0 {
             continue;
         }
-        let (mut loads, mut least) = ([0; CLASSES], [0; CLASSES]);
+        scratch.begin();
         for class in bits(members) {
-            let (drain, delay_ns) = (facts.drain(class), facts.delay_ns(class));
+            let (drain, delay_ns, rate) = (facts.drain(class), facts.delay_ns(class), rates[class]);
             let seen = Seen { drain, delay_ns, weight: facts.weight(class) };
-            loads[class] = seen.load((step != Step::Whole).then_some(rates[class]));
-            if facts.bounded() >> class & 1 == 1 {
-                least[class] = least_rate(facts, class).min(rates[class]);
-            }
+            let load = seen.load((step != Step::Whole).then_some(rate));
+            let bounded = facts.bounded() >> class & 1 == 1;
+            scratch.add(class, rate, load, if bounded { least_rate(facts, class).min(rate) } else { 0 });
         }
-        rates::steer(rates, members, &loads, &least, step);
+        scratch.steer(rates, step);
     }
 }
 
@@ -259,13 +258,13 @@ impl Sample {
     }
     /// The rates that follow. Pure: the same wherever and whenever it is done.
     pub fn adjust(&self) -> Adjusted {
-        let (mut rates, mut short) = (self.rates, false);
+        let (mut rates, mut short, mut scratch) = (self.rates, false, Chain::NEW);
         if is_somebody_short(self, &rates) {
             rates::redistribute(&mut rates, &least_rates(self), self.backlogged);
             short = is_somebody_short(self, &rates);
             waive_floors(self, &mut rates);
         }
-        steer(self, &mut rates, Step::After(self.since_ns));
+        steer(self, &mut rates, Step::After(self.since_ns), &mut scratch);
         Adjusted { rates, rated: self.rated, epoch: self.epoch, short }
     }
 }

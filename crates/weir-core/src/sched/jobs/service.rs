@@ -14,8 +14,8 @@
 //!
 //! Every packet that leaves adds to what every waiting class is owed, and each dequeue asks who is
 //! owed most. So a class is not changed by the packets of others: what it is owed is its rate times
-//! the bytes that `passed`, less `had`, and is worked out where it is asked. Neither that nor a
-//! change of rates has a branch a class.
+//! the bytes that `passed`, less `had`, and is worked out where it is asked, without a branch a class.
+//! Where rates change, only the classes are touched whose own did.
 //!
 //! Units are bytes times 2^-40. Proof of range, for arithmetic that wraps: a packet counts as 2^17
 //! bytes at most, so that it adds 2^57 at most. The class that is owed most is served, so none is
@@ -42,7 +42,7 @@ pub(super) struct Service {
     kept: [i64; CLASSES],
     /// All bits for a waiting class.
     waits: [u64; CLASSES],
-    /// Bytes sent since the rates were set.
+    /// Bytes sent since it began anew.
     passed: u64,
     /// Sum of `rates`.
     sum: u64,
@@ -90,19 +90,29 @@ impl Service {
         (self.rates[index], self.waits[index], self.had[index]) = (0, 0, NOT_WAITING);
     }
 
-    /// The waiting ones of the first `classes` have these rates from now on; there are no others.
+    /// The waiting ones of the first `classes` have these rates from now on; there are no others. What they are owed
+    /// stays: what `passed` is worth more now counts as had.
     #[inline]
     #[expect(clippy::needless_range_loop, reason = "iterators over four arrays cost a branch a class here")]
     pub fn set(&mut self, rates: &[u64; CLASSES], classes: usize) {
-        let passed = core::mem::take(&mut self.passed);
-        let mut sum = 0u64;
         for class in 0..classes.min(CLASSES) {
-            let owed = self.rates[class].wrapping_mul(passed) as i64;
-            self.had[class] = self.had[class].wrapping_sub(owed);
-            self.rates[class] = rates[class] & self.waits[class];
-            sum = sum.wrapping_add(self.rates[class]);
+            let rate = rates[class] & self.waits[class];
+            let more = rate.wrapping_sub(self.rates[class]);
+            if more != 0 {
+                self.had[class] = self.had[class].wrapping_add(more.wrapping_mul(self.passed) as i64);
+                self.rates[class] = rate;
+                self.sum = self.sum.wrapping_add(more);
+            }
         }
-        self.sum = sum;
+    }
+
+    /// `passed` begins anew.
+    #[cold]
+    fn rebase(&mut self) {
+        let passed = core::mem::take(&mut self.passed);
+        for (had, rate) in self.had.iter_mut().zip(self.rates) {
+            *had = had.wrapping_sub(rate.wrapping_mul(passed) as i64);
+        }
     }
 
     /// The class of the first `classes` that is most behind its rate; among equals the first.
@@ -110,8 +120,7 @@ impl Service {
     #[inline]
     pub fn most_behind(&self, classes: usize, held_up: u16) -> usize {
         if held_up != 0 {
-            let among = (0..classes).filter(|&class| self.waits[class] != 0 && held_up >> class & 1 == 0);
-            return among.reduce(|a, b| if self.owed(b) > self.owed(a) { b } else { a }).unwrap_or(0);
+            return self.most_behind_of(classes, held_up);
         }
         let owed =
             |class: usize| (self.rates[class].wrapping_mul(self.passed) as i64).wrapping_sub(self.had[class]);
@@ -126,23 +135,36 @@ impl Service {
         best.0
     }
 
+    #[cold]
+    #[inline(never)]
+    fn most_behind_of(&self, classes: usize, held_up: u16) -> usize {
+        let among = (0..classes).filter(|&class| self.waits[class] != 0 && held_up >> class & 1 == 0);
+        among.reduce(|a, b| if self.owed(b) > self.owed(a) { b } else { a }).unwrap_or(0)
+    }
+
     /// Class `index` sends `bytes` on the wire: while it does, the rates of all that wait add to
     /// what they are owed. A class of `held_up`, which must not send yet, is owed nothing. The sum
     /// over all classes stays 0.
     #[inline]
-    pub fn sent(&mut self, index: usize, bytes: u64, held_up: u16, classes: usize) {
+    pub fn sent(&mut self, index: usize, bytes: u64, held_up: u16) {
         let bytes = bytes.min(MOST_BYTES);
+        let rates = if held_up == 0 { self.sum } else { self.pass_over(bytes, held_up) };
+        self.had[index] = self.had[index].wrapping_add(bytes.wrapping_mul(rates) as i64);
+        self.passed += bytes;
+        if self.passed > MOST_PASSED {
+            self.rebase();
+        }
+    }
+
+    /// Those of `held_up` are owed nothing for `bytes`. Answers the rates of the others.
+    #[cold]
+    fn pass_over(&mut self, bytes: u64, held_up: u16) -> u64 {
         let mut rates = self.sum;
         for class in bits(held_up) {
             rates -= self.rates[class];
             self.had[class] = self.had[class].wrapping_add((bytes * self.rates[class]) as i64);
         }
-        self.had[index] = self.had[index].wrapping_add((bytes * rates) as i64);
-        self.passed += bytes;
-        if self.passed > MOST_PASSED {
-            let rates = self.rates;
-            self.set(&rates, classes);
-        }
+        rates
     }
 }
 
@@ -222,7 +244,7 @@ mod tests {
                         let most = service.most_behind(classes, held_up);
                         differs |= most != plain.most_behind(held_up);
                         let bytes = 40 + random.below(MOST_BYTES - 39);
-                        service.sent(most, bytes, held_up, classes);
+                        service.sent(most, bytes, held_up);
                         plain.sent(most, bytes - shorter, &now, held_up);
                     }
                     _ => {}

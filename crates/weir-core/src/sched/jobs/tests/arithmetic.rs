@@ -1,7 +1,7 @@
 //! JoBS's decisions against plain arithmetic in floats.
 
 use super::super::loss::{Account, Candidate, least_harm};
-use super::super::rates::{self, ONE, Seen, Step, bits};
+use super::super::rates::{self, Chain, ONE, Seen, Step, bits};
 use super::super::weights::{CLASSES, HEAVIEST, Weight};
 use super::{jobs, mbps, near};
 use crate::Random;
@@ -111,6 +111,7 @@ fn j21_the_victim_is_that_of_a_brute_force_search() {
 #[test]
 fn j23_rates_keep_sum_and_minimum() {
     let mut random = Random::new(weir_seed::seed());
+    let mut scratch = Chain::NEW;
     let sum = |rates: &[u64; CLASSES]| rates.iter().sum::<u64>();
     for case in 0..50_000 {
         let backlogged = 1 + random.below(u64::from(u16::MAX)) as u16;
@@ -128,9 +129,9 @@ fn j23_rates_keep_sum_and_minimum() {
             assert!(!fits || rates[class] >= least[class], "case {case}: a minimum could hold and does not");
             assert!(rates[class] >= before[class].min(least[class]), "case {case}: taken from the needy");
         }
-        // One chain of a random part of them, stepped as the discipline does.
+        // One chain of a random part of them, stepped as the discipline does: what was in it before does not count.
         let members = backlogged & random.next_u64() as u16;
-        let mut loads = [0; CLASSES];
+        scratch.begin();
         for class in bits(members) {
             least[class] = least[class].min(rates[class]);
             let seen = Seen {
@@ -138,13 +139,14 @@ fn j23_rates_keep_sum_and_minimum() {
                 delay_ns: random.next_u64() >> random.below(64),
                 weight: Weight::Times((HEAVIEST >> random.below(40)).max(1)),
             };
-            loads[class] = seen.load((random.below(2) == 0).then_some(rates[class]));
+            let load = seen.load((random.below(2) == 0).then_some(rates[class]));
+            scratch.add(class, rates[class], load, least[class]);
         }
         let step = match random.below(3) {
             0 => Step::Whole,
             _ => Step::After(random.next_u64() >> random.below(64)),
         };
-        rates::steer(&mut rates, members, &loads, &least, step);
+        scratch.steer(&mut rates, step);
         assert_eq!(sum(&rates), ONE, "case {case}: the changes do not add up to nothing");
         for class in bits(members) {
             assert!(rates[class] >= least[class], "case {case}: below its minimum");
@@ -170,7 +172,7 @@ fn j24_rates_and_losses_are_exact_from_9600_to_400g() {
             // A step of the feedback over three classes.
             let mut rates = [0; CLASSES];
             rates::reset(&mut rates, 0b111);
-            let (mut loads, mut m) = ([0; CLASSES], [0f64; 3]);
+            let (mut chain, mut m) = (Chain::NEW, [0f64; 3]);
             for class in 0..3 {
                 // Up to half an hour of the link's time.
                 let bytes = 64 + magnitude(&mut random, 30).min(1800 * bps / 8);
@@ -178,14 +180,14 @@ fn j24_rates_and_losses_are_exact_from_9600_to_400g() {
                 let weight = HEAVIEST >> random.below(6);
                 let drain = u128::from(bytes) * u128::from(per_byte);
                 let seen = Seen { drain, delay_ns, weight: Weight::Times(weight) };
-                loads[class] = seen.load(Some(rates[class]));
+                chain.add(class, rates[class], seen.load(Some(rates[class])), 0);
                 let time = bytes as f64 * 8e9 / bps as f64;
                 m[class] = weight as f64 / HEAVIEST as f64 * (time + delay_ns as f64 / 3.0) / 2.0;
             }
             let x = m.iter().sum::<f64>();
             let h = (x / (1.0 + random.below(40) as f64)) as u64;
             let eta = (16.0 * h as f64 / x).min(1.0);
-            rates::steer(&mut rates, 0b111, &loads, &[0; CLASSES], Step::After(h));
+            chain.steer(&mut rates, Step::After(h));
             for class in 0..3 {
                 let exact = (1.0 - eta) / 3.0 + eta * m[class] / x;
                 let error = (rates[class] as f64 / ONE as f64 - exact).abs();
