@@ -239,7 +239,13 @@ impl Rio {
     }
     /// A packet of precedence `OWN` comes: known to the compiler, so that it finds the states without a look-up.
     #[inline(always)]
-    fn arrive_at<const OWN: usize>(&mut self, cx: &mut Cx, packets: u32, limit: u32, id: &PacketId) -> Decision {
+    fn arrive_at<const OWN: usize>(
+        &mut self,
+        cx: &mut Cx,
+        packets: u32,
+        limit: u32,
+        id: &PacketId,
+    ) -> Decision {
         for level in OWN..LEVELS {
             self.averages[level].update(cx.now, self.packets[level]);
         }
