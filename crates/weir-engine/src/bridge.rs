@@ -50,7 +50,7 @@ pub(crate) struct Passed {
     /// The bytes of its packets.
     pub(crate) bytes: Vec<u8>,
     /// Where its frames come in.
-    pub(crate) socket: OwnedFd,
+    pub(crate) socket: Vec<OwnedFd>,
 }
 
 /// What a worker has counted, and since when.
@@ -248,13 +248,13 @@ impl<L: Io, R: Io> Bridge<L, R> {
                 0 => direction.settle(now, right),
                 _ => direction.settle(now, left),
             }
-            let (socket, ring) = if index == 0 { left.pass() } else { right.pass() }?;
+            let (socket, place) = if index == 0 { left.pass() } else { right.pass() }?;
             let mut bytes = Vec::new();
             let mut estate = match index {
                 0 => direction.estate(now, right, &mut bytes),
                 _ => direction.estate(now, left, &mut bytes),
             };
-            (estate.ring, estate.received, estate.sent) = (ring, stats[index], stats[1 - index]);
+            (estate.place, estate.received, estate.sent) = (place, stats[index], stats[1 - index]);
             Ok(Passed { index, estate, bytes, socket })
         });
         Ok((passed.collect::<io::Result<_>>()?, failing.as_ref().ok().map(FailOpen::counts)))

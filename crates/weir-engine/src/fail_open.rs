@@ -19,6 +19,7 @@
 //! A kernel without TCX (before 6.6) has one program for both, and then a death costs the limit, too.
 
 use crate::owner::Claim;
+use crate::up::Way;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::ops::Range;
@@ -54,6 +55,7 @@ const EARLIER: Duration = Duration::from_millis(1);
 
 /// What hides the path, in words.
 const BY_LINKS: &str = "a TCX program above it";
+const BY_SOCKETS: &str = "XDP programs above it";
 const BY_PATH: &str = "one program for both, because this kernel has no TCX";
 
 /// What becomes of the traffic without the worker.
@@ -233,9 +235,15 @@ impl Kernel {
     }
 
     /// What another process has passed: heartbeats, programs and path go on as they are.
-    fn taken(names: [String; 2], [left, right]: [OwnedFd; 2], links: Vec<OwnedFd>) -> io::Result<Kernel> {
+    fn taken(
+        names: [String; 2],
+        [left, right]: [OwnedFd; 2],
+        links: Vec<OwnedFd>,
+        way: Way,
+    ) -> io::Result<Kernel> {
         let kernel = Kernel::over([Heartbeat::over(left)?, Heartbeat::over(right)?], names, false)?;
         let (above, means) = match <[OwnedFd; 2]>::try_from(links) {
+            _ if way != Way::Packet => (Above::Nothing, BY_SOCKETS),
             Ok(links) => (Above::Links(links.map(bpf::above_sockets)), BY_LINKS),
             Err(_) => (Above::Path, BY_PATH),
         };
@@ -255,7 +263,7 @@ impl Kernel {
     }
     /// Notes that the sockets' own programs ([`weir_sys::xdp`]) take the frames before the path does.
     pub fn is_hidden_by_sockets(&self) {
-        let _ = self.means.set("XDP programs above it");
+        let _ = self.means.set(BY_SOCKETS);
     }
 
     /// The filter that the socket of a side (0: left) gets before it is bound.
@@ -363,9 +371,10 @@ impl FailOpen {
         counts: FailCounts,
         heartbeats: [OwnedFd; 2],
         links: Vec<OwnedFd>,
+        way: Way,
     ) -> io::Result<FailOpen> {
         let FailCounts { bypassed, lapses, stale_packets } = counts;
-        let kernel = Kernel::taken(names.clone(), heartbeats, links)?;
+        let kernel = Kernel::taken(names.clone(), heartbeats, links, way)?;
         Ok(FailOpen { bypassed, lapses, stale_packets, ..FailOpen::new(kernel) })
     }
 

@@ -44,14 +44,13 @@ use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use weir_io::{IoStats, Socket};
+use weir_io::{IoStats, Place, Socket};
 use weir_sys::Priority;
 use weir_sys::nfqueue::{QueueSocket, set_most_packets};
-use weir_sys::packet::PacketSocket;
 use weir_sys::passing::{network_of, own_uid, peer_of, receive_exactly, send_with};
 
 /// The number of the protocol: what is passed, and in which order.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// How long workers may stand still. Frames wait in the sockets meanwhile.
 const LIMIT: Duration = Duration::from_millis(100);
@@ -206,10 +205,10 @@ fn together(
     let mut passed: Vec<Passed> = frozen.into_iter().flat_map(|one| one.directions).collect();
     passed.sort_by_key(|direction| direction.index);
     let (mut directions, mut bytes, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
-    for Passed { estate, bytes: mut of_direction, socket, .. } in passed {
+    for Passed { estate, bytes: mut of_direction, mut socket, .. } in passed {
         directions.push(estate);
         bytes.append(&mut of_direction);
-        sockets.push(socket);
+        sockets.append(&mut socket);
     }
     let (interfaces, links, claimed) = (interfaces.clone(), Default::default(), [false; 2]);
     Ok((BridgeEstate { interfaces, workers, failing, directions, links, claimed }, bytes, sockets))
@@ -269,6 +268,13 @@ fn receive_part(stream: &UnixStream) -> io::Result<(Vec<u8>, Vec<u8>, Vec<OwnedF
 pub enum NotTaken {
     /// What the running process answered.
     Refused(String),
+    /// A bridge is to get its frames by another way than it does.
+    OtherWay {
+        /// Its interfaces.
+        interfaces: [String; 2],
+        /// As it does.
+        runs: Way,
+    },
     /// What went wrong here.
     Failed(io::Error),
 }
@@ -336,6 +342,10 @@ pub fn take(path: &Path, request: &str, pairs: Vec<Pair>) -> Result<Taken, NotTa
             let estate: BridgeEstate = serde_json::from_slice(&text).map_err(io::Error::from)?;
             if estate.interfaces != [&*pair.left.interface, &*pair.right.interface] {
                 return Err(NotTaken::Failed(failed("it has other bridges than it said")));
+            }
+            let runs = estate.directions.first().map_or(pair.way, |forth| way_of(&forth.place));
+            if runs != pair.way {
+                return Err(NotTaken::OtherWay { interfaces: estate.interfaces, runs });
             }
             built.push(match pair.left.interface.as_str() {
                 NFQUEUE => build_queue(pair, directions, estate, &bytes, descriptors)?,
@@ -449,6 +459,14 @@ fn waiting(
     Ok((Worker::start_each(tasks, interfaces)?, go))
 }
 
+/// The way in that a socket is of.
+fn way_of(place: &Place) -> Way {
+    match place {
+        Place::Plain | Place::Ring { .. } => Way::Packet,
+        Place::Xdp(socket) => Way::Xdp { busy_poll: socket.busy_poll },
+    }
+}
+
 /// Takes in what was passed for one bridge.
 fn build(
     pair: Pair,
@@ -461,11 +479,11 @@ fn build(
     let mut descriptors = descriptors.into_iter();
     let mut next = || descriptors.next().ok_or_else(|| failed("a descriptor is missing"));
     let [forth, back] = &estate.directions[..] else { return Err(failed("a direction is missing")) };
-    let left = PacketSocket::passed(next()?, forth.ring)?;
-    let right = PacketSocket::passed(next()?, back.ring)?;
+    let left = Socket::passed(&forth.place, &mut next)?;
+    let right = Socket::passed(&back.place, &mut next)?;
     let stats =
         [IoStats::of_halves(forth.received, back.sent), IoStats::of_halves(back.received, forth.sent)];
-    is_here(left.as_fd())?;
+    is_here(left.network())?;
     let devices = [left.index(), right.index()];
     let mut claims = [None, None];
     for (claim, _) in claims.iter_mut().zip(estate.claimed).filter(|(_, claimed)| *claimed) {
@@ -474,19 +492,18 @@ fn build(
     let failing = match estate.failing {
         Some(counts) => {
             let hearts = [next()?, next()?];
-            Ok(FailOpen::taken(&interfaces, counts, hearts, descriptors.collect())?)
+            Ok(FailOpen::taken(&interfaces, counts, hearts, descriptors.collect(), pair.way)?)
         }
         None => Err("it did so in the process before".to_owned()),
     };
     let kernel = failing.as_ref().ok().map(FailOpen::kernel);
-    let sockets = [Socket::Packet(left), Socket::Packet(right)];
-    let tasks = tasks(sockets, stats, directions, failing, &pair.workers)?;
+    let tasks = tasks([left, right], stats, directions, failing, &pair.workers)?;
     let claims: Claims = Arc::new(Mutex::new(claims));
     let (worker, go) = waiting(tasks, &interfaces, estate.directions, bytes, estate.workers)?;
     for (side, LinkState { changes, .. }) in estate.links.into_iter().enumerate() {
         worker.control().tell(side, &LinkState { changes, ..LinkState::default() });
     }
-    let ready = Ready { worker, interfaces, devices, claims, kernel, way: Way::Packet, force: pair.force };
+    let ready = Ready { worker, interfaces, devices, claims, kernel, way: pair.way, force: pair.force };
     Ok(Built { waits: Waits::Bridge(ready), go })
 }
 

@@ -18,7 +18,7 @@
 use crate::device::Device;
 use crate::pool::OFFLOAD_BYTES;
 use crate::segment::Aggregate;
-use crate::{BATCH, FrameRef, Io, IoStats, Pool, Refusal, Socket};
+use crate::{BATCH, FrameRef, Io, IoStats, Place, Pool, Refusal, Socket};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use weir_core::queue::DropReason;
@@ -294,8 +294,9 @@ impl Io for AfPacket {
         self.socket.set_filter(filter)
     }
 
-    fn pass(&self) -> io::Result<(OwnedFd, Option<(u32, u32)>)> {
-        Ok((self.socket.as_fd().try_clone_to_owned()?, self.socket.ring_place()))
+    fn pass(&mut self) -> io::Result<(Vec<OwnedFd>, Place)> {
+        let ring = self.socket.ring_place().map(|(slots, next)| Place::Ring { slots, next });
+        Ok((vec![self.socket.as_fd().try_clone_to_owned()?], ring.unwrap_or_default()))
     }
 
     fn way(&self) -> String {

@@ -11,8 +11,9 @@
 
 use crate::checksum::{complete, mark_partial};
 use crate::device::Device;
-use crate::{BATCH, FrameRef, Io, IoStats, Pool, Refusal, Socket};
-use std::os::fd::{AsFd, BorrowedFd};
+use crate::{BATCH, FrameRef, Io, IoStats, Place, Pool, Refusal, Socket};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use weir_core::queue::DropReason;
 use weir_sys::packet::SendError;
 use weir_sys::xdp::XdpSocket;
@@ -143,6 +144,14 @@ impl Io for AfXdp {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.socket.as_fd())
+    }
+
+    fn pass(&mut self) -> io::Result<(Vec<OwnedFd>, Place)> {
+        // The caller offers them again, here or there.
+        self.socket.withdraw();
+        self.waiting = 0;
+        let (descriptors, place) = self.socket.pass()?;
+        Ok((descriptors, Place::Xdp(place)))
     }
 
     fn is_polled(&self) -> bool {

@@ -27,7 +27,7 @@ pub mod segment;
 pub mod trace;
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use weir_sys::rights::Capability;
 
 use weir_core::queue::DropReason;
@@ -76,6 +76,23 @@ pub type Refusal = (FrameRef, DropReason);
 /// As what the system knows a frame that it holds itself until a verdict; zeroes where it holds none.
 pub type Held = [u8; 6];
 
+/// What a socket that passes to another process is besides its descriptors.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Place {
+    /// Nothing.
+    #[default]
+    Plain,
+    /// One of AF_PACKET with a ring: its slots, and which is read next.
+    Ring {
+        /// So many.
+        slots: u32,
+        /// By number.
+        next: u32,
+    },
+    /// One of AF_XDP.
+    Xdp(weir_sys::xdp::Place),
+}
+
 /// An interface, opened for its raw frames.
 pub enum Socket {
     /// By AF_PACKET.
@@ -85,6 +102,27 @@ pub enum Socket {
 }
 
 impl Socket {
+    /// What another process has [passed](Io::pass), with all that waits in it. `next` answers its descriptors, in
+    /// their order.
+    ///
+    /// # Errors
+    /// It is no such socket.
+    pub fn passed(place: &Place, mut next: impl FnMut() -> io::Result<OwnedFd>) -> io::Result<Socket> {
+        match *place {
+            Place::Plain => PacketSocket::passed(next()?, None).map(Socket::Packet),
+            Place::Ring { slots, next: slot } => {
+                PacketSocket::passed(next()?, Some((slots, slot))).map(Socket::Packet)
+            }
+            Place::Xdp(ref place) => XdpSocket::passed(place, next).map(|s| Socket::Xdp(Box::new(s))),
+        }
+    }
+    /// A socket of the interface's network.
+    pub fn network(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Packet(socket) => socket.as_fd(),
+            Socket::Xdp(socket) => socket.network(),
+        }
+    }
     /// The number that the interface had when it was opened.
     pub fn index(&self) -> u32 {
         match self {
@@ -174,11 +212,12 @@ pub trait Io {
         String::new()
     }
 
-    /// Its socket, for another process that goes on with it.
+    /// The descriptors of its socket, for another process that goes on with it, and what else it is. Frames that were
+    /// offered and not taken are to be offered again, here or there.
     ///
     /// # Errors
     /// It has none that could be passed.
-    fn pass(&self) -> io::Result<(OwnedFd, Option<(u32, u32)>)> {
+    fn pass(&mut self) -> io::Result<(Vec<OwnedFd>, Place)> {
         Err(io::Error::new(io::ErrorKind::Unsupported, "this way in cannot pass to another process"))
     }
 
@@ -220,7 +259,7 @@ impl<I: Io + ?Sized> Io for Box<I> {
     fn filter(&mut self, filter: Option<BorrowedFd<'_>>) -> io::Result<()> {
         (**self).filter(filter)
     }
-    fn pass(&self) -> io::Result<(OwnedFd, Option<(u32, u32)>)> {
+    fn pass(&mut self) -> io::Result<(Vec<OwnedFd>, Place)> {
         (**self).pass()
     }
     fn held_as(&self, frame: FrameRef) -> Held {

@@ -7,7 +7,7 @@
 //! Packets have no layer-2 header yet. Each gets an Ethernet header of zeroes with its type, so that
 //! lengths and all that reads headers are the same as on other ways in.
 
-use crate::{FrameRef, Held, Io, IoStats, Pool, Refusal};
+use crate::{FrameRef, Held, Io, IoStats, Place, Pool, Refusal};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -132,10 +132,10 @@ impl Io for Intake {
         frames.len()
     }
 
-    fn pass(&self) -> io::Result<(OwnedFd, Option<(u32, u32)>)> {
+    fn pass(&mut self) -> io::Result<(Vec<OwnedFd>, Place)> {
         // A verdict that waits here would be given by nobody.
         lock(&self.shared).socket.flush()?;
-        Ok((self.descriptor.try_clone()?, None))
+        Ok((vec![self.descriptor.try_clone()?], Place::Plain))
     }
 
     fn way(&self) -> String {

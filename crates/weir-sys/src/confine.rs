@@ -230,6 +230,8 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_dup3,
     libc::SYS_ftruncate,
     libc::SYS_fallocate,
+    // Memory for frames of a device that is back.
+    libc::SYS_memfd_create,
     libc::SYS_fsync,
     libc::SYS_fdatasync,
     libc::SYS_renameat,

@@ -7,8 +7,8 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
-/// Descriptors that one message carries at most; the system's own limit is 253.
-pub const MOST_DESCRIPTORS: usize = 16;
+/// Descriptors that one message carries at most: the system's own limit (`SCM_MAX_FD`).
+pub const MOST_DESCRIPTORS: usize = 253;
 
 /// A process, and whose it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,7 +68,7 @@ pub fn network_of(socket: BorrowedFd<'_>) -> io::Result<u64> {
 
 /// Room for the control message that carries descriptors.
 #[repr(C, align(8))]
-struct Control([u8; 24 + 4 * MOST_DESCRIPTORS]);
+struct Control([u8; (24 + 4 * MOST_DESCRIPTORS).next_multiple_of(8)]);
 
 /// A message of `part` with room for control.
 fn header(part: &mut libc::iovec, control: &mut Control, control_bytes: usize) -> libc::msghdr {

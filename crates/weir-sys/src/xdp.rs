@@ -9,7 +9,10 @@
 //! Source: Documentation/networking/af_xdp.rst of Linux.
 #![allow(unsafe_code, reason = "sockets with memory that the kernel reads and writes too")]
 
+mod passed;
 mod ring;
+
+pub use passed::Place;
 
 use crate::bpf::{self, Assembler, Heartbeat, Kind, Program, Sockets};
 use crate::check;
@@ -106,7 +109,7 @@ fn busy_poll(socket: BorrowedFd<'_>) -> io::Result<()> {
 /// A socket on each queue of an interface. Its calls never block.
 pub struct XdpSocket {
     /// The first to be dropped: from then on no frame comes.
-    _link: OwnedFd,
+    link: OwnedFd,
     queues: Vec<Queue>,
     out: Out,
     /// The queue that is looked at first.
@@ -120,6 +123,11 @@ pub struct XdpSocket {
     /// What to wait on for several queues.
     all: Option<OwnedFd>,
     overruns: u64,
+}
+
+/// All chunks of an interface with so many queues.
+fn chunks_of(queues: u32) -> u32 {
+    queues * RECEIVE_CHUNKS + SEND_CHUNKS
 }
 
 /// With what a message of the kernel's is more use.
@@ -199,7 +207,7 @@ impl XdpSocket {
         let sockets = Sockets::new(count)?;
         let asking = join_promiscuously(index)?;
         let (link, native) = attach(&program(&sockets, options.heartbeat)?, interface, index, mtu)?;
-        let chunks = count * RECEIVE_CHUNKS + SEND_CHUNKS;
+        let chunks = chunks_of(count);
         let area = Area::new(chunks as usize * chunk_bytes as usize)?;
         let mut opened = Vec::new();
         let mut out = None;
@@ -225,7 +233,7 @@ impl XdpSocket {
         let zero_copy = native && is_zero_copy(opened[0].socket.as_fd())?;
         let all = if opened.len() > 1 { Some(together(&opened)?) } else { None };
         Ok(XdpSocket {
-            _link: link,
+            link,
             queues: opened,
             out,
             turn: 0,
@@ -479,17 +487,7 @@ impl Bound {
         if first.is_none() {
             size(libc::XDP_TX_RING, sends)?;
         }
-        let places = offsets(fd)?;
-        let (fill_at, completed_at) = (libc::XDP_UMEM_PGOFF_FILL_RING, libc::XDP_UMEM_PGOFF_COMPLETION_RING);
-        let fill = Ring::new(fd, fill_at as i64, &places.fr, RECEIVE_CHUNKS)?;
-        let received = Ring::new(fd, libc::XDP_PGOFF_RX_RING, &places.rx, RECEIVE_CHUNKS)?;
-        let sending = match first {
-            Some(_) => None,
-            None => Some((
-                Ring::new(fd, libc::XDP_PGOFF_TX_RING, &places.tx, sends)?,
-                Ring::new(fd, completed_at as i64, &places.cr, sends)?,
-            )),
-        };
+        let (received, fill, sending) = rings(fd, first.is_none())?;
         if self.busy_poll {
             busy_poll(fd)?;
         }
@@ -516,6 +514,22 @@ impl Bound {
         // SAFETY: `address` is a valid sockaddr_xdp of the size given, alive until after the call.
         check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size) }).map(|_| ())
     }
+}
+
+/// The rings of a socket, as far as they were used: for receiving, to be filled, and of one that sends both for that.
+fn rings(
+    socket: BorrowedFd<'_>,
+    sends: bool,
+) -> io::Result<(Ring<libc::xdp_desc>, Ring<u64>, Option<Sending>)> {
+    let places = offsets(socket)?;
+    let (fill_at, completed_at) = (libc::XDP_UMEM_PGOFF_FILL_RING, libc::XDP_UMEM_PGOFF_COMPLETION_RING);
+    let fill = Ring::producing(socket, fill_at as i64, &places.fr, RECEIVE_CHUNKS)?;
+    let received = Ring::consuming(socket, libc::XDP_PGOFF_RX_RING, &places.rx, RECEIVE_CHUNKS)?;
+    let sending = || -> io::Result<Sending> {
+        let send = Ring::producing(socket, libc::XDP_PGOFF_TX_RING, &places.tx, SEND_CHUNKS)?;
+        Ok((send, Ring::consuming(socket, completed_at as i64, &places.cr, SEND_CHUNKS)?))
+    };
+    Ok((received, fill, sends.then(sending).transpose()?))
 }
 
 /// Asks a socket for an option that is plain numbers.

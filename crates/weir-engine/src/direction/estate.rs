@@ -11,15 +11,17 @@ use weir_core::port::Estate;
 use weir_core::queue::DropReason;
 use weir_core::units::Instant;
 use weir_io::pool::OFFLOAD_BYTES;
-use weir_io::{Held, Io, IoStats};
+use weir_io::{Held, Io, IoStats, Place};
+use weir_sys::xdp;
 
 /// A direction, without the bytes of its packets. Those stand one after the other elsewhere, each behind
 /// as what the system holds it and its offload header: first what is on its way out, then what waits in the port. Before
 /// them are the numbers of its edge.
 #[derive(Serialize, Deserialize, Default)]
 pub(crate) struct DirectionEstate {
-    /// Slots of the ring that its frames come in by, and which is read next. Its bridge knows.
-    pub(crate) ring: Option<(u32, u32)>,
+    /// What the socket is that its frames come in by. Its bridge knows.
+    #[serde(with = "SocketPlace")]
+    pub(crate) place: Place,
     /// Counters of the interface that its frames come by, which its bridge knows ...
     #[serde(with = "Counts")]
     pub(crate) received: IoStats,
@@ -36,6 +38,28 @@ pub(crate) struct DirectionEstate {
     port: Option<PortEstate>,
     /// The edge, whose numbers stand before the bytes of the packets.
     edge: Option<EdgeEstate>,
+}
+
+/// How a [`Place`] is written.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Place")]
+enum SocketPlace {
+    Plain,
+    Ring { slots: u32, next: u32 },
+    Xdp(#[serde(with = "XdpPlace")] xdp::Place),
+}
+
+/// Likewise.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "xdp::Place")]
+struct XdpPlace {
+    index: u32,
+    queues: u32,
+    chunk_bytes: u32,
+    native: bool,
+    busy_poll: bool,
+    overruns: u64,
+    leaving: Vec<(u32, u32)>,
 }
 
 /// How [`IoStats`] are written.

@@ -155,3 +155,31 @@ fn counters_go_on_over_an_exchange() {
         assert_eq!((near.stats().tx_frames, near.stats().tx_errors), (2, 1));
     });
 }
+
+/// Frames that the system has not taken leave once, from the process that goes on.
+#[test]
+fn what_was_offered_and_not_taken_leaves_once_in_another_process() {
+    in_namespace(|| {
+        let mut pool = Pool::new(PoolSize { frames: 64, tails: 1 });
+        let (mut a, mut b) = (open("wa"), open("wb"));
+        let sent: Vec<_> = (0..8).map(|n| frame(60, n)).collect();
+        let frames: Vec<_> = sent.iter().map(|bytes| fill(&mut pool, bytes)).collect();
+        a.device.trouble(|| a.socket.interface());
+        assert_eq!((a.put(&mut pool, &frames), a.waiting), (None, 8));
+        let (descriptors, place) = a.pass().unwrap();
+        let mut descriptors = descriptors.into_iter();
+        let next = || descriptors.next().ok_or_else(|| io::Error::other("one is missing"));
+        let mut there = Socket::passed(&place, next).unwrap().resumed(a.stats());
+        let (mut done, mut refused) = (0, Vec::new());
+        while done < frames.len() {
+            done += there.send(&mut pool, &frames[done..], &mut refused);
+        }
+        drop(a);
+        assert_eq!((collect(&mut b, &mut pool, 8), refused), (sent, vec![]));
+        weir_sys::sleep_until(weir_sys::now() + weir_core::units::Duration::from_millis(20));
+        let mut more = Vec::new();
+        b.receive(&mut pool, &mut more);
+        assert!(more.is_empty(), "{} frames came twice", more.len());
+        assert_eq!(there.way(), "AF_XDP in the driver, copying");
+    });
+}

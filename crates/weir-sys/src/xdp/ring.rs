@@ -1,11 +1,15 @@
 //! What a socket of AF_XDP shares with the kernel: the memory for frames, and rings of their places.
 #![allow(unsafe_code, reason = "memory that the kernel reads and writes too")]
 
+use crate::check;
 use std::io;
 use std::marker::PhantomData;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The memory of frames keeps its size, and what may be done with it.
+const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 /// A mapping, which goes with its owner.
 struct Mapping {
@@ -17,15 +21,12 @@ struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Of the file `of` from `offset` on, or of new memory, zeroed.
-    fn new(bytes: usize, of: Option<(BorrowedFd<'_>, i64)>) -> io::Result<Mapping> {
+    /// Of the file `of` from `offset` on, which does not get shorter.
+    fn new(bytes: usize, of: BorrowedFd<'_>, offset: i64) -> io::Result<Mapping> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        let (kind, file, offset) = match of {
-            Some((file, offset)) => (libc::MAP_SHARED | libc::MAP_POPULATE, file.as_raw_fd(), offset),
-            None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0),
-        };
+        let kind = libc::MAP_SHARED | libc::MAP_POPULATE;
         // SAFETY: a new mapping at an address that the system chooses touches no memory of ours.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind, file, offset) };
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind, of.as_raw_fd(), offset) };
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -41,47 +42,78 @@ impl Drop for Mapping {
     }
 }
 
-/// The memory for frames (UMEM). Which part belongs to the kernel at a time, its user knows.
-pub(super) struct Area(Mapping);
+/// The memory for frames (UMEM). Which part belongs to the kernel at a time, its user knows. It lies in a file without
+/// a name, so that another process can map it too.
+pub(super) struct Area {
+    map: Mapping,
+    file: OwnedFd,
+}
 
 impl Area {
+    /// New memory, zeroed.
     pub(super) fn new(bytes: usize) -> io::Result<Area> {
-        Mapping::new(bytes, None).map(Area)
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: the name is a string that ends in NUL, and only read.
+        let raw = check(unsafe { libc::memfd_create(c"weir frames".as_ptr(), flags) })?;
+        // SAFETY: `raw` was just opened and belongs to nobody else.
+        let file = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(raw) });
+        file.set_len(bytes as u64)?;
+        // SAFETY: fcntl takes numbers here and touches no memory.
+        check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) })?;
+        Area::over(file.into(), bytes)
+    }
+
+    /// The same memory once more, in a file that [`Area::new`] made, here or in another process.
+    pub(super) fn over(file: OwnedFd, bytes: usize) -> io::Result<Area> {
+        // SAFETY: fcntl takes numbers here and touches no memory.
+        let seals = check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) })?;
+        let file = std::fs::File::from(file);
+        // Else it could get shorter under the mapping.
+        if seals & SEALS != SEALS || file.metadata()?.len() != bytes as u64 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no memory for frames of that size"));
+        }
+        let file = OwnedFd::from(file);
+        Ok(Area { map: Mapping::new(bytes, file.as_fd(), 0)?, file })
+    }
+
+    pub(super) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
     pub(super) fn address(&self) -> u64 {
-        self.0.at.as_ptr().expose_provenance() as u64
+        self.map.at.as_ptr().expose_provenance() as u64
     }
     pub(super) fn bytes(&self) -> usize {
-        self.0.bytes
+        self.map.bytes
     }
     fn holds(&self, at: u64, len: usize) -> bool {
-        at.checked_add(len as u64).is_some_and(|end| end <= self.0.bytes as u64)
+        at.checked_add(len as u64).is_some_and(|end| end <= self.map.bytes as u64)
     }
 
     /// What stands there; `None` outside of the area.
     ///
     /// # Safety
-    /// The kernel does not write there while the answer is in use.
+    /// Neither the kernel nor another process that has the memory writes there while the answer is in use.
     pub(super) unsafe fn read(&self, at: u64, len: usize) -> Option<&[u8]> {
         if !self.holds(at, len) {
             return None;
         }
         // SAFETY: the bytes lie in the mapping, which lives as long as `self` and was zeroed. Writers
-        // in this process borrow `self` mutably, and the kernel does not write, as the caller says.
-        Some(unsafe { std::slice::from_raw_parts(self.0.at.as_ptr().add(at as usize), len) })
+        // in this process borrow `self` mutably, and neither the kernel nor another process writes, as the
+        // caller says.
+        Some(unsafe { std::slice::from_raw_parts(self.map.at.as_ptr().add(at as usize), len) })
     }
 
     /// The same, to be written.
     ///
     /// # Safety
-    /// The kernel neither reads nor writes there while the answer is in use.
+    /// Neither the kernel nor another process that has the memory reads or writes there while the answer is in use.
     pub(super) unsafe fn write(&mut self, at: u64, len: usize) -> Option<&mut [u8]> {
         if !self.holds(at, len) {
             return None;
         }
-        // SAFETY: the bytes lie in the mapping, which `self` borrows for the answer alone; the kernel
-        // leaves them alone, as the caller says.
-        Some(unsafe { std::slice::from_raw_parts_mut(self.0.at.as_ptr().add(at as usize), len) })
+        // SAFETY: the bytes lie in the mapping, which `self` borrows for the answer alone; the others
+        // leave them alone, as the caller says.
+        Some(unsafe { std::slice::from_raw_parts_mut(self.map.at.as_ptr().add(at as usize), len) })
     }
 }
 
@@ -121,15 +153,39 @@ pub(super) struct Ring<T> {
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T: Plain> Ring<T> {
-    /// The ring of `size` places that the kernel shows in `socket` from `offset` on.
-    pub(super) fn new(
+    /// The consuming end of the ring of `size` places that the kernel shows in `socket` from `offset` on. It goes on
+    /// behind what was [given back](Ring::give_back), by whichever process.
+    pub(super) fn consuming(
+        socket: BorrowedFd<'_>,
+        offset: i64,
+        places: &libc::xdp_ring_offset,
+        size: u32,
+    ) -> io::Result<Self> {
+        let mut ring = Self::map(socket, offset, places, size)?;
+        ring.next = ring.word(ring.consumer).load(Ordering::Acquire);
+        Ok(ring)
+    }
+
+    /// The producing end likewise, behind what was [shown](Ring::show).
+    pub(super) fn producing(
+        socket: BorrowedFd<'_>,
+        offset: i64,
+        places: &libc::xdp_ring_offset,
+        size: u32,
+    ) -> io::Result<Self> {
+        let mut ring = Self::map(socket, offset, places, size)?;
+        ring.next = ring.word(ring.producer).load(Ordering::Acquire);
+        Ok(ring)
+    }
+
+    fn map(
         socket: BorrowedFd<'_>,
         offset: i64,
         places: &libc::xdp_ring_offset,
         size: u32,
     ) -> io::Result<Self> {
         let bytes = places.desc as usize + size as usize * size_of::<T>();
-        let map = Mapping::new(bytes, Some((socket, offset)))?;
+        let map = Mapping::new(bytes, socket, offset)?;
         let at = |place: u64, bytes: usize, align: usize| -> io::Result<NonNull<u8>> {
             let place = place as usize;
             if place + bytes > map.bytes || !place.is_multiple_of(align) {
@@ -214,7 +270,6 @@ impl<T: Plain> Ring<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
     /// A file in memory stands for what the kernel would show: two ends of one ring.
     #[test]
@@ -226,8 +281,9 @@ mod tests {
         let file = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(raw) });
         file.set_len(4096).unwrap();
         let places = libc::xdp_ring_offset { producer: 0, consumer: 64, flags: 128, desc: 192 };
-        let end = || Ring::<u64>::new(file.as_fd(), 0, &places, 4).unwrap();
-        let (mut producer, mut consumer) = (end(), end());
+        let puts = || Ring::<u64>::producing(file.as_fd(), 0, &places, 4).unwrap();
+        let takes = || Ring::<u64>::consuming(file.as_fd(), 0, &places, 4).unwrap();
+        let (mut producer, mut consumer) = (puts(), takes());
         assert_eq!(consumer.take(), None);
         for round in 0..5u64 {
             let put = |producer: &mut Ring<u64>, n| producer.put(round * 10 + n);
@@ -246,10 +302,13 @@ mod tests {
         assert_eq!(consumer.take(), Some(1));
         consumer.give_back();
         producer.change_untaken(|n| *n += 10);
+        // Others go on at either end.
+        (producer, consumer) = (puts(), takes());
+        assert_eq!(producer.untaken(), 2);
         assert_eq!([consumer.take(), consumer.take(), consumer.take()], [Some(12), Some(13), None]);
         assert!(!producer.wants_a_call());
         let beyond = libc::xdp_ring_offset { producer: 4096, ..places };
-        assert!(Ring::<u64>::new(file.as_fd(), 0, &beyond, 4).is_err());
+        assert!(Ring::<u64>::consuming(file.as_fd(), 0, &beyond, 4).is_err());
     }
 
     #[test]
@@ -263,5 +322,13 @@ mod tests {
             assert_eq!(area.read(4096, 0), Some(&[][..]));
         }
         assert_eq!((area.bytes(), area.address() % 4096), (4096, 0));
+        let file = || area.file().try_clone_to_owned().unwrap();
+        let same = Area::over(file(), 4096).unwrap();
+        // SAFETY: no kernel knows of this area, and nobody writes.
+        assert_eq!(unsafe { same.read(3999, 3) }.unwrap(), [0, 7, 7]);
+        assert!(Area::over(file(), 2048).is_err(), "of another size");
+        assert!(std::fs::File::from(file()).set_len(0).is_err(), "it keeps its size");
+        let other = std::fs::File::open("/dev/null").unwrap();
+        assert!(Area::over(other.into(), 4096).is_err());
     }
 }

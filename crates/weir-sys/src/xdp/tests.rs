@@ -228,3 +228,55 @@ fn a_device_with_several_queues_is_heard_on_all() {
         assert_eq!(raw_received(&mut far, 1), [udp]);
     });
 }
+
+/// The same socket once more, as in another process, with what it needs for that.
+fn passed(near: &XdpSocket) -> XdpSocket {
+    let (descriptors, place) = near.pass().unwrap();
+    let mut descriptors = descriptors.into_iter();
+    let mut next = || descriptors.next().ok_or_else(|| io::Error::other("one is missing"));
+    let same = XdpSocket::passed(&place, &mut next).unwrap();
+    assert!(next().is_err(), "too many");
+    assert!(XdpSocket::passed(&place, &mut next).is_err());
+    same
+}
+
+/// What had come and was not fetched comes there, what has left is done with there, and chunks come around: more frames
+/// than there are chunks, half of them before and half of them after the socket has passed.
+#[test]
+fn a_socket_passes_with_all_that_waits_in_it() {
+    for busy_poll in [false, true] {
+        on_a_pair(move |mut far| {
+            let mut near = XdpSocket::open("xa", Options { heartbeat: None, busy_poll }).unwrap();
+            let mode = near.mode();
+            for round in 0..100u8 {
+                let all: Vec<_> = (0..40).map(|n| frame(round, 60 + n)).collect();
+                all.iter().for_each(|frame| send(&mut far, frame));
+                let mut got = Vec::new();
+                until("a half", || {
+                    near.receive(20 - got.len(), |bytes| got.push(bytes.to_vec()));
+                    got.len() == 20
+                });
+                got.iter().for_each(|frame| assert!(near.put([frame, &[]])));
+                near.send().unwrap();
+                // It never leaves.
+                assert!(near.put([&frame(99, 60), &[]]));
+                near.withdraw();
+                let same = passed(&near);
+                assert_eq!((same.mode(), same.index(), same.queues()), (mode, near.index(), near.queues()));
+                near = same;
+                got.extend(received(&mut near, 20, 5_000));
+                assert!(got == all, "round {round}");
+                got[20..].iter().for_each(|frame| assert!(near.put([frame, &[]])));
+                near.send().unwrap();
+                assert!(raw_received(&mut far, 40) == all, "round {round}");
+            }
+            assert_eq!((near.queued_bytes(), near.take_overruns()), (0, 0));
+            assert_eq!(near.out.free.len(), SEND_CHUNKS as usize);
+            let (mut descriptors, place) = near.pass().unwrap();
+            descriptors.reverse();
+            let mut next = || descriptors.pop().ok_or_else(|| io::Error::other("one is missing"));
+            let larger = Place { chunk_bytes: CHUNK_SIZES[1], ..place };
+            assert!(XdpSocket::passed(&larger, &mut next).is_err(), "memory of another size");
+        });
+    }
+}

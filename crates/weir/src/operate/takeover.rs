@@ -95,11 +95,6 @@ impl<'r> Operator<'r> {
                 return Err(Failure::failed(format!("the running weir between {left} and {right}: {why}")));
             }
             let pair = self.pair(&plan, [left, right], egresses)?;
-            if pair.way != Way::Packet {
-                return Err(Failure::impossible(format!(
-                    "the frames of {left} and {right} come by AF_XDP, which cannot be taken over: end the running weir and start this one; what fails open passes meanwhile, unshaped"
-                )));
-            }
             asked.push((left.clone(), right.clone(), pair.fails_closed));
             pairs.push(pair);
         }
@@ -109,6 +104,14 @@ impl<'r> Operator<'r> {
             NotTaken::Refused(line) => refused(&line).unwrap_or_else(|| {
                 Failure::failed(format!("the running weir does not know takeovers: {line}"))
             }),
+            NotTaken::OtherWay { interfaces: [left, right], runs } => Failure::usage(format!(
+                "the running weir has {} between {left} and {right}: `weir apply` this file first, or take over with the other one",
+                match runs {
+                    Way::Packet => "no `xdp`",
+                    Way::Xdp { busy_poll: false } => "`xdp`",
+                    Way::Xdp { busy_poll: true } => "`xdp busy-poll`",
+                }
+            )),
             NotTaken::Failed(e) => Failure::failed(format!("not taken over: {e}")),
         })?;
         self.up = up;

@@ -25,22 +25,28 @@ const PERIOD: Duration = Duration::from_micros(100);
 
 /// Four classes behind a link that the load fills to nine tenths.
 fn file(discipline: &str) -> String {
-    let mut text = format!("interface right0 bandwidth 24M {discipline} attach bridge left0\n");
+    part(discipline, 0, "bridge left0", 24)
+}
+
+/// The same behind an interface of so many Mbit/s, by a way in.
+fn part(discipline: &str, number: usize, attach: &str, rate: u32) -> String {
+    let right = format!("right{number}");
+    let mut text = format!("interface {right} bandwidth {rate}M {discipline} attach {attach}\n");
     if discipline == "cbq" {
-        text += "class cbq right0 all NULL pbandwidth 100\n";
+        text += &format!("class cbq {right} all NULL pbandwidth 100\n");
     }
     for (n, name) in ["a", "b", "c", "d"].iter().enumerate() {
         let default = if n == 0 { " default" } else { "" };
         text += &match discipline {
-            "cbq" => format!("class cbq right0 {name} all borrow pbandwidth 20{default} qlimit 2000\n"),
-            _ => format!("class priq right0 {name} NULL priority {n}{default} qlimit 2000\n"),
+            "cbq" => format!("class cbq {right} {name} all borrow pbandwidth 20{default} qlimit 2000\n"),
+            _ => format!("class priq {right} {name} NULL priority {n}{default} qlimit 2000\n"),
         };
-        text += &format!("filter right0 {name} 0 {} 0 0 17\n", 5001 + n);
+        text += &format!("filter {right} {name} 0 {} 0 0 17\n", 5001 + n);
     }
     text
 }
 
-/// Numbered packets of four flows from the left host to the right one, until they are counted.
+/// Numbered packets of four flows from a left host to the right one, until they are counted.
 struct Load {
     stop: Arc<AtomicBool>,
     sender: JoinHandle<u32>,
@@ -58,11 +64,18 @@ struct Counted {
 
 impl Load {
     fn start(bed: &Bed) -> Load {
-        let hosts = &bed.hosts[0];
+        Load::through(bed, 0, PERIOD)
+    }
+
+    /// Through that bridge, a packet per period.
+    fn through(bed: &Bed, bridge: usize, period: Duration) -> Load {
+        let hosts = &bed.hosts[bridge];
+        let [near, far] = [1, 2].map(|host| format!("10.{bridge}.0.{host}"));
+        let there = far.clone();
         let (told, ready) = std::sync::mpsc::channel();
         let receiver = within(&hosts.right, move || {
             let socket = |n| {
-                let socket = UdpSocket::bind(("10.0.0.2", 5001 + n)).unwrap();
+                let socket = UdpSocket::bind((&*there, 5001 + n)).unwrap();
                 weir_sys::socket::set_receive_buffer(socket.as_fd(), 8 << 20).unwrap();
                 socket.set_nonblocking(true).unwrap();
                 socket
@@ -91,7 +104,8 @@ impl Load {
         let stop = Arc::new(AtomicBool::new(false));
         let told = stop.clone();
         let sender = within(&hosts.left, move || {
-            let socket = UdpSocket::bind("10.0.0.1:0").unwrap();
+            let socket = UdpSocket::bind((&*near, 0)).unwrap();
+            let far: std::net::IpAddr = far.parse().unwrap();
             let (start, mut sent) = (weir_sys::now(), 0u32);
             // Each burst has as many packets of each flow.
             while !told.load(Ordering::Relaxed) {
@@ -99,10 +113,10 @@ impl Load {
                     let mut bytes = [0; 200];
                     bytes[..4].copy_from_slice(&sent.to_be_bytes());
                     let flow = (sent % u32::from(FLOWS)) as u16;
-                    socket.send_to(&bytes, ("10.0.0.2", 5001 + flow)).unwrap();
+                    socket.send_to(&bytes, (far, 5001 + flow)).unwrap();
                     sent += 1;
                 }
-                let due = PERIOD.as_nanos() as u64 * u64::from(sent);
+                let due = period.as_nanos() as u64 * u64::from(sent);
                 weir_sys::sleep_until(start + weir_core::units::Duration::from_nanos(due));
             }
             sent
@@ -127,30 +141,48 @@ fn bed(what: &str) -> Option<Bed> {
 
 /// The same with a box that routes, and whose packet filter hands packets over.
 fn routing(what: &str) -> Option<Bed> {
+    routing_beside(what, 0)
+}
+
+/// The same with so many ways more, which are for bridges.
+fn routing_beside(what: &str, more: usize) -> Option<Bed> {
     if Command::new("iptables").arg("-V").output().is_err() {
         eprintln!("SKIPPED: {what} needs iptables");
         return None;
     }
-    let bed = bed(what)?;
+    let bed = possible(what).then(|| Bed::new(1 + more))?;
     bed.route();
     Some(bed)
 }
 
 /// Until neighbours are found, and the kernel has seen that the links are up.
 fn way(bed: &Bed) {
-    wait("the way", || {
-        send(bed, 0, 5999, 1);
-        arrived(&bed.hosts[0].right) > 0
-    });
+    for (n, hosts) in bed.hosts.iter().enumerate() {
+        wait("the way", || {
+            send(bed, n, 5999, 1);
+            arrived(&hosts.right) > 0
+        });
+    }
+}
+
+/// In the order of the hosts behind them.
+fn bridges(bed: &Bed) -> Vec<Value> {
+    let mut all = bed.ask(&["stats", "-j"]).ok().json()["bridges"].as_array().unwrap().clone();
+    all.sort_by_key(|bridge| right(bridge)["interface"].to_string());
+    all
 }
 
 fn bridge(bed: &Bed) -> Value {
-    bed.ask(&["stats", "-j"]).ok().json()["bridges"][0].clone()
+    bridges(bed).swap_remove(0)
+}
+
+fn right(bridge: &Value) -> &Value {
+    let mut egresses = bridge["egresses"].as_array().unwrap().iter();
+    egresses.find(|egress| egress["interface"].as_str().unwrap().starts_with("right")).unwrap()
 }
 
 fn port(bridge: &Value) -> Value {
-    let egresses = bridge["egresses"].as_array().unwrap();
-    egresses.iter().find(|egress| egress["interface"] == "right0").unwrap()["port"].clone()
+    right(bridge)["port"].clone()
 }
 
 /// The sum of a count over the classes that only the load leads to: all but the default one.
@@ -167,45 +199,62 @@ fn takes_over(bed: &Bed, conf: &str) -> Held {
     bed.begin(&[conf, "--takeover"])
 }
 
-/// A box is taken over again and again under load, each time with the next file, which asks for so many workers.
-fn taken_over_under_load(bed: &Bed, files: &[(String, usize)]) {
+/// A box is taken over again and again under load, each time with the next file, which asks for so many workers. Through
+/// each way goes the same part of the load, and of its rate.
+fn taken_over_under_load(bed: &Bed, files: &[(String, usize)]) -> Held {
     // Nobody serves yet: it starts as usual.
     let mut up = bed.up(&[&files[0].0, "--takeover"]);
     way(bed);
-    let (first, load) = (bridge(bed), Load::start(bed));
-    let mut age = first["uptime_ns"].as_u64().unwrap();
-    let mut waited = 0;
+    let ways = bed.hosts.len() as u32;
+    let first = bridges(bed);
+    assert_eq!(first.len(), bed.hosts.len());
+    let loads: Vec<_> = (0..bed.hosts.len()).map(|n| Load::through(bed, n, PERIOD * ways)).collect();
+    let uptime = |bridge: &Value| bridge["uptime_ns"].as_u64().unwrap();
+    let mut ages: Vec<u64> = first.iter().map(uptime).collect();
+    let mut waited = vec![0; bed.hosts.len()];
     for (file, workers) in files {
         pause(100);
-        let before = port(&bridge(bed));
-        let next = takes_over(bed, file);
+        let before = bridges(bed);
+        let mut next = takes_over(bed, file);
         let pid = next.pid();
+        wait("the end of one of them", || {
+            up.0.try_wait().unwrap().is_some() || next.0.try_wait().unwrap().is_some()
+        });
+        if up.0.try_wait().unwrap().is_none() {
+            let refused = ended(next);
+            in_time!(!refused.err.contains("took longer"), "{refused:?}");
+            panic!("not taken over: {refused:?}");
+        }
         let last = ended(std::mem::replace(&mut up, next)).ok();
         println!("{}", last.err.lines().last().unwrap_or_default());
         assert!(last.err.contains(&format!("process {pid} has taken over")), "{last:?}");
         in_time!(!last.err.contains("nobody serves"), "{last:?}");
-        let now = bridge(bed);
-        assert_eq!(now["workers"].as_array().map_or(1, Vec::len), *workers, "{now}");
-        // What was counted goes on, and so does the seed.
-        let (old, uptime) = (age, now["uptime_ns"].as_u64().unwrap());
-        assert!(uptime > old, "{uptime} after {old}");
-        age = uptime;
-        let now = port(&now);
-        assert_eq!((&now["seed"], now["rate_bps"].as_u64()), (&before["seed"], Some(24_000_000)));
-        assert!(sum(&now, "sent_packets") >= sum(&before, "sent_packets"), "{before} {now}");
-        waited += before["backlog_packets"].as_u64().unwrap();
+        for (n, (now, before)) in bridges(bed).iter().zip(&before).enumerate() {
+            assert_eq!(now["workers"].as_array().map_or(1, Vec::len), *workers, "{now}");
+            // What was counted goes on, and so does the seed.
+            let old = std::mem::replace(&mut ages[n], uptime(now));
+            assert!(ages[n] > old, "{} after {old}", ages[n]);
+            let (now, before) = (port(now), port(before));
+            let rate = 24_000_000 / u64::from(ways);
+            assert_eq!((&now["seed"], now["rate_bps"].as_u64()), (&before["seed"], Some(rate)));
+            assert!(sum(&now, "sent_packets") >= sum(&before, "sent_packets"), "{before} {now}");
+            waited[n] += before["backlog_packets"].as_u64().unwrap();
+        }
     }
-    let counted = load.end();
-    let now = bridge(bed);
-    assert_eq!(counted.twice, 0, "{counted:?}");
-    in_time!((counted.came, counted.overtaken) == (counted.sent, 0), "{counted:?}");
-    in_time!(counted.sent > 10_000 && waited > 0, "{counted:?}, {waited} waited");
-    // All that came was counted once, in one of the processes.
-    let count = |name: &str| sum(&port(&now), name) - sum(&port(&first), name);
-    let loaded = u64::from(counted.sent / u32::from(FLOWS)) * 3;
-    in_time!((count("offered_packets"), count("sent_packets")) == (loaded, loaded), "{now}");
-    in_time!(now["without"]["lapses"] == 0, "{now}");
-    terminate(up).ok();
+    let counted: Vec<_> = loads.into_iter().map(Load::end).collect();
+    for ((counted, waited), (now, first)) in counted.iter().zip(waited).zip(bridges(bed).iter().zip(&first)) {
+        assert_eq!(counted.twice, 0, "{counted:?}");
+        in_time!((counted.came, counted.overtaken) == (counted.sent, 0), "{counted:?}");
+        in_time!(counted.sent > 10_000 / ways && waited > 0, "{counted:?}, {waited} waited");
+        // All that came was counted once, in one of the processes.
+        let count = |name: &str| sum(&port(now), name) - sum(&port(first), name);
+        let loaded = u64::from(counted.sent / u32::from(FLOWS)) * 3;
+        in_time!((count("offered_packets"), count("sent_packets")) == (loaded, loaded), "{now}");
+        // Who polls has lapses beside the load's own threads without a takeover, too: both are of the same priority.
+        let polls = now["way"].as_str().unwrap().contains("polling");
+        in_time!(polls || now["without"]["lapses"] == 0, "{now}");
+    }
+    up
 }
 
 #[test]
@@ -218,7 +267,7 @@ fn twenty_takeovers_under_load_lose_double_and_reorder_nothing() {
             let text = file(kind).replace("left0", &format!("left0 workers {workers}"));
             (bed.folder.write(&format!("{kind}{workers}.altq"), text), workers)
         });
-        taken_over_under_load(&bed, &rounds.collect::<Vec<_>>());
+        terminate(taken_over_under_load(&bed, &rounds.collect::<Vec<_>>())).ok();
     });
 }
 
@@ -233,7 +282,60 @@ fn ten_takeovers_of_a_queue_lose_double_and_reorder_nothing() {
             let text = file(kind).replace("attach bridge left0", "attach nfqueue");
             (bed.folder.write(&format!("{kind}.altq"), text), 1)
         });
-        taken_over_under_load(&bed, &rounds.collect::<Vec<_>>());
+        terminate(taken_over_under_load(&bed, &rounds.collect::<Vec<_>>())).ok();
+    });
+}
+
+/// Frames that come from the driver: the new process maps the memory and the rings of the sockets that it gets.
+// Claim L90.
+#[test]
+fn ten_takeovers_of_xdp_lose_double_and_reorder_nothing() {
+    timed(|| {
+        let (native, generic) = ("AF_XDP in the driver, copying", "AF_XDP behind the driver, copying");
+        for (way, said) in [
+            ("left0 xdp", native.to_string()),
+            ("left0 xdp busy-poll", format!("{native}, busy polling")),
+            // A bridge of the kernel's has no driver that runs programs.
+            ("behind xdp", format!("{native}; {generic}")),
+        ] {
+            let Some(bed) = bed("the test of takeovers of AF_XDP") else { return };
+            let behind =
+                "ip link add behind type bridge; ip link set left0 master behind; ip link set behind up";
+            inside(&bed.boxed, behind);
+            if !way.starts_with("behind") {
+                inside(&bed.boxed, "ip link set left0 nomaster");
+            }
+            let rounds = (0..10).map(|round| {
+                let kind = ["priq", "cbq"][round / 3 % 2];
+                let text = part(kind, 0, &format!("bridge {way}"), 24);
+                (bed.folder.write(&format!("{kind}.altq"), text), 1)
+            });
+            let up = taken_over_under_load(&bed, &rounds.collect::<Vec<_>>());
+            let now = bridge(&bed);
+            assert_eq!(now["way"], said.as_str());
+            assert!(now["without"]["how"].as_str().unwrap().contains("XDP programs above it"), "{now}");
+            terminate(up).ok();
+        }
+    });
+}
+
+/// One box, and everything that can be taken over: an interface of a router, sockets that see a copy, and frames from
+/// the driver.
+// Claim L91.
+#[test]
+fn takeovers_of_a_box_of_all_ways_in_lose_double_and_reorder_nothing() {
+    timed(|| {
+        let attach = ["nfqueue", "bridge left1", "bridge left2 xdp"];
+        for ways in 2..=attach.len() {
+            let Some(bed) = routing_beside("the test of takeovers of a mixed box", ways - 1) else { return };
+            let rounds = (0..10).map(|round| {
+                let kind = ["priq", "cbq"][round / 3 % 2];
+                let parts = attach[..ways].iter().enumerate();
+                let text: String = parts.map(|(n, attach)| part(kind, n, attach, 24 / ways as u32)).collect();
+                (bed.folder.write(&format!("{kind}.altq"), text), 1)
+            });
+            terminate(taken_over_under_load(&bed, &rounds.collect::<Vec<_>>())).ok();
+        }
     });
 }
 
@@ -283,7 +385,7 @@ fn asks(bed: &Bed) -> UnixStream {
 fn asks_for(bed: &Bed, [left, right]: [&str; 2]) -> UnixStream {
     let mut stream = UnixStream::connect(bed.socket()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    let request = format!(r#"{{"ask":"takeover","protocol":4,"bridges":[["{left}","{right}",false]]}}"#);
+    let request = format!(r#"{{"ask":"takeover","protocol":5,"bridges":[["{left}","{right}",false]]}}"#);
     stream.write_all(format!("{request}\n").as_bytes()).unwrap();
     stream
 }
@@ -299,10 +401,20 @@ fn read_on(stream: &mut UnixStream) -> Vec<u8> {
 
 #[test]
 fn a_takeover_that_fails_halfway_leaves_the_running_one_untouched() {
+    fails_halfway("");
+}
+
+#[test]
+fn a_takeover_of_xdp_that_fails_halfway_leaves_the_running_one_untouched() {
+    fails_halfway(" xdp");
+}
+
+fn fails_halfway(way_in: &str) {
     timed(|| {
         let Some(bed) = bed("the test of takeovers that fail") else { return };
         // What comes in the standstills leaves soon: no queue gets full.
-        let conf = bed.folder.write("a.altq", file("priq").replace("24M", "200M"));
+        let text = file("priq").replace("24M", "200M").replace("left0", &format!("left0{way_in}"));
+        let conf = bed.folder.write("a.altq", text);
         let up = bed.up(&[&conf]);
         way(&bed);
         let pid = up.pid();
@@ -336,14 +448,14 @@ fn a_takeover_that_fails_halfway_leaves_the_running_one_untouched() {
         for (request, why) in [
             (
                 r#"{"ask":"takeover","protocol":77,"bridges":[["right0","left0",false]]}"#,
-                "by protocol 4, and this one takes over by 77",
+                "by protocol 5, and this one takes over by 77",
             ),
             (
-                r#"{"ask":"takeover","protocol":4,"bridges":[["right0","left9",false]]}"#,
+                r#"{"ask":"takeover","protocol":5,"bridges":[["right0","left9",false]]}"#,
                 "bridges other interfaces",
             ),
             (
-                r#"{"ask":"takeover","protocol":4,"bridges":[["right0","left0",true]]}"#,
+                r#"{"ask":"takeover","protocol":5,"bridges":[["right0","left0",true]]}"#,
                 "or they fail otherwise",
             ),
         ] {
@@ -407,6 +519,11 @@ fn a_file_that_cannot_be_used_is_refused_before_anything_moves() {
     let closed = file("priq").replace("attach bridge left0", "attach bridge left0 fail closed");
     refused(&closed, 2, &["they fail otherwise"]);
     refused(
+        &file("priq").replace("left0", "left0 xdp"),
+        2,
+        &["the running weir has no `xdp` between right0 and left0", "`weir apply` this file first"],
+    );
+    refused(
         "interface right0 fifoq attach nfqueue\n",
         2,
         &["queues nothing of right0", "`weir apply` this file first"],
@@ -433,9 +550,19 @@ fn a_file_that_cannot_be_used_is_refused_before_anything_moves() {
 /// that of any kill, and nothing comes twice.
 #[test]
 fn whoever_is_killed_the_outage_is_bounded() {
+    killed_around("");
+}
+
+#[test]
+fn whoever_is_killed_the_outage_of_xdp_is_bounded() {
+    killed_around(" xdp");
+}
+
+fn killed_around(way_in: &str) {
     timed(|| {
         let Some(bed) = bed("the test of kills around a takeover") else { return };
-        let conf = bed.folder.write("a.altq", crate::fail_open::CONF);
+        let text = crate::fail_open::CONF.replace("bridge left0", &format!("bridge left0{way_in}"));
+        let conf = bed.folder.write("a.altq", text);
         let mut random = Random::new(weir_seed::seed());
         let mut up = bed.up(&[&conf]);
         if bridge(&bed)["without"]["open"] != true {
