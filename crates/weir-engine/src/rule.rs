@@ -6,7 +6,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 /// Families, each with the command that keeps its rules.
 const COMMANDS: [&str; 2] = ["iptables", "ip6tables"];
@@ -69,11 +69,22 @@ pub fn remove(interface: &str) -> io::Result<usize> {
     Ok(removed)
 }
 
-/// Where Weir's rules for an interface lead.
+/// What iptables says where the kernel has no such table, and so no rule in it.
+const NO_TABLE: [&str; 4] =
+    ["does not exist", "Protocol not available", "Protocol not supported", "Address family not supported"];
+
+/// Where Weir's rules for an interface lead. In a kernel without the table there are none.
 fn queues(command: &str, interface: &str) -> io::Result<Vec<u16>> {
     let mut list = Command::new(command);
-    list.args(["-w", WAIT_S, "-t", "mangle", "-S", "POSTROUTING"]).stdin(Stdio::null()).stderr(Stdio::null());
+    list.args(["-w", WAIT_S, "-t", "mangle", "-S", "POSTROUTING"]).stdin(Stdio::null());
     let output = list.output().map_err(|e| missing(command, &e))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        if NO_TABLE.iter().any(|words| said.contains(words)) {
+            return Ok(Vec::new());
+        }
+        return Err(refused(command, "to list its rules", &output));
+    }
     let text = String::from_utf8_lossy(&output.stdout);
     let words = ["-A", "POSTROUTING", "-o", interface, "-j", "NFQUEUE", "--queue-num"];
     let of_line = |line: &str| {
@@ -98,10 +109,22 @@ fn run(command: &str, what: &str, interface: &str, queue: u16) -> io::Result<()>
     if output.status.success() {
         return Ok(());
     }
+    Err(refused(command, &format!("the rule for {interface}"), &output))
+}
+
+/// What iptables did not do, in its last words, with what mends it.
+fn refused(command: &str, what: &str, output: &Output) -> io::Error {
     let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.lines().next().unwrap_or("no reason given");
-    let kind = if weir_sys::is_root() { io::ErrorKind::Other } else { io::ErrorKind::PermissionDenied };
-    Err(io::Error::new(kind, format!("{command} refuses the rule for {interface}: {said}")))
+    let told = said.lines().rfind(|line| !line.starts_with('#') && !line.starts_with("Perhaps"));
+    let told = told.unwrap_or("no reason given");
+    let (kind, mend) = if said.contains("xtables lock") {
+        (io::ErrorKind::ResourceBusy, "; another program changes rules: try again when it has ended")
+    } else if !weir_sys::is_root() {
+        (io::ErrorKind::PermissionDenied, "; `sudo weir` may")
+    } else {
+        (io::ErrorKind::Other, "")
+    };
+    io::Error::new(kind, format!("{command} refuses {what}: {told}{mend}"))
 }
 
 fn missing(command: &str, e: &io::Error) -> io::Error {

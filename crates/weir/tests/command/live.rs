@@ -153,6 +153,66 @@ fn what_the_kernel_routes_is_queued() {
     assert_eq!(arrived(&host) - before, 45);
 }
 
+/// An iptables that does not list its rules has perhaps one: nothing is said of it but that. Where the kernel has no table,
+/// there is none.
+#[test]
+fn rules_that_cannot_be_listed_are_not_taken_for_none() {
+    let what = "the test of an iptables that refuses";
+    let found = |name: &str| {
+        let places = ["/usr/sbin", "/sbin"].map(|folder| format!("{folder}/{name}"));
+        places.into_iter().find(|path| std::path::Path::new(path).exists())
+    };
+    let (Some(old), Some(old6)) = (found("iptables-legacy"), found("ip6tables-legacy")) else {
+        eprintln!("SKIPPED: {what} needs iptables-legacy");
+        return;
+    };
+    if !possible(what) {
+        return;
+    }
+    let (host, folder) = (namespace(), Folder::new());
+    let conf = folder.write("q.altq", "interface lo bandwidth 10M fifoq attach nfqueue\n");
+    let lock = folder.write("lock", "");
+    let down = |what: &str| -> Run {
+        let [path, lock] = [format!("PATH={}", folder.path("")), format!("XTABLES_LOCKFILE={lock}")];
+        let down = ["-t", &host.pid(), "-n", "env", &path, &lock, WEIR, "down", what];
+        Command::new("nsenter").args(down).output().unwrap().into()
+    };
+    let command = |name: &str, script: &str| {
+        let path = folder.write(name, format!("#!/bin/sh\n{script}\n"));
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(path, executable).unwrap();
+    };
+    let refuses = |said: &str, code: u8| format!("echo \"{said}\" >&2; exit {code}");
+    let no_table = "ip6tables v1.8.9 (legacy): can't initialize ip6tables table \\`mangle': ";
+    for (said, code) in [
+        (format!("{no_table}Table does not exist (do you need to insmod?)\nPerhaps your kernel"), 3),
+        (format!("{no_table}Address family not supported by protocol\nPerhaps your kernel"), 3),
+        ("ip6tables v1.8.9 (nf_tables): Failed to initialize nft: Protocol not supported".into(), 1),
+    ] {
+        ["iptables", "ip6tables"].iter().for_each(|name| command(name, &refuses(&said, code)));
+        assert!(down(&conf).ok().err.contains("lo: it had no rule"), "{said}");
+        down("lo").fails(2, &["interface lo has no path of Weir's"]);
+    }
+    let no_right = "iptables v1.8.9 (nf_tables): Could not fetch rule set generation id: Permission denied";
+    command("iptables", &refuses(no_right, 4));
+    for what in [&*conf, "lo"] {
+        down(what).fails(1, &["iptables refuses to list its rules: ", "Permission denied"]);
+    }
+    // A kernel without IPv6 has the other rule all the same.
+    command("iptables", &format!("exec {old} \"$@\""));
+    let rule = "-t mangle -A POSTROUTING -o lo -j NFQUEUE --queue-num 22001 --queue-bypass";
+    inside(&host, &format!("{old} {rule}"));
+    // Its lock is held for longer than it waits.
+    command("ip6tables", &format!("exec {old6} \"$@\""));
+    let holds = std::fs::File::open(&lock).unwrap();
+    holds.lock().unwrap();
+    down("lo").fails(1, &["iptables refuses to list its rules: ", "lock", "try again when it has ended"]);
+    drop(holds);
+    command("ip6tables", &refuses(&format!("{no_table}Address family not supported by protocol"), 3));
+    assert!(down("lo").ok().err.contains("the rule that hands its packets over is gone"));
+    down("lo").fails(2, &["interface lo has no path of Weir's"]);
+}
+
 /// A `weir up` that is stopped lets packets pass within its limit, and queues them again when it goes on. An
 /// interface that an apply takes away has no rule any more, and a start that fails leaves none.
 #[test]
