@@ -20,6 +20,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weir_sys::Priority;
 use weir_text::BitRate;
 
 /// Edges that ask at once.
@@ -191,6 +192,7 @@ fn config(folder: &Path) -> Result<(Config, Vec<String>), String> {
         tls: None,
         cops: None,
         audit_lines: 1_000_000,
+        priority: Priority::None,
         resources: vec![Resource { name: "wan0:rt".into(), capacity: BitRate::from_bps(MAX_RATE) }],
         agreements: Vec::new(),
         neighbours: Vec::new(),

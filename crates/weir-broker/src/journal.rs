@@ -203,6 +203,21 @@ impl<S: Store> Journal<S> {
         time_ms: u64,
         given: &[Given],
     ) -> Result<Vec<(usize, Event)>, JournalError> {
+        self.commit_telling(now, time_ms, given, |_| {})
+    }
+
+    /// The same. Before they are written `asks` sees all events, for what may be asked for by then: whoever crashes now
+    /// has asked for nothing that it knows of.
+    ///
+    /// # Errors
+    /// As [`Journal::commit`].
+    pub fn commit_telling(
+        &mut self,
+        now: Nanos,
+        time_ms: u64,
+        given: &[Given],
+        mut asks: impl FnMut(&Event),
+    ) -> Result<Vec<(usize, Event)>, JournalError> {
         if self.stopped {
             return Err(JournalError::Stopped);
         }
@@ -219,6 +234,7 @@ impl<S: Store> Journal<S> {
                 self.chain.tell(&mut audit, time_ms, who, command, &all[from..], &self.book);
             }
         }
+        all.iter().for_each(|(_, event)| asks(event));
         let commands = given.iter().map(|g| &g.command).collect();
         let record = json(&Record { now, commands });
         self.number += 1;

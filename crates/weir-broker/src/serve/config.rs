@@ -4,6 +4,7 @@
 //! domain = "core"
 //! store = "core.redb"
 //! unix = "broker.sock"
+//! priority = "fifo"
 //! http = "127.0.0.1:7442"
 //!
 //! [tls]
@@ -69,6 +70,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_rustls::rustls::ServerConfig;
+use weir_sys::Priority;
 use weir_text::{BitRate, Time};
 
 /// A broker's file, read. Paths in it are relative to the folder of the file.
@@ -94,6 +96,9 @@ pub struct Config {
     /// Lines of audit that are kept. Older ones are forgotten.
     #[serde(default = "usual_lines")]
     pub audit_lines: u64,
+    /// What its threads ask the system for.
+    #[serde(default = "no_priority", deserialize_with = "priority")]
+    pub priority: Priority,
     /// What the domain has. What the file no longer names has nothing.
     #[serde(default, rename = "resource")]
     pub resources: Vec<Resource>,
@@ -340,6 +345,15 @@ pub struct Day(pub u64);
 
 fn usual_socket() -> PathBuf {
     PathBuf::from(super::SOCKET)
+}
+
+fn no_priority() -> Priority {
+    Priority::None
+}
+
+fn priority<'de, D: Deserializer<'de>>(from: D) -> Result<Priority, D::Error> {
+    let word = String::deserialize(from)?;
+    word.parse().map_err(|help| D::Error::custom(format!("priority = \"{word}\": {help}")))
 }
 
 fn usual_lines() -> u64 {

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
+use weir_sys::Priority;
 
 /// Commands that one group has at most.
 pub const GROUP: usize = 512;
@@ -74,9 +75,36 @@ pub(crate) struct Keeper {
 
 /// Where the news about an agreement go.
 pub(super) struct Agreed {
-    pub news: UnboundedSender<News>,
-    /// What it heard last.
-    pub lent: Rate,
+    news: UnboundedSender<News>,
+    /// What it heard last of what is in use.
+    lent: Rate,
+    /// The newest want that it heard.
+    serial: u64,
+    /// How much that was.
+    wanted: Rate,
+    /// A want of this group waits until it is written, and so do those after it.
+    waits: bool,
+}
+
+impl Agreed {
+    /// News go there from now on.
+    pub fn new(news: UnboundedSender<News>) -> Self {
+        Agreed { news, lent: 0, serial: 0, wanted: 0, waits: false }
+    }
+
+    /// A neighbour is asked for more while that is being written: nothing depends on the answer to what a broker that
+    /// crashes has forgotten, and so an answer over two brokers does not wait for one more write. For less it is asked
+    /// after that, because whoever forgets it would use what the neighbour has given to others.
+    fn ask(&mut self, serial: u64, rate: Rate, domains: &[Name], is_written: bool) {
+        if !is_written {
+            self.waits |= rate < self.wanted;
+        }
+        if serial > self.serial && (is_written || !self.waits) {
+            (self.serial, self.wanted) = (serial, rate);
+            // Its task ends after this thread.
+            let _ = self.news.send(News::Want { serial, rate, domains: domains.to_vec() });
+        }
+    }
 }
 
 /// Who waits for what is decided about a version of a lease. If a newer one replaces it, it hears that.
@@ -107,6 +135,7 @@ impl Keeper {
         mut journal: Journal<Box<dyn Store>>,
         first: Vec<Command>,
         agreements: HashMap<Name, Agreed>,
+        priority: Priority,
     ) -> Result<(Keeper, JoinHandle<Result<(), JournalError>>), String> {
         let clock = Clock::start();
         let operator = |command| Given { who: OPERATOR.into(), command };
@@ -118,7 +147,11 @@ impl Keeper {
         // Nobody listens yet, but for the agreements.
         kept.tell(&given, &events);
         let builder = std::thread::Builder::new().name("keeper".into());
-        let thread = builder.spawn(move || kept.run(&taken)).map_err(|e| format!("no thread: {e}"))?;
+        let run = move || {
+            weir_sys::take_priority(priority);
+            kept.run(&taken)
+        };
+        let thread = builder.spawn(run).map_err(|e| format!("no thread: {e}"))?;
         Ok((Keeper { jobs, clock }, thread))
     }
 
@@ -252,7 +285,10 @@ impl Kept {
 
     fn commit(&mut self, now: Nanos, group: &mut Group) -> Result<(), JournalError> {
         let began = Instant::now();
-        let events = self.journal.commit(now, time_of_day_ms(), &group.given)?;
+        let agreements = &mut self.agreements;
+        agreements.values_mut().for_each(|agreed| agreed.waits = false);
+        let asks = |event: &Event| ask(agreements, event, false);
+        let events = self.journal.commit_telling(now, time_of_day_ms(), &group.given, asks)?;
         self.effort.groups += 1;
         self.effort.commands += group.given.len() as u64;
         self.tell(&group.given, &events);
@@ -283,13 +319,7 @@ impl Kept {
                     _ => {}
                 }
             }
-            if let Event::Want { resource, serial, rate, domains } = event
-                && let Some(agreed) = self.agreements.get(resource)
-            {
-                let domains = domains.clone();
-                // Its task ends after this thread.
-                let _ = agreed.news.send(News::Want { serial: *serial, rate: *rate, domains });
-            }
+            ask(&mut self.agreements, event, true);
             let Some(told) = Told::of(event) else { continue };
             let owner = told.owner();
             self.listeners.retain(|listener| {
@@ -326,6 +356,15 @@ impl Kept {
                 let _ = agreed.news.send(News::Lent(lent));
             }
         }
+    }
+}
+
+/// Tells an agreement what the book wants of it.
+fn ask(agreements: &mut HashMap<Name, Agreed>, event: &Event, is_written: bool) {
+    if let Event::Want { resource, serial, rate, domains } = event
+        && let Some(agreed) = agreements.get_mut(resource)
+    {
+        agreed.ask(*serial, *rate, domains, is_written);
     }
 }
 

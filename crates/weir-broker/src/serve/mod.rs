@@ -38,10 +38,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
+use weir_sys::Priority;
 
 /// The usual Unix socket of a broker.
 pub const SOCKET: &str = "/run/weir-broker.sock";
@@ -134,10 +136,10 @@ impl Broker {
         let (mut agreed, mut heard) = (HashMap::new(), Vec::new());
         for agreement in &config.agreements {
             let (news, to) = unbounded_channel();
-            agreed.insert(agreement.resource.clone(), keeper::Agreed { news, lent: 0 });
+            agreed.insert(agreement.resource.clone(), keeper::Agreed::new(news));
             heard.push(to);
         }
-        let (keeper, thread) = Keeper::start(journal, first, agreed)?;
+        let (keeper, thread) = Keeper::start(journal, first, agreed, config.priority)?;
         let desk = Arc::new(Desk {
             keeper,
             tokens: config.tokens,
@@ -249,15 +251,20 @@ async fn listen(at: Option<SocketAddr>) -> Result<Option<TcpListener>, String> {
     }
 }
 
+/// Where a broker runs. Its threads have the priority that the system allows.
+fn runtime(priority: Priority) -> Result<Runtime, String> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.enable_all().on_thread_start(move || _ = weir_sys::take_priority(priority));
+    builder.build().map_err(|e| e.to_string())
+}
+
 /// Serves until SIGINT or SIGTERM comes, or the store fails. `ready` is called once it serves. `waits` is told why it does
 /// not yet: another broker of the domain does, or etcd does not answer.
 ///
 /// # Errors
 /// What could not be opened, or how the store failed.
 pub fn run(config: Config, waits: impl FnMut(&str), ready: impl FnOnce(&Broker)) -> Result<(), String> {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|e| e.to_string())?;
-    runtime.block_on(async {
+    runtime(config.priority)?.block_on(async {
         let asked = |kind| signal(kind).map_err(|e| e.to_string());
         let (mut interrupt, mut terminate) =
             (asked(SignalKind::interrupt())?, asked(SignalKind::terminate())?);

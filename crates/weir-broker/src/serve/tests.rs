@@ -46,6 +46,7 @@ impl Folder {
             tls: None,
             cops: None,
             audit_lines: 1_000,
+            priority: weir_sys::Priority::None,
             resources: vec![Resource { name: "wan:rt".into(), capacity: BitRate::from_bps(1_000) }],
             agreements: Vec::new(),
             neighbours: Vec::new(),

@@ -30,7 +30,8 @@ impl World {
         }
         let (number, book) = (it.term, it.truth.clone());
         let term = it.term;
-        it.brokers.push(Broker { number, term, clock, book, gathered, agreement, rules: Rules::default() });
+        let (rules, wanted) = (Rules::default(), (0, 0));
+        it.brokers.push(Broker { number, term, clock, book, gathered, agreement, rules, wanted });
         self.plan(self.now, Step::Commit(domain, number));
     }
 
@@ -77,28 +78,32 @@ impl World {
             return Ok(());
         }
         self.counts.writes += u64::from(!self.calm);
-        let answer_first = self.without.commit_before_answer;
-        if !answer_first && self.stops(Stop::Before) {
-            self.crash(domain, number);
-            return Ok(());
-        }
         let now = self.now;
         let it = &mut self.domains[domain];
         let deposed = it.brokers[at].term != it.term;
-        if deposed && !self.without.fencing {
-            it.brokers.remove(at);
-            return Ok(());
-        }
         let broker = &mut it.brokers[at];
         let commands = std::mem::take(&mut broker.gathered);
         let (clock, mut events) = (broker.clock.read(now), Vec::new());
         for command in &commands {
             broker.book.apply(clock, command, &mut events);
         }
-        if answer_first && self.stops(Stop::Before) {
-            // It answered, and stops before it writes.
-            self.tell(domain, number, events)?;
+        // What speaks with the neighbour waits for what it has to have written. The history by which `fall_heard_first` is
+        // shown to break is one in which nothing is asked before it is written.
+        if !self.without.fall_heard_first
+            && !commands.iter().any(|command| matches!(command, Command::Leased { .. }))
+        {
+            self.ask_first(domain, number, &events)?;
+        }
+        if self.stops(Stop::Before) {
+            if self.without.commit_before_answer && (!deposed || self.without.fencing) {
+                // It answered, and stops before it writes.
+                self.tell(domain, number, events)?;
+            }
             self.crash(domain, number);
+            return Ok(());
+        }
+        if deposed && !self.without.fencing {
+            self.domains[domain].brokers.retain(|b| b.number != number);
             return Ok(());
         }
         let it = &mut self.domains[domain];
@@ -124,6 +129,38 @@ impl World {
         self.usage_abroad()
     }
 
+    /// The neighbour is asked for more before that is written.
+    fn ask_first(&mut self, domain: usize, number: u64, events: &[Event]) -> Result<(), String> {
+        let of = |world: &World| {
+            world.domains[domain].brokers.iter().find(|b| b.number == number).map(|b| b.wanted)
+        };
+        let before = of(self);
+        for event in events {
+            let Event::Want { serial, rate, domains, .. } = event else { continue };
+            if of(self).is_some_and(|(_, wanted)| *rate < wanted) {
+                break;
+            }
+            self.want(domain, number, *serial, *rate, domains.clone());
+        }
+        let party = Party::Broker(number);
+        match self.user(party).filter(|_| domain == 0).map(|user| user.polls) {
+            // It may crash before it would look by itself.
+            Some(polls) if of(self) != before => self.poll(party, polls),
+            _ => Ok(()),
+        }
+    }
+
+    /// A broker wants so much of its neighbour.
+    fn want(&mut self, domain: usize, number: u64, serial: u64, rate: Rate, domains: Vec<Name>) {
+        let now = self.now;
+        let broker = self.domains[0].brokers.iter_mut().find(|b| b.number == number);
+        let Some(broker) = broker.filter(|b| domain == 0 && b.wanted.0 < serial) else { return };
+        broker.wanted = (serial, rate);
+        let Some(User { holder, clock, .. }) = &mut broker.agreement else { return };
+        let leased = broker.rules.want(holder, clock.read(now), serial, rate, domains);
+        self.leased(number, leased);
+    }
+
     /// The world hears of what was written.
     fn tell(&mut self, domain: usize, number: u64, events: Vec<Event>) -> Result<(), String> {
         for event in events {
@@ -143,11 +180,7 @@ impl World {
                     }
                 }
                 Event::Want { serial, rate, domains, .. } => {
-                    let broker = self.domains[0].brokers.iter_mut().find(|b| b.number == number);
-                    let Some(broker) = broker.filter(|_| domain == 0) else { continue };
-                    let Some(User { holder, clock, .. }) = &mut broker.agreement else { continue };
-                    let leased = broker.rules.want(holder, clock.read(self.now), serial, rate, domains);
-                    self.leased(number, leased);
+                    self.want(domain, number, serial, rate, domains);
                 }
                 Event::Ended { .. } => {}
             }

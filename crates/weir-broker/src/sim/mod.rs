@@ -242,6 +242,8 @@ struct Broker {
     /// In the first domain, its lease of the second, and by which rules the book hears of it.
     agreement: Option<User>,
     rules: Rules,
+    /// The newest want that the neighbour is asked for, and how much that is.
+    wanted: (u64, Rate),
 }
 
 impl Broker {

@@ -137,7 +137,10 @@ fn read(file: &Path) -> Result<Config, Failure> {
 
 fn serve(file: &Path) -> Done {
     let waits = |why: &str| eprintln!("weir broker: stands by: {why}");
-    serve::run(read(file)?, waits, |broker| {
+    let config = read(file)?;
+    let granted = weir_sys::take_priority(config.priority);
+    granted.refused.iter().for_each(|why| eprintln!("weir broker: priority: {granted}: {why}"));
+    serve::run(config, waits, |broker| {
         let doors = [
             broker.http().map(|at| format!("http://{at}")),
             broker.tls().map(|at| format!("https://{at}")),

@@ -23,6 +23,8 @@ use std::sync::Mutex;
 use std::time::Instant;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
+use weir_seed::{in_time, timed};
+use weir_sys::Priority;
 use weir_text::{BitRate, Time};
 
 /// The file of domain `a`, which has `wan:rt` of its own and leases `peer:rt` from `broker`.
@@ -137,6 +139,80 @@ fn a_request_goes_to_the_neighbour_and_its_answer_comes_back() {
         assert!(lines.contains("\"granted\":{\"asked\":{\"lease\":\"e/1\",\"version\":1,"), "{lines}");
         a.stop().await.expect("nothing failed");
         b.stop().await.expect("nothing failed");
+    });
+}
+
+/// How long an answer takes.
+async fn takes(to: &mut Connection, way: &str, wish: Value) -> Duration {
+    let begun = Instant::now();
+    let (status, answer) = call(to, Method::PUT, way, wish).await;
+    assert_eq!(status, 200, "{answer}");
+    begun.elapsed()
+}
+
+/// T38: an answer over both takes what the hops take, because the first broker asks while it writes what it holds.
+/// `WEIR_EFFORT=10` measures 200 times.
+#[test]
+fn an_answer_over_both_takes_the_sum_of_the_hops() {
+    let times = weir_seed::effort(20);
+    timed(|| {
+        let (here, there) = (Folder::new("asks-soon"), Folder::new("grants-soon"));
+        let authority = Authority::new(&there, "ca");
+        let loopback = SanType::IpAddress(std::net::Ipv4Addr::LOCALHOST.into());
+        let (cert, key) = authority.sign(&there, "broker", loopback, false);
+        let (own_cert, own_key) = authority.sign(&here, "a", uri("weir:edge:a"), false);
+        let (ca, listen) = (there.at("ca.pem"), "127.0.0.1:0".parse().expect("an address"));
+        // Others on the machine make each step wait: what it takes by itself is asked for.
+        let priority = Priority::Fifo;
+        println!("{}", weir_sys::take_priority(priority));
+        super::super::runtime(priority).expect("a runtime can be made").block_on(async {
+            let million = BitRate::from_bps(1_000_000);
+            let tls = Some(Tls { listen, cert, key, ca: ca.clone(), crl: None });
+            let mut config = Config { tls, priority, ..granting(&there) };
+            config.resources[0].capacity = million;
+            let b = Broker::start(config).await.expect("it starts");
+            let at = format!("127.0.0.1:{}", b.tls().expect("it listens").port());
+            let mut config = asking(&here, format!("https://{at}"));
+            config.resources[0].capacity = million;
+            config.priority = priority;
+            let agreement = &mut config.agreements[0];
+            agreement.ceiling = million;
+            (agreement.ca, agreement.cert, agreement.key) =
+                (Some(ca.clone()), Some(own_cert.clone()), Some(own_key.clone()));
+            let a = Broker::start(config).await.expect("it starts");
+            let tls = crate::tls::client(&ca, Some((&own_cert, &own_key))).expect("they fit");
+            let far = Target::Tls(at, tls);
+            let mut far = Connection::open(&far, None, Duration::from_secs(5)).await.expect("it is there");
+            let mut near = connect(&here.unix(), None).await;
+            // Near, far, and over both.
+            let mut all = [const { Vec::new() }; 3];
+            for n in 1..=times + 1 {
+                let wish =
+                    |path: &[&str]| json!({"version": n, "path": path, "rate_bps": n, "ttl_ms": 60_000});
+                all[0].push(takes(&mut near, "/v1/leases/e/near", wish(&["wan:rt"])).await);
+                all[1].push(takes(&mut far, "/v1/leases/a/far", wish(&["core:rt"])).await);
+                // It asks its neighbour ten times a second at most.
+                sleep(Duration::from_millis(110)).await;
+                all[2].push(takes(&mut near, "/v1/leases/e/both", wish(&["wan:rt", "peer:rt"])).await);
+            }
+            // The first one has to connect.
+            let sorted = all.map(|mut times| {
+                times.remove(0);
+                times.sort();
+                times
+            });
+            let at = |which: usize, percent: usize| sorted[which][(sorted[which].len() - 1) * percent / 100];
+            for percent in [0, 50, 99] {
+                let [near, far, both] = [0, 1, 2].map(|which| at(which, percent));
+                println!("p{percent}: near {near:?}, far {far:?}, over both {both:?}");
+            }
+            let sum = at(0, 50) + at(1, 50);
+            let [middle, worst] = [50, 99].map(|percent| at(2, percent).saturating_sub(sum));
+            println!("over both beyond the sum of the hops' p50: p50 {middle:?}, p99 {worst:?}");
+            in_time!(at(2, 0) <= at(0, 0) + at(1, 0) + Duration::from_millis(1), "{sorted:?}");
+            a.stop().await.expect("nothing failed");
+            b.stop().await.expect("nothing failed");
+        });
     });
 }
 

@@ -10,7 +10,7 @@ fn the_file_of_the_page_is_read() {
     let text: Vec<_> =
         head.map(str::trim).skip_while(|l| *l != "```toml").skip(1).take_while(|l| *l != "```").collect();
     let config = Config::read(&text.join("\n"), Path::new("/etc/weir")).expect("it is an example");
-    assert_eq!(config.store.to_string(), "/etc/weir/core.redb");
+    assert_eq!((config.store.to_string().as_str(), config.priority), ("/etc/weir/core.redb", Priority::Fifo));
     assert_eq!(config.resources[0].capacity.as_bps(), 8_000_000);
     let agreement = &config.agreements[0];
     assert_eq!((&*agreement.lease("core"), agreement.ttl_ms()), ("core/peer:rt", 30_000));
@@ -33,7 +33,7 @@ fn the_file_of_the_page_is_read() {
         other => panic!("{other:?}"),
     }
     let small = Config::read(SMALL, Path::new("/etc/weir")).expect("the rest has defaults");
-    assert_eq!(small.unix, Path::new(super::super::SOCKET));
+    assert_eq!((&*small.unix, small.priority), (Path::new(super::super::SOCKET), Priority::None));
 }
 
 #[test]
@@ -46,6 +46,7 @@ fn what_is_wrong_is_said_with_its_mend() {
         ("cops = \"0.0.0.0:3288\"\n".to_owned(), "write 127.0.0.1:3288, or add [tls]"),
         ("htpp = \"127.0.0.1:80\"\n".to_owned(), "unknown field `htpp`, expected one of"),
         ("audit-lines = 0\n".to_owned(), "expected at least 1"),
+        ("priority = \"high\"\n".to_owned(), "priority = \"high\": write `fifo`, `nice` or `none`"),
         (resource("wan0"), "expected LINK:CLASS"),
         (resource("a:b") + &resource("a:b"), "is there twice"),
         ("[[resource]]\nname = \"a:b\"\ncapacity = \"8Mbps\"\n".to_owned(), "8Mbps"),
