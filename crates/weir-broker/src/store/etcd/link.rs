@@ -112,7 +112,8 @@ pub(super) fn failed(e: &Error) -> StoreError {
     StoreError(format!("etcd: {why}{mend}"))
 }
 
-fn tls(cluster: &Cluster) -> Result<Option<TlsOptions>, StoreError> {
+/// What the cluster is reached by, if not without TLS.
+pub(super) fn tls(cluster: &Cluster) -> Result<Option<TlsOptions>, StoreError> {
     let read = |path: &Path| {
         std::fs::read(path).map_err(|e| StoreError(format!("{}: {e}: expected PEM", path.display())))
     };

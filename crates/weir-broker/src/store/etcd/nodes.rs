@@ -1,6 +1,7 @@
 //! Nodes of etcd on the loopback, which go with whoever started them: for tests and benches.
 
 use super::super::{Cluster, Node};
+use etcd_client::TlsOptions;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -23,6 +24,8 @@ pub struct Nodes {
     running: Vec<Option<Child>>,
     /// What clients are told, where they have to come by TLS: options of etcd.
     tls: Vec<String>,
+    /// By what they are asked how they are, where they have to be asked by TLS.
+    client: Option<TlsOptions>,
 }
 
 /// `ETCD`, or what Debian installs. None if there is none.
@@ -42,11 +45,16 @@ impl Nodes {
     /// # Errors
     /// No port is free, the folder cannot be made, or etcd does not start.
     pub fn start(folder: &Path, count: usize) -> std::io::Result<Option<Self>> {
-        Self::start_with(folder, count, Vec::new())
+        Self::start_with(folder, count, Vec::new(), None)
     }
 
-    /// The same, with options by which clients come over TLS, if there are any.
-    pub(super) fn start_with(folder: &Path, count: usize, tls: Vec<String>) -> std::io::Result<Option<Self>> {
+    /// The same, with options by which clients come over TLS, if there are any, and by what they are asked then.
+    pub(super) fn start_with(
+        folder: &Path,
+        count: usize,
+        tls: Vec<String>,
+        client: Option<TlsOptions>,
+    ) -> std::io::Result<Option<Self>> {
         let Some(program) = program() else { return Ok(None) };
         std::fs::create_dir_all(folder)?;
         // All are held until each is known, so that no two are the same.
@@ -55,7 +63,7 @@ impl Nodes {
         drop(free);
         let ports = ports.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
         let running = (0..count).map(|_| None).collect();
-        let mut nodes = Nodes { folder: folder.to_owned(), program, ports, running, tls };
+        let mut nodes = Nodes { folder: folder.to_owned(), program, ports, running, tls, client };
         (0..count).try_for_each(|node| nodes.wake(node))?;
         Ok(Some(nodes))
     }
@@ -104,6 +112,12 @@ impl Nodes {
         Ok(())
     }
 
+    /// Whether a node runs.
+    #[cfg(test)]
+    pub(super) fn runs(&self, node: usize) -> bool {
+        self.running[node].is_some()
+    }
+
     /// SIGKILL.
     pub fn kill(&mut self, node: usize) {
         if let Some(mut child) = self.running[node].take() {
@@ -123,7 +137,7 @@ impl Nodes {
     pub async fn leader(&self) -> usize {
         loop {
             for (node, url) in self.urls_that_run() {
-                if let Ok((own, leader)) = status(&url).await
+                if let Ok((own, leader)) = self.status(&url).await
                     && own == leader
                 {
                     return node;
@@ -133,22 +147,25 @@ impl Nodes {
         }
     }
 
+    /// The number of a node, and of its leader.
+    async fn status(&self, url: &str) -> Result<(u64, u64), etcd_client::Error> {
+        let mut options = etcd_client::ConnectOptions::new().with_timeout(STATUS);
+        if let Some(tls) = &self.client {
+            options = options.with_tls(tls.clone());
+        }
+        let mut client = etcd_client::Client::connect([url], Some(options)).await?;
+        let status = client.status().await?;
+        Ok((status.header().map_or(0, etcd_client::ResponseHeader::member_id), status.leader()))
+    }
+
     /// Waits until each node that runs has a leader.
     pub async fn settled(&self) {
         for (_, url) in self.urls_that_run() {
-            while !status(&url).await.is_ok_and(|(_, leader)| leader != 0) {
+            while !self.status(&url).await.is_ok_and(|(_, leader)| leader != 0) {
                 sleep(LOOK).await;
             }
         }
     }
-}
-
-/// Of a node, and of its leader.
-async fn status(url: &str) -> Result<(u64, u64), etcd_client::Error> {
-    let options = etcd_client::ConnectOptions::new().with_timeout(STATUS);
-    let mut client = etcd_client::Client::connect([url], Some(options)).await?;
-    let status = client.status().await?;
-    Ok((status.header().map_or(0, etcd_client::ResponseHeader::member_id), status.leader()))
 }
 
 impl Drop for Nodes {

@@ -4,24 +4,38 @@ use super::{Nodes, SILENCE, records, within, write};
 use crate::serve::tests::{Authority, Folder, uri};
 use crate::store::Cluster;
 use crate::store::etcd::Etcd;
-use crate::store::etcd::link::REFUSED;
+use crate::store::etcd::link::{REFUSED, tls};
+use etcd_client::TlsOptions;
 use rcgen::SanType;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
+use weir_text::Time;
 
 /// A node that shows this certificate, and lets in who shows one that `ca` signed. None, which is said, where etcd is not
 /// installed.
-fn node(name: &str, folder: &Folder, (cert, key): (PathBuf, PathBuf)) -> Option<Nodes> {
+fn node(name: &str, folder: &Folder, shown: (PathBuf, PathBuf)) -> Option<Nodes> {
+    nodes(name, 1, folder, shown, None)
+}
+
+/// So many of them, which are asked how they are by `client`.
+fn nodes(
+    name: &str,
+    count: usize,
+    folder: &Folder,
+    (cert, key): (PathBuf, PathBuf),
+    client: Option<TlsOptions>,
+) -> Option<Nodes> {
     let place = std::env::temp_dir().join(format!("weir-etcd-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&place);
     let ca = folder.at("ca.pem");
     let files = [("--cert-file", cert), ("--key-file", key), ("--trusted-ca-file", ca)];
     let mut tls = vec!["--client-cert-auth".to_owned()];
     tls.extend(files.map(|(option, file)| format!("{option}={}", file.display())));
-    let nodes = Nodes::start_with(&place, 1, tls).expect("the folder for temporary files is writable");
+    let nodes =
+        Nodes::start_with(&place, count, tls, client).expect("the folder for temporary files is writable");
     if nodes.is_none() {
         eprintln!("SKIPPED: etcd is not here: apt-get install etcd-server, or ETCD=/path/to/etcd");
     }
@@ -103,5 +117,59 @@ fn certificates_let_a_broker_in_and_others_do_not() {
         }
         let store = Etcd::open(&right, "a", |_| {}).await.expect("it is let in");
         assert_eq!(records(&store), ["one"], "what was refused has changed nothing");
+    });
+}
+
+/// Three nodes that ask for certificates. The one that leads is killed again and again: the broker goes on at the others,
+/// by TLS, and nothing that it wrote is lost. Whoever shows another certificate is refused by all of them.
+#[test]
+fn certificates_hold_at_three_nodes_whose_leader_is_killed() {
+    let folder = Folder::new("etcd-tls-three");
+    let (authority, other) = (Authority::new(&folder, "ca"), Authority::new(&folder, "other"));
+    let loopback = SanType::IpAddress(Ipv4Addr::LOCALHOST.into());
+    let node = authority.sign(&folder, "node", loopback, false);
+    let (cert, key) = authority.sign(&folder, "broker", uri("weir:broker:a"), false);
+    let of = |ca: &str, cert: &PathBuf, key: &PathBuf| Cluster {
+        ca: Some(folder.at(ca)),
+        cert: Some(cert.clone()),
+        key: Some(key.clone()),
+        etcd: Vec::new(),
+        // Longer than an election takes on a busy machine.
+        silence: Time::from_secs(10),
+    };
+    let client = tls(&of("ca.pem", &cert, &key)).expect("the files are there");
+    let Some(mut nodes) = nodes("tls-three", 3, &folder, node, client) else { return };
+    let at = |nodes: &Nodes, cluster: Cluster| Cluster { etcd: nodes.cluster(SILENCE).etcd, ..cluster };
+    within(async {
+        nodes.settled().await;
+        let right = at(&nodes, of("ca.pem", &cert, &key));
+        right.check().expect("it could work");
+        let mut store = Etcd::open(&right, "a", |_| {}).await.expect("it is let in");
+        let mut written = Vec::new();
+        for round in 0..3 {
+            for when in ["before", "after"] {
+                let text = format!("{when} {round}");
+                write(&mut store, written.len() as u64 + 1, &text).expect("two of three are there");
+                written.push(text);
+                if when == "before" {
+                    let leader = nodes.leader().await;
+                    nodes.kill(leader);
+                } else {
+                    (0..3).filter(|&n| !nodes.runs(n)).collect::<Vec<_>>().into_iter().for_each(|n| {
+                        nodes.wake(n).expect("it ran before");
+                    });
+                    nodes.settled().await;
+                }
+            }
+        }
+        drop(store);
+        let (strange_cert, strange_key) = other.sign(&folder, "stranger", uri("weir:broker:a"), false);
+        let why = refused(&at(&nodes, of("ca.pem", &strange_cert, &strange_key)), REFUSED).await;
+        assert!(why.contains(REFUSED), "{why}");
+        let expected = "expected a node whose certificate `ca` in [store] has signed";
+        let why = refused(&at(&nodes, of("other.pem", &cert, &key)), expected).await;
+        assert!(why.contains(expected), "{why}");
+        let store = Etcd::open(&right, "a", |_| {}).await.expect("it is let in");
+        assert_eq!(records(&store), written);
     });
 }
