@@ -7,6 +7,7 @@
 mod bed;
 pub mod callgrind;
 pub mod changes;
+mod edge;
 mod path;
 pub mod scene;
 mod yardstick;
@@ -104,10 +105,19 @@ pub const CASES: &[&str] = &[
     "fifo-regulator/port-random",
     "cbq-20-conditioned/port-random",
     "hfsc-20-regulator/port-random",
+    "edge-known",
+    "edge-known/random",
+    "edge-candidate",
+    "sla-10k",
+    "sla-10k/random",
 ];
 
 /// Rows that run only where they are named: each takes hundreds of megabytes.
 pub const LARGE: &[&str] = &["subscribers-100000/random"];
+
+/// What the edge makes of a packet of 64 flows. The random case has 100,000, or one of each of the
+/// 10,000 contracts. What a port does is not in it.
+const EDGES: [&str; 3] = ["edge-known", "edge-candidate", "sla-10k"];
 
 /// Yardsticks, by which figures of different machines are read as ratios.
 pub const YARDSTICKS: &[&str] = &["yardstick-ring", "yardstick-chase"];
@@ -185,6 +195,9 @@ pub fn bed(registry: &Registry, row: &Row) -> Result<Box<dyn Bed>, String> {
     match (row.case, row.name.as_str()) {
         (Case::Hot, "yardstick-ring") => Ok(Box::new(yardstick::Ring::new())),
         (Case::Hot, "yardstick-chase") => Ok(Box::new(yardstick::Chase::new())),
+        (Case::Hot, name) if EDGES.contains(&name) => Ok(Box::new(edge::EdgeBed::new(name, 64)?)),
+        (Case::Random, "sla-10k") => Ok(Box::new(edge::EdgeBed::new("sla-10k", 10_000)?)),
+        (Case::Random, name) if EDGES.contains(&name) => Ok(Box::new(edge::EdgeBed::new(name, 100_000)?)),
         (Case::Port, name) => Ok(Box::new(path::PortBed::new(registry, name, 64)?)),
         (Case::PortRandom, name) => Ok(Box::new(path::PortBed::new(registry, name, 100_000)?)),
         (case, name) => {

@@ -105,7 +105,7 @@ impl PacketTerms {
 /// The meter of a contract, and who has a part of it. Packets in profile of known flows touch two lines of cache here,
 /// and nothing else of their contract: with many contracts it is what such a packet costs.
 #[derive(Clone, Debug)]
-#[repr(C, align(64))]
+#[repr(C, align(128))]
 struct Meter {
     shared: Shared,
     /// Its admitted flows: the first of a chain by their places in the table, which goes on in `Edge::next`.

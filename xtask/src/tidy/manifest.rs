@@ -5,8 +5,8 @@ use super::{File, Violation};
 /// The walk of a packet: a crate may depend only on crates above it.
 const WALK: [&str; 14] = [
     "weir-core",
-    "weir-bench",
     "weir-edge",
+    "weir-bench",
     "weir-text",
     "weir-conf",
     "weir-report",

@@ -31,10 +31,18 @@ impl Edge {
     pub fn packet(&mut self, now: Instant, key: &Key, payload: Payload<'_>, len: u32) -> Verdict {
         let as_is = |reason| Verdict { tos: key.tos, drop: false, reason, found: None };
         let best_effort = |reason| Verdict { tos: key.tos & 3, drop: false, reason, found: None };
-        let Some(recognition) = self.config.recognition else { return as_is(Reason::Ordinary) };
+        let Some(&Recognition { idle, .. }) = self.config.recognition.as_ref() else {
+            return as_is(Reason::Ordinary);
+        };
         self.timer(now);
         // A flow in the table knows its contract: the prefixes are searched for others alone.
         let known = if self.recognises { self.flows.find(key) } else { None };
+        if let Some(index) = known
+            && let Some(verdict) = self.goes_on(now, key.tos, index, idle, len)
+        {
+            return verdict;
+        }
+        let Some(recognition) = self.config.recognition else { return as_is(Reason::Ordinary) };
         let contract = known.map(|index| self.flows.get(index).contract).or_else(|| self.contract_of(key));
         let Some(contract) = contract else {
             let keep = self.config.keep_untrusted;
@@ -75,6 +83,18 @@ impl Edge {
             State::Admitted => self.meter(now, index, key.tos, len),
         };
         Verdict { found, ..verdict }
+    }
+
+    /// What becomes of a packet of a flow that was admitted and has not been silent: most packets of media are of such a one.
+    fn goes_on(&mut self, now: Instant, tos: u8, index: u32, idle: Duration, len: u32) -> Option<Verdict> {
+        let flow = self.flows.get(index);
+        let pause = now.since(flow.last);
+        let is_in = matches!(flow.body, Body::Admitted(_)) && pause <= idle;
+        if !is_in || pause > self.timeout(flow.contract) {
+            return None;
+        }
+        self.flows.get_mut(index).last = now;
+        Some(self.meter(now, index, tos, len))
     }
 
     /// A packet that goes the other way, at another port. Nothing becomes of it here: it is evidence, as

@@ -1,5 +1,6 @@
 //! What a flow is found by in the table.
 
+use super::WAYS;
 use weir_core::packet::key::protocol;
 use weir_core::packet::{Family, Key};
 
@@ -49,4 +50,10 @@ pub(super) fn set_of(key: &Key, salt: u64, sets: usize) -> (usize, u16) {
     // A product's upper half: uniform without a division. The tag is the hash's lower half.
     let set = (u64::from(hash) * sets as u64) >> 32;
     (set as usize, (hash as u16).max(1))
+}
+
+/// Which of the places of a set a flow takes, if it is free. The set comes from the upper half of the hash, and this from the
+/// lower one.
+pub(super) fn usual_way(tag: u16) -> usize {
+    usize::from(tag) % WAYS
 }

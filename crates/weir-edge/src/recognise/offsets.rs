@@ -30,6 +30,11 @@ pub fn look(trial: &mut Trial, sample: &Sample<'_>) -> Verdict {
         trial.tried = PACKETS;
         return Verdict::Nothing;
     }
+    // Most strangers have the version of RTP at few of the places, and many at none.
+    let may_be = |at: usize| sample.head.get(at).is_some_and(|first| first >> 6 == 2);
+    if !AT.iter().any(|&at| may_be(usize::from(at))) {
+        return Verdict::Nothing;
+    }
     let header = |at: u8| {
         let at = usize::from(at);
         Header::read(sample.head.get(at..)?, sample.len.saturating_sub(at as u32))
