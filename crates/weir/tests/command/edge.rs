@@ -129,7 +129,7 @@ impl Ended {
         (from.count() as u32, marked.count() as u32)
     }
     /// How long packets from that number on took: so many per cent of them no longer.
-    fn took(&self, number: u16, percent: usize) -> Duration {
+    pub fn took(&self, number: u16, percent: usize) -> Duration {
         let from = self.came.iter().filter(|(n, ..)| *n >= number);
         let mut all: Vec<Duration> = from.map(|(.., took)| *took).collect();
         all.sort();

@@ -8,6 +8,7 @@ mod book;
 mod bounds;
 mod broker;
 mod edge;
+mod edge_flood;
 mod edge_world;
 mod fail_open;
 mod json;
