@@ -142,6 +142,18 @@ fn a_request_goes_to_the_neighbour_and_its_answer_comes_back() {
     });
 }
 
+/// Whether a thread that keeps a book has `SCHED_FIFO`.
+fn a_keeper_is_fifo() -> bool {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("it is there");
+    tasks.flatten().any(|task| {
+        // A thread may end meanwhile.
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        let (name, rest) = stat.rsplit_once(')').unwrap_or_default();
+        // The policy is the 41st field, and the state behind the name the third.
+        name.ends_with("(keeper") && rest.split_whitespace().nth(38) == Some("1")
+    })
+}
+
 /// How long an answer takes.
 async fn takes(to: &mut Connection, way: &str, wish: Value) -> Duration {
     let begun = Instant::now();
@@ -164,7 +176,8 @@ fn an_answer_over_both_takes_the_sum_of_the_hops() {
         let (ca, listen) = (there.at("ca.pem"), "127.0.0.1:0".parse().expect("an address"));
         // Others on the machine make each step wait: what it takes by itself is asked for.
         let priority = Priority::Fifo;
-        println!("{}", weir_sys::take_priority(priority));
+        let granted = weir_sys::take_priority(priority);
+        println!("{granted}");
         super::super::runtime(priority).expect("a runtime can be made").block_on(async {
             let million = BitRate::from_bps(1_000_000);
             let tls = Some(Tls { listen, cert, key, ca: ca.clone(), crl: None });
@@ -180,6 +193,11 @@ fn an_answer_over_both_takes_the_sum_of_the_hops() {
             (agreement.ca, agreement.cert, agreement.key) =
                 (Some(ca.clone()), Some(own_cert.clone()), Some(own_key.clone()));
             let a = Broker::start(config).await.expect("it starts");
+            let since = Instant::now();
+            while granted.priority == Priority::Fifo && !a_keeper_is_fifo() {
+                assert!(since.elapsed() < Duration::from_secs(5), "no keeper has it");
+                sleep(Duration::from_millis(5)).await;
+            }
             let tls = crate::tls::client(&ca, Some((&own_cert, &own_key))).expect("they fit");
             let far = Target::Tls(at, tls);
             let mut far = Connection::open(&far, None, Duration::from_secs(5)).await.expect("it is there");
