@@ -3,6 +3,7 @@
 # make test        everything that must hold, as CI runs it
 # make mutants     small mistakes in weir-core: which do the tests notice? (SAMPLE=300 SEED=1)
 # make bench       nanoseconds per packet of every discipline, and the simulator's speed
+# make bench-peers Weir's rows beside DPDK's rte_sched, rte_meter and rte_acl on the same work, in turns (installs libdpdk-dev)
 # make bench-live  the live bridge beside the kernel's own forwarding (root)
 # make accuracy    rates, bursts and delay of `weir up` beside htb, some 8 minutes (root)
 # make soak        faults under load on `weir up` in namespaces, and the book's page of them (root; MINUTES=15 SEED=20)
@@ -29,7 +30,7 @@ BUILT := $(or $(CARGO_TARGET_DIR),target)/debug
 # The tests of one lane: scripts/lane.sh runs those binaries that belong to it and passes over the others.
 lane = cargo test $(ALL) --tests --quiet --config "target.'cfg(unix)'.runner=['$(CURDIR)/scripts/lane.sh','$(1)']"
 
-.PHONY: demo demo-edge test test-timed test-computed test-randomised failover histories mutants fuzz corpus media soak bench bench-live accuracy book build setup
+.PHONY: demo demo-edge test test-timed test-computed test-randomised failover histories mutants fuzz corpus media soak bench bench-peers bench-live accuracy book build setup
 
 setup:
 	@scripts/setup.sh build
@@ -104,6 +105,15 @@ mutants: setup
 bench: build
 	$(WEIR) bench
 	$(WEIR) bench sim
+
+# The two programs take turns on one processor. Everything is as fast as it can be built for this machine.
+PEERS := $(or $(CARGO_TARGET_DIR),target)/peers
+bench-peers:
+	@scripts/setup.sh peers
+	@mkdir -p $(PEERS)
+	cc -D_GNU_SOURCE -std=gnu11 -O3 $$(pkg-config --cflags libdpdk) -march=native -Wno-deprecated-declarations -o $(PEERS)/dpdk scripts/peers.c $$(pkg-config --libs libdpdk)
+	RUSTFLAGS="-C target-cpu=native" cargo build --release --quiet --package weir-bench --example peers --target-dir $(PEERS)
+	taskset -c $$(($$(nproc) - 1)) $(PEERS)/release/examples/peers $(PEERS)/dpdk
 
 bench-live: build
 	@scripts/setup.sh demo

@@ -1,10 +1,11 @@
 #!/bin/sh
-# Installs what is missing and says so first. Usage: scripts/setup.sh build|demo|media|fuzz|features
+# Installs what is missing and says so first. Usage: scripts/setup.sh build|demo|media|fuzz|peers|features
 # build: a C linker, protoc with its own types for the broker's store on etcd, and the Rust toolchain. demo: besides, iproute2 and iptables for the
 # live part, tshark, which reads what is written for others, faketime, which steps the clock of a process, valgrind, which
 # counts instructions, and etcd, on which brokers are killed.
 # media: besides, programs that make calls and streams, and aiortc in target/media.
 # fuzz: besides, a C++ compiler, because libFuzzer is built from source.
+# peers: besides, DPDK with its headers, some 230 small packages.
 # features: installs nothing, and prints what cargo is to build besides.
 set -eu
 cd "$(dirname "$0")/.."
@@ -72,6 +73,11 @@ if [ "${1:-build}" = media ]; then
         python3 -m venv target/media
     fi
     target/media/bin/python -c 'import aiortc' 2>/dev/null || target/media/bin/pip --quiet install aiortc
+fi
+if [ "${1:-build}" = peers ]; then
+    debian pkg-config pkgconf
+    debian taskset util-linux
+    debian /usr/include/dpdk/rte_sched.h libdpdk-dev
 fi
 if [ "${1:-build}" = fuzz ]; then
     debian c++ g++

@@ -4,51 +4,15 @@
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use weir_bench::cores::{Door, spread};
 use weir_bench::scene;
 use weir_core::classify::{Classifier, Field, Filter};
 use weir_core::packet::{Family, FrameRef, dissect};
 use weir_core::port::{Event, EventKind, Port, PortConfig, PortPlan, WireConfig};
 use weir_core::queue::{Link, ParamError};
-use weir_core::sched::{Node, Registry, Tree};
-use weir_core::spread::{Ask, Credit, Lend, Loan, cut};
+use weir_core::sched::{Registry, Tree};
+use weir_core::spread::Lend;
 use weir_core::units::{Instant, Rate};
-
-/// The link as one part sees it; `asked` counts its calls.
-struct Door {
-    credit: Arc<Mutex<Credit>>,
-    part: usize,
-    asked: Arc<AtomicU64>,
-}
-
-impl Lend for Door {
-    fn ask(&mut self, now: Instant, ask: Ask) -> Loan {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        self.credit.lock().unwrap_or_else(PoisonError::into_inner).ask(now, self.part, ask)
-    }
-    fn give_back(&mut self, now: Instant, bytes: u64) {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        self.credit.lock().unwrap_or_else(PoisonError::into_inner).give_back(now, self.part, bytes);
-    }
-}
-
-/// The trees of the parts, and how often they have asked the link.
-fn spread(
-    node: &Node,
-    link: Link,
-    parts: usize,
-    quantum_bytes: u64,
-    depth_bytes: u64,
-) -> Result<(Vec<Tree>, Arc<AtomicU64>), ParamError> {
-    let registry = Registry::builtin();
-    let credit = Arc::new(Mutex::new(Credit::new(&link, parts, quantum_bytes, depth_bytes)));
-    let asked = Arc::new(AtomicU64::new(0));
-    let plans = cut(&registry, node, link, parts)?.into_iter().enumerate().map(|(part, plan)| {
-        let door = Door { credit: credit.clone(), part, asked: asked.clone() };
-        plan.build(&registry, link, quantum_bytes, Box::new(door))
-    });
-    Ok((plans.collect::<Result<_, ParamError>>()?, asked))
-}
 
 const SUBSCRIBERS: u32 = 10_000;
 const FLOWS_EACH: u32 = 10;
@@ -153,7 +117,9 @@ fn measure() -> Result<(), String> {
     let words = |error: ParamError| error.to_string();
     let whole = Registry::builtin().build(&node, link).map_err(words)?;
     let mut one = vec![Core::new(whole, link, WireConfig::Regulator { depth_bytes: 32_000 }, EVERY_NS)];
-    let (trees, asked) = spread(&node, link, 2, 32_000, 256_000).map_err(words)?;
+    let doors = Door::all(&link, 2, 32_000, 256_000);
+    let lend = doors.iter().map(|door| -> Box<dyn Lend> { Box::new(door.clone()) });
+    let trees = spread(&node, link, 32_000, lend.collect()).map_err(words)?;
     let mut two: Vec<Core> =
         trees.into_iter().map(|tree| Core::new(tree, link, WireConfig::Open, 2 * EVERY_NS)).collect();
     let (mut alone, mut both, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
@@ -182,7 +148,7 @@ fn measure() -> Result<(), String> {
     let whole = one[0].port.total().sent_packets;
     println!(
         "packets sent: {whole} by one, {sent} by two; the link was asked {:.4} times per packet sent",
-        asked.load(Ordering::Relaxed) as f64 / sent as f64
+        doors[0].asked() as f64 / sent as f64
     );
     Ok(())
 }

@@ -22,11 +22,16 @@ const LIMIT: (&str, Value) = ("qlimit", Value::Count(1_000));
 
 /// The scene of that name; `None` for a benchmark of something else.
 pub fn of(name: &str) -> Option<Scene> {
-    // RED in every class; JoBS without the part that runs once per sample.
+    // RED in every queue; JoBS without the part that runs once per sample.
     if let Some(plain) = name.strip_suffix("-red") {
         let mut scene = of(plain)?;
         for class in &mut scene.node.classes {
-            class.params.set("red", Value::Flag);
+            match &mut class.queue {
+                Some(inner) => {
+                    inner.classes.iter_mut().for_each(|class| class.params.set("red", Value::Flag))
+                }
+                None => class.params.set("red", Value::Flag),
+            }
         }
         return Some(scene);
     }

@@ -5,11 +5,12 @@
 //! bucket holds what the first in line asks for, it gets that; first is the highest level, then the least
 //! virtual time. What is lent is put down for the part until it asks again, so a part
 //! whose core stands still delays nobody. A class that comes after a rest starts at the link's virtual time:
-//! that of what was lent last.
+//! that of what was lent last. Where nobody else is in line and the bucket is more than half full, a part gets more
+//! than it asks for, and need not ask for each packet.
 //! Paper: Goyal, Vin and Cheng, "Start-time fair queuing", SIGCOMM 1996, over parts instead of flows.
 //! Cost: a scan of the parts per quantum; no call per packet.
 //! Guarantees: `no_more_is_lent_than_flows_in`, `lent_by_the_least_virtual_time`,
-//! `a_part_that_stands_still_delays_nobody`.
+//! `a_part_that_stands_still_delays_nobody`, `what_the_link_has_to_spare_is_lent_where_nobody_waits`.
 
 use super::LEVELS;
 use crate::meter::TokenBucket;
@@ -26,6 +27,8 @@ pub struct Ask {
     pub virtual_time: Fine,
     /// Bytes on the wire that it can use now: a quantum at most, or one packet that is longer.
     pub bytes: u64,
+    /// So many more are welcome where the link has them to spare, up to a quantum in all.
+    pub spare_bytes: u64,
 }
 
 /// What it gets.
@@ -122,10 +125,24 @@ impl Credit {
                 return;
             }
             self.given_back -= again;
-            self.places[part] = Place { wants: None, put_down: Some(ask) };
+            self.places[part] = Place::default();
+            let bytes = ask.bytes + self.spare(ask.spare_bytes);
+            self.places[part].put_down = Some(Ask { bytes, ..ask });
             let virtual_time = &mut self.virtual_time[usize::from(ask.level)];
             *virtual_time = ask.virtual_time.max(*virtual_time);
         }
+    }
+
+    /// Takes up to `bytes` that the link has to spare: nobody waits, and half of the bucket stays.
+    fn spare(&mut self, bytes: u64) -> u64 {
+        if bytes == 0 || self.first().is_some() {
+            return 0;
+        }
+        let above_half = self.bucket.bytes(self.now).saturating_sub(self.bucket.depth_bytes() / 2);
+        let spare = bytes.min(above_half);
+        // It holds them, so nothing is left to wait for.
+        let wait = self.bucket.pay_or_wait(self.now, spare);
+        if wait.is_some() { 0 } else { spare }
     }
 
     /// The part whose turn is next.
@@ -155,7 +172,7 @@ mod tests {
         Credit::new(&Link::new(Rate::from_mbps(8), 0, 1_500), parts, QUANTUM, 0)
     }
     fn ask(virtual_us: u64, bytes: u64) -> Ask {
-        Ask { level: 0, virtual_time: Fine::from_nanos(virtual_us * 1_000), bytes }
+        Ask { level: 0, virtual_time: Fine::from_nanos(virtual_us * 1_000), bytes, spare_bytes: 0 }
     }
     fn us(us: u64) -> Instant {
         Instant::from_micros(us)
@@ -238,13 +255,26 @@ mod tests {
                 credit.give_back(us(now_us), part, core::mem::take(&mut held[part]));
             } else {
                 let ask = ask(random.below(1 << 20), 1 + random.below(QUANTUM));
-                let loan = credit.ask(us(now_us), part, Ask { level: random.below(3) as u8, ..ask });
+                let (level, spare_bytes) = (random.below(3) as u8, random.below(2) * (QUANTUM - ask.bytes));
+                let loan = credit.ask(us(now_us), part, Ask { level, spare_bytes, ..ask });
                 held[part] += loan.bytes;
             }
             most = most.max(ahead(&credit, &held, now_us, sent) - least);
         }
         assert!(most <= QUANTUM as i64, "{most} bytes above the rate, and the bucket holds {QUANTUM}");
         assert!(sent > now_us / 4, "little was lent: {sent} bytes in {now_us} us");
+    }
+
+    /// The bucket holds a quantum: half of one stays for whoever comes next.
+    #[test]
+    fn what_the_link_has_to_spare_is_lent_where_nobody_waits() {
+        let mut credit = credit(2);
+        let more = Ask { spare_bytes: QUANTUM - 100, ..ask(0, 100) };
+        assert_eq!(credit.ask(us(0), 0, more).bytes, QUANTUM / 2);
+        assert_eq!(credit.ask(us(0), 0, more).bytes, 100, "less than half is there");
+        assert_eq!(credit.ask(us(0), 0, ask(0, QUANTUM)).at, us(2_100));
+        assert_eq!(credit.ask(us(3_000), 1, more).bytes, 0, "another part is in line");
+        assert_eq!(credit.ask(us(100_000), 1, more).bytes, QUANTUM / 2, "after that part");
     }
 
     #[test]

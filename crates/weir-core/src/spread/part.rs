@@ -30,6 +30,8 @@ struct Class {
     /// Which of `Part::levels` it belongs to.
     level: u8,
     packets: u32,
+    /// It came while nothing of its level was there, and the link's virtual time has not been heard since.
+    unheard: bool,
     virtual_time: Fine,
     /// A class that always has packets may be so far behind the link.
     slack: Fine,
@@ -37,10 +39,11 @@ struct Class {
 
 impl Class {
     /// How far it has come, where the link is at `floor`. A core that cannot keep up claims no more than the
-    /// slack of what it missed.
+    /// slack of what it missed, and a class that rested claims nothing.
     #[inline]
     fn come_to(&self, floor: Fine) -> Fine {
-        self.virtual_time.max(floor.saturating_sub(self.slack))
+        let slack = if self.unheard { Fine::ZERO } else { self.slack };
+        self.virtual_time.max(floor.saturating_sub(slack))
     }
 }
 
@@ -59,6 +62,8 @@ struct Level {
     busy_bps: u64,
     /// The link's virtual time when it was heard of last: a class that joins starts there.
     floor: Fine,
+    /// It was heard of since packets of the level are there.
+    heard: bool,
     /// The credit is for classes that have come no further.
     limit: Fine,
 }
@@ -102,6 +107,7 @@ impl Part {
             level,
             backlog: Backlog::default(),
             floor: Fine::ZERO,
+            heard: false,
             busy_bps: 0,
             limit: Fine::ZERO,
         };
@@ -110,6 +116,7 @@ impl Part {
             per_byte: PerByte::of(share.weight),
             level: names.iter().position(|&level| level == share.level).unwrap_or(0) as u8,
             packets: 0,
+            unheard: false,
             virtual_time: Fine::ZERO,
             slack: PerByte::of(share.weight).time_for(SLACK * held),
         };
@@ -144,9 +151,11 @@ impl Part {
         let Some(number) = self.class_of(leaf) else { return };
         let class = &mut self.classes[number];
         let level = &mut self.levels[usize::from(class.level)];
+        level.heard &= level.backlog.packets > 0;
         if class.packets == 0 {
             level.busy_bps += class.weight.as_bps();
             class.virtual_time = class.virtual_time.max(level.floor);
+            class.unheard = !level.heard;
         }
         class.packets += 1;
         level.backlog = level.backlog + Backlog { packets: 1, bytes: u64::from(len) };
@@ -166,6 +175,7 @@ impl Part {
         level.backlog.bytes -= u64::from(len);
         if cost_bytes > 0 {
             class.virtual_time = class.come_to(level.floor) + class.per_byte.time_for(cost_bytes);
+            class.unheard &= !level.heard;
         }
     }
 
@@ -205,9 +215,12 @@ impl Part {
         if bytes == 0 {
             return false;
         }
-        let ask = Ask { level: word, virtual_time, bytes };
+        // What is held for later would be of the wrong level then.
+        let room = if self.levels.len() == 1 { self.quantum_bytes } else { 0 };
+        let ask = Ask { level: word, virtual_time, bytes, spare_bytes: room.saturating_sub(bytes) };
         let loan = self.link.ask(cx.now, ask);
         self.levels[level].floor = loan.virtual_time.max(self.levels[level].floor);
+        self.levels[level].heard = true;
         if loan.bytes == 0 {
             (self.ask_at, self.in_line) = (loan.at, Some((level, ask)));
             return false;
@@ -224,15 +237,26 @@ impl Part {
         self.quantum_bytes + self.quantum_bytes / 2
     }
 
-    /// Whether the link has been asked for what is next: its place in line is the right one, and its turn has not come.
+    /// Whether the link has been asked for what is next: its place in line is the right one, and its turn has not come. While
+    /// it sends what is left of its credit it keeps its place; the limit of the next loan counts from there.
     fn has_asked(&self, now: Instant, level: usize, virtual_time: Fine, cost_bytes: u64) -> bool {
+        let allowed = virtual_time <= self.levels[level].limit;
         let as_now = |&(at, ask): &(usize, Ask)| {
-            at <= level && self.credit + ask.bytes >= cost_bytes && ask.virtual_time >= virtual_time
+            let place = allowed || ask.virtual_time >= virtual_time;
+            at <= level && self.credit + ask.bytes >= cost_bytes && place
         };
         now < self.ask_at && self.in_line.as_ref().is_some_and(as_now)
     }
 
-    /// The tree gives nothing now: others may have the credit.
+    /// The tree gives nothing now. Where there is one level what is left serves its next packets, so that not each of
+    /// them is a call of the link; else others may have it.
+    fn rest(&mut self, now: Instant) {
+        if self.levels.len() > 1 || self.in_line.is_some() {
+            self.give_back(now);
+        }
+    }
+
+    /// Others may have the credit.
     fn give_back(&mut self, now: Instant) {
         if self.credit > 0 || self.in_line.is_some() {
             self.link.give_back(now, core::mem::take(&mut self.credit));
@@ -258,7 +282,7 @@ impl Discipline for Part {
         let len = match head {
             Head::Packet { len } => len,
             waits => {
-                self.give_back(cx.now);
+                self.rest(cx.now);
                 return match waits {
                     Head::At(at) => Next::At(at),
                     Head::Held(cause) => Next::Held(cause),
@@ -351,11 +375,11 @@ impl Discipline for Part {
 mod tests {
     use super::*;
     use crate::packet::{FrameRef, Meta};
-    use crate::queue::Value;
+    use crate::queue::{Curve, Value};
     use crate::sched::testing::{class, node};
-    use crate::sched::{Registry, Tree};
+    use crate::sched::{Node, Registry, Tree};
     use crate::spread::{Loan, cut};
-    use crate::units::Rate;
+    use crate::units::{Duration, Rate};
     use alloc::sync::Arc;
     use std::sync::Mutex;
     use std::vec::Vec;
@@ -366,14 +390,20 @@ mod tests {
         asked: Vec<(u8, u64)>,
         given_back: u64,
         lend: bool,
+        /// Of each that asked: how far it said that it had come.
+        claims: Vec<Fine>,
+        virtual_time: Fine,
     }
     struct Lender(Arc<Mutex<Told>>);
     impl Lend for Lender {
         fn ask(&mut self, now: Instant, ask: Ask) -> Loan {
             let mut told = self.0.lock().unwrap();
             told.asked.push((ask.level, ask.bytes));
+            told.claims.push(ask.virtual_time);
             let bytes = if told.lend { ask.bytes } else { 0 };
-            Loan { bytes, at: now + crate::units::Duration::from_millis(1), virtual_time: Fine::ZERO }
+            let virtual_time = told.virtual_time.max(ask.virtual_time);
+            told.virtual_time = virtual_time;
+            Loan { bytes, at: now + Duration::from_millis(1), virtual_time }
         }
         fn give_back(&mut self, _: Instant, bytes: u64) {
             self.0.lock().unwrap().given_back += bytes;
@@ -382,14 +412,25 @@ mod tests {
 
     /// Classes `low` and `high` of a PRIQ, packets of 1,000 bytes, a quantum of 10,000.
     fn priq() -> (Tree, Cx, Arc<Mutex<Told>>) {
-        let link = Link::new(Rate::from_mbps(8), 0, 1_500);
         let mut priq = node("priq", &[]);
         priq.classes.push(class("low", &[]));
         priq.classes.push(class("high", &[("priority", Value::Count(7))]));
+        part_of(&priq)
+    }
+    /// A class `b` of an HFSC.
+    fn shares() -> (Tree, Cx, Arc<Mutex<Told>>) {
+        let mut hfsc = node("hfsc", &[]);
+        let rate = Rate::from_mbps(4);
+        let ls = Curve { m1: rate, d: Duration::ZERO, m2: rate };
+        hfsc.classes.push(class("b", &[("ls", Value::Curve(ls)), ("qlimit", Value::Count(100))]));
+        part_of(&hfsc)
+    }
+    fn part_of(node: &Node) -> (Tree, Cx, Arc<Mutex<Told>>) {
+        let link = Link::new(Rate::from_mbps(8), 0, 1_500);
         let told = Arc::new(Mutex::new(Told::default()));
-        let plan = cut(&Registry::builtin(), &priq, link, 1).unwrap().remove(0);
+        let plan = cut(&Registry::builtin(), node, link, 1).unwrap().remove(0);
         let tree = plan.build(&Registry::builtin(), link, 10_000, Box::new(Lender(told.clone()))).unwrap();
-        (tree, Cx::new(64, link, 1), told)
+        (tree, Cx::new(128, link, 1), told)
     }
     fn offer(tree: &mut Tree, cx: &mut Cx, leaf: u32, packets: u32) {
         for _ in 0..packets {
@@ -428,6 +469,24 @@ mod tests {
         // What is not needed goes back.
         tree.discipline.flush(&mut cx, DropReason::Flush);
         assert_eq!(told.lock().unwrap().given_back, 13_000);
+    }
+
+    /// While `b` of another part rests, time goes on; when it comes back it has its share from then on, and nothing of
+    /// what it missed.
+    #[test]
+    fn a_class_that_rested_claims_nothing() {
+        let (mut tree, mut cx, told) = shares();
+        told.lock().unwrap().lend = true;
+        offer(&mut tree, &mut cx, 0, 1);
+        assert_eq!(serve(&mut tree, &mut cx), Some(0));
+        told.lock().unwrap().virtual_time = Fine::from_nanos(1_000_000_000);
+        offer(&mut tree, &mut cx, 0, 90);
+        while serve(&mut tree, &mut cx).is_some() {}
+        let claims = told.lock().unwrap().claims.clone();
+        assert!(claims.len() > 5, "{claims:?}");
+        // What it held when it came back is for it; what it asks for next starts at the link's time.
+        let behind = claims[2..].iter().filter(|&&claim| claim < Fine::from_nanos(1_000_000_000));
+        assert_eq!(behind.count(), 0, "{claims:?}");
     }
 
     /// A packet of the higher level asks for itself alone: none of the lower goes on its credit.

@@ -8,7 +8,6 @@
 //! `weir_bench::Case`. Instructions are counted by this program itself, run again under valgrind.
 
 mod measure;
-mod other;
 
 use crate::commands::tables::{Rows, table as rows};
 use serde::Serialize;
@@ -134,9 +133,6 @@ pub fn measure(registry: &Registry, name: &str, effort: Effort) -> Result<Bench,
     if !is_known(registry, name) {
         return Err(skipped(format!("no such benchmark; there are {}", names(registry).join(" "))));
     }
-    if let Some(result) = other::measure(name, effort) {
-        return result.map_err(skipped);
-    }
     let row = name.parse::<Row>().map_err(skipped)?;
     measure::run(registry, &row, effort).map_err(skipped)
 }
@@ -156,9 +152,6 @@ fn names(registry: &Registry) -> Vec<&str> {
 
 /// Counts the instructions of a row by this very program, run again; `None`, once with the reason, where it cannot.
 fn instructions(name: &str, said: &mut bool) -> Option<f64> {
-    if other::is(name) {
-        return None;
-    }
     let program = std::env::current_exe().ok()?;
     match callgrind::count(&program, &["bench"], &[name.parse().ok()?]) {
         Ok(counted) => counted.first().copied(),

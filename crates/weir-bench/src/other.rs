@@ -1,95 +1,82 @@
 //! What is not a discipline: meters and the classifier, by the packet, in batches of 32.
 
-use super::measure::{allocations_of, summary};
-use super::{Bench, Effort};
+use crate::scene::LINK;
+use crate::{BURST, Bed};
 use std::hint::black_box;
-use std::time::Instant as Clock;
-use weir_bench::scene::LINK;
 use weir_core::Random;
 use weir_core::classify::{Classifier, Field, Filter};
 use weir_core::meter::TwoRate;
 use weir_core::packet::{Colour, Family, Key};
 use weir_core::units::{Duration, Instant, Rate};
 
-const BATCH: usize = 32;
-
-/// The benchmark of that name; `None` if it is that of a discipline.
-pub fn measure(name: &str, effort: Effort) -> Option<Result<Bench, String>> {
+/// The bed of `meter-trtcm` or `classify-N`; `None` for another name.
+pub fn bed(name: &str) -> Option<Box<dyn Bed>> {
     if name == "meter-trtcm" {
-        return Some(trtcm(name, effort));
+        return Some(Box::new(Metered::new()));
     }
     let filters = name.strip_prefix("classify-")?.parse().ok()?;
-    Some(classify(name, filters, effort))
-}
-
-/// True for a benchmark of this file.
-pub fn is(name: &str) -> bool {
-    name == "meter-trtcm" || name.starts_with("classify-")
+    Some(Box::new(Classified::new(filters)))
 }
 
 /// Five-tuple rules of some twenty shapes; half of the packets are aimed at one of them.
-fn classify(name: &str, filters: u32, effort: Effort) -> Result<Bench, String> {
-    let mut random = Random::new(7);
-    let rules: Vec<Filter> = (0..filters).map(|n| rule(&mut random, n)).collect();
-    let keys: Vec<Key> = (0..1_024).map(|n| key(&mut random, &rules, n % 2 == 0)).collect();
-    let classifier = Classifier::compile(rules);
-    let mut at = 0;
-    let batches = |packets: u32| {
-        for _ in 0..packets as usize / BATCH {
+struct Classified {
+    classifier: Classifier,
+    keys: Vec<Key>,
+    at: usize,
+}
+
+impl Classified {
+    fn new(filters: u32) -> Self {
+        let mut random = Random::new(7);
+        let rules: Vec<Filter> = (0..filters).map(|n| rule(&mut random, n)).collect();
+        let keys = (0..1_024).map(|n| key(&mut random, &rules, n % 2 == 0)).collect();
+        Classified { classifier: Classifier::compile(rules), keys, at: 0 }
+    }
+}
+
+impl Bed for Classified {
+    fn pairs(&mut self, count: u32) -> Result<(), String> {
+        for _ in 0..count as usize / BURST {
             let mut found = 0;
-            for key in &keys[at..at + BATCH] {
-                found += classifier.classify(black_box(key)).map_or(0, |found| found.class);
+            for key in &self.keys[self.at..self.at + BURST] {
+                found += self.classifier.classify(black_box(key)).map_or(0, |found| found.class);
             }
             black_box(found);
-            at = (at + BATCH) % keys.len();
+            self.at = (self.at + BURST) % self.keys.len();
         }
-    };
-    by_the_packet(name, effort, batches)
+        Ok(())
+    }
 }
 
 /// Packets at the rate of the link through RFC 2698's meter, of which a quarter is red and a
 /// quarter yellow; now is read once a batch.
-fn trtcm(name: &str, effort: Effort) -> Result<Bench, String> {
-    const BYTES: u32 = 64;
-    let part = |quarters| Rate::from_bps(LINK.as_bps() * quarters / 4);
-    let mut meter = TwoRate::rfc2698((part(2), 8_000), (part(3), 8_000), false);
-    let step = Duration::from_nanos(LINK.time_for(u64::from(BYTES)).ceil().as_nanos() * BATCH as u64);
-    let mut now = Instant::ZERO;
-    by_the_packet(name, effort, |packets| {
-        for _ in 0..packets as usize / BATCH {
-            now += step;
-            for _ in 0..BATCH {
-                black_box(meter.meter(now, black_box(BYTES), Colour::Green));
-            }
-        }
-    })
+struct Metered {
+    meter: TwoRate,
+    now: Instant,
+    step: Duration,
 }
 
-/// Times `batches`, which takes so many packets.
-fn by_the_packet(name: &str, effort: Effort, mut batches: impl FnMut(u32)) -> Result<Bench, String> {
-    let mut time_ns = |packets: u32| {
-        let start = Clock::now();
-        batches(packets);
-        start.elapsed().as_nanos() as f64 / (packets as usize / BATCH * BATCH) as f64
-    };
-    time_ns(effort.packets);
-    let packets = effort.packets_a_run(|packets| Ok::<_, String>(time_ns(packets)))?;
-    let runs: Vec<f64> = (0..effort.runs).map(|_| time_ns(packets)).collect();
-    let allocations_per_packet = allocations_of(effort.packets, || {
-        batches(effort.packets);
+const METERED_BYTES: u32 = 64;
+
+impl Metered {
+    fn new() -> Self {
+        let part = |quarters| Rate::from_bps(LINK.as_bps() * quarters / 4);
+        let meter = TwoRate::rfc2698((part(2), 8_000), (part(3), 8_000), false);
+        let ns = LINK.time_for(u64::from(METERED_BYTES)).ceil().as_nanos() * BURST as u64;
+        Metered { meter, now: Instant::ZERO, step: Duration::from_nanos(ns) }
+    }
+}
+
+impl Bed for Metered {
+    fn pairs(&mut self, count: u32) -> Result<(), String> {
+        for _ in 0..count as usize / BURST {
+            self.now += self.step;
+            for _ in 0..BURST {
+                black_box(self.meter.meter(self.now, black_box(METERED_BYTES), Colour::Green));
+            }
+        }
         Ok(())
-    })?;
-    let (total_ns, range_ns) = summary(runs);
-    Ok(Bench {
-        name: name.into(),
-        enqueue_ns: None,
-        dequeue_ns: None,
-        total_ns,
-        range_ns,
-        allocations_per_packet,
-        case: "hot",
-        instructions: None,
-    })
+    }
 }
 
 /// A rule on source and destination prefixes, ports and protocol, some left open.
