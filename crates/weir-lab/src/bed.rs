@@ -1,4 +1,5 @@
-//! The testbed: two sides of hosts and a box between them, each in a namespace of its own.
+//! The testbed: two sides of hosts and a box between them, each in a namespace of its own. Or three sides in line, and
+//! a bridge of the box between each two.
 //!
 //! ```text
 //!  host ─┐                                        ┌─ host
@@ -31,10 +32,8 @@ pub struct BedHost {
 /// What to build.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BedPlan {
-    /// Hosts left of the box.
-    pub left: Vec<BedHost>,
-    /// Hosts right of it.
-    pub right: Vec<BedHost>,
+    /// Hosts of each side, from left to right: two sides, or three.
+    pub sides: Vec<Vec<BedHost>>,
     /// Largest IP packet on every link.
     pub mtu: u32,
     /// Segmentation and aggregation offloads of the hosts: off for fairness and delay, on for speed.
@@ -46,20 +45,32 @@ pub struct BedPlan {
 impl BedPlan {
     /// The hardware address of a host.
     pub(crate) fn mac_of(&self, host: &str) -> String {
-        mac(self.left.iter().chain(&self.right).position(|h| h.name == host).unwrap_or(0))
+        mac(self.sides.iter().flatten().position(|h| h.name == host).unwrap_or(0))
     }
 }
 
 /// Names of the box's interfaces.
 pub const SIDES: [&str; 2] = ["left", "right"];
+/// The same for each of its bridges.
+pub const BRIDGES: [[&str; 2]; 2] = [SIDES, ["left2", "right2"]];
+
+/// What leads a side's hosts to the box: names there, names in the box.
+fn links_of(side: usize, sides: usize) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let to_the_right = (side + 1 < sides).then(|| ("box", BRIDGES[side][0]));
+    let to_the_left = side.checked_sub(1).map(|bridge| ("box2", BRIDGES[bridge][1]));
+    // The outer sides have one.
+    let last = to_the_right.is_none();
+    to_the_right.into_iter().chain(to_the_left.map(|(there, here)| (if last { "box" } else { there }, here)))
+}
 
 /// The testbed as it stands. Dropping it ends every process and namespace of it.
 pub struct Bed {
     boxed: Node,
     hosts: Vec<Node>,
-    bridges: [Node; 2],
-    /// How many of the hosts are left of the box; they come first.
-    left: usize,
+    /// What leads the hosts of each side to the box.
+    bridges: Vec<Node>,
+    /// The side of each host.
+    side_of: Vec<usize>,
 }
 
 /// Checks what a machine must have.
@@ -88,27 +99,37 @@ impl Bed {
     /// Builds the testbed. The nodes live no longer than the calling thread.
     pub fn build(plan: &BedPlan, program: &Program) -> Result<Bed, NodeError> {
         let mut boxed = Node::start(program, "box")?;
-        let mut bridges = [Node::start(program, "left")?, Node::start(program, "right")?];
-        for (bridge, side) in bridges.iter_mut().zip(SIDES) {
+        let sides = plan.sides.len();
+        let name = |side: usize| ["left", if side + 1 < sides { "middle" } else { "right" }][side.min(1)];
+        let mut bridges =
+            (0..sides).map(|side| Node::start(program, name(side))).collect::<Result<Vec<_>, _>>()?;
+        for (side, bridge) in bridges.iter_mut().enumerate() {
             // An interface's MTU must fit the frames of both sides.
-            let mtu = plan.mtu;
-            bridge.tell(&Order::Ip(format!(
-                "link add name br mtu {mtu} type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\
-                 link add name box mtu {mtu} type veth peer name {side} mtu {mtu} netns {}\n\
-                 link set dev box master br up\n\
-                 link set dev br up\n",
-                boxed.pid()
-            )))?;
-            boxed.tell(&Order::Ip(format!("link set dev {side} up\n")))?;
+            let (mtu, pid) = (plan.mtu, boxed.pid());
+            let mut lines = format!(
+                "link add name br mtu {mtu} type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n"
+            );
+            for (there, here) in links_of(side, sides) {
+                lines += &format!(
+                    "link add name {there} mtu {mtu} type veth peer name {here} mtu {mtu} netns {pid}\n\
+                     link set dev {there} master br up\n"
+                );
+            }
+            bridge.tell(&Order::Ip(lines + "link set dev br up\n"))?;
+            for (_, here) in links_of(side, sides) {
+                boxed.tell(&Order::Ip(format!("link set dev {here} up\n")))?;
+            }
             if let Some(cpu) = plan.hosts_cpu {
                 bridge.tell(&Order::Pin(cpu))?;
             }
         }
-        let everybody: Vec<&BedHost> = plan.left.iter().chain(&plan.right).collect();
+        let with_side = |(side, hosts): (usize, &'_ Vec<BedHost>)| vec![side; hosts.len()];
+        let side_of: Vec<usize> = plan.sides.iter().enumerate().flat_map(with_side).collect();
+        let everybody: Vec<&BedHost> = plan.sides.iter().flatten().collect();
         let mut hosts = Vec::with_capacity(everybody.len());
         for (index, host) in everybody.iter().enumerate() {
             let mut node = Node::start(program, &host.name)?;
-            let bridge = &mut bridges[usize::from(index >= plan.left.len())];
+            let bridge = &mut bridges[side_of[index]];
             bridge.tell(&Order::Ip(format!(
                 "link add name h{index} mtu {mtu} type veth peer name eth0 mtu {mtu} address {mac} netns {pid}\n\
                  link set dev h{index} master br up\n",
@@ -147,12 +168,14 @@ impl Bed {
             hosts.push(node);
         }
         if !plan.offloads {
-            for (bridge, side) in bridges.iter_mut().zip(SIDES) {
-                bridge.tell(&Order::Offloads { interface: "box".into(), on: false })?;
-                boxed.tell(&Order::Offloads { interface: side.into(), on: false })?;
+            for (side, bridge) in bridges.iter_mut().enumerate() {
+                for (there, here) in links_of(side, sides) {
+                    bridge.tell(&Order::Offloads { interface: there.into(), on: false })?;
+                    boxed.tell(&Order::Offloads { interface: here.into(), on: false })?;
+                }
             }
         }
-        let mut bed = Bed { boxed, hosts, bridges, left: plan.left.len() };
+        let mut bed = Bed { boxed, hosts, bridges, side_of };
         bed.ready()?;
         Ok(bed)
     }
@@ -161,11 +184,14 @@ impl Bed {
     /// carrier up to a second late, and drops until then what a device is to send.
     pub(crate) fn ready(&mut self) -> Result<(), NodeError> {
         let order = |interfaces: Vec<String>| Order::Ready { interfaces, patience_ms: 5000 };
-        self.boxed.tell(&order(SIDES.map(String::from).to_vec()))?;
+        let sides = self.bridges.len();
+        let here = (0..sides).flat_map(|side| links_of(side, sides)).map(|(_, here)| here.to_string());
+        self.boxed.tell(&order(here.collect()))?;
         for (side, bridge) in self.bridges.iter_mut().enumerate() {
-            let on_side = |index: &usize| usize::from(*index >= self.left) == side;
+            let on_side = |index: &usize| self.side_of[*index] == side;
             let ports = (0..self.hosts.len()).filter(on_side).map(|index| format!("h{index}"));
-            bridge.tell(&order(ports.chain(["br".into(), "box".into()]).collect()))?;
+            let there = links_of(side, sides).map(|(there, _)| there.to_string());
+            bridge.tell(&order(ports.chain(there).chain(["br".into()]).collect()))?;
         }
         self.hosts.iter_mut().try_for_each(|host| host.tell(&order(vec!["eth0".into()])).map(|_| ()))
     }
@@ -191,7 +217,7 @@ impl Bed {
         &mut self.boxed
     }
 
-    /// The node that leads the hosts of a side (0: left, 1: right) to the box.
+    /// The node that leads the hosts of a side, from the left, to the box.
     pub fn side(&mut self, index: usize) -> &mut Node {
         &mut self.bridges[index]
     }

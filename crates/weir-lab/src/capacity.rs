@@ -27,7 +27,7 @@ const TRIES: usize = 3;
 /// How many times the link's rate the way must carry.
 pub(crate) const FACTOR: f64 = 2.0;
 
-/// What the way to `side` (0: left, 1: right) carries, bit/s of the longest frames, with what
+/// What the way from a side to the next one carries, bit/s of the longest frames, with what
 /// `overhead_bytes` a frame takes on a wire. The box must be idle.
 pub(crate) fn measure(
     bed: &mut Bed,
@@ -36,8 +36,7 @@ pub(crate) fn measure(
     overhead_bytes: u64,
     cpu: Option<usize>,
 ) -> Result<f64, NodeError> {
-    let sides = [&plan.left, &plan.right];
-    let (Some(sender), Some(receiver)) = (sides[from].first(), sides[to].first()) else {
+    let (Some(sender), Some(receiver)) = (plan.sides[from].first(), plan.sides[to].first()) else {
         let what = "a side without hosts".to_string();
         return Err(NodeError { node: "box".into(), what });
     };
@@ -48,7 +47,7 @@ pub(crate) fn measure(
         )
     };
     bed.host(&sender.name)?.tell(&Order::Ip(lines("add")))?;
-    bed.call_box("bench-begin", json!({ "mode": Mode::WeirPlain, "cpu": cpu }))?;
+    bed.call_box("bench-begin", json!({ "mode": Mode::WeirPlain, "cpu": cpu, "bridge": from.min(to) }))?;
     let frame_bytes = u64::from(plan.mtu) + 14;
     let mut measured = Ok(0.0);
     for _ in 0..TRIES {

@@ -3,7 +3,7 @@
 
 mod edges;
 
-use crate::bed::SIDES;
+use crate::bed::BRIDGES;
 use crate::configure::{Built, configure, fifo};
 use edges::Watched;
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ use weir_engine::{Delay, Observe, Pace};
 use weir_io::PoolSize;
 use weir_report::report::{Admission, ConditionerReport};
 use weir_report::{Recorder, Report, RunKind};
-use weir_scenario::lab::{Egress, LabLayout, lab_layout};
+use weir_scenario::lab::{LabLayout, lab_layout};
 use weir_scenario::scenario::LinkSpec;
 use weir_scenario::{Scenario, scenario};
 
@@ -51,7 +51,7 @@ pub(crate) struct Start {
 pub(crate) struct Seen {
     /// Ports and links are meant; flows are empty.
     pub(crate) report: Report,
-    pub(crate) bridge: BridgeState,
+    pub(crate) bridges: Vec<BridgeState>,
     /// Packets outside their asserted class, for each copy of a flow.
     pub(crate) misclassified: Vec<u64>,
     /// Packets of the sender that a port dropped, for each copy of a flow.
@@ -66,7 +66,8 @@ pub(crate) struct Seen {
 pub(crate) struct Running {
     up: Up,
     recording: Arc<Mutex<BoxRecording>>,
-    egresses: [Known; 2],
+    /// Of each bridge: towards the right, towards the left.
+    egresses: Vec<[Known; 2]>,
     /// Who watches the edges, until the run is over.
     watching: Vec<JoinHandle<()>>,
 }
@@ -141,12 +142,6 @@ pub(crate) fn start(with: Value, registry: &Registry) -> Result<Running, String>
     if let Some((what, mend)) = scenario.too_large(classes.sum()) {
         return Err(format!("{what}; {mend}"));
     }
-    let mut sides = Vec::new();
-    for (side, other) in [(0, 1), (1, 0)] {
-        let egress = layout.sides[side].egress;
-        let built = egress.port.and_then(|p| ports.get_mut(p).and_then(Option::take));
-        sides.push(manage(scenario, &layout, egress, [side, other], built, start.seed + side as u64)?);
-    }
     let recording = Arc::new(Mutex::new(BoxRecording {
         recorder,
         misclassified: vec![0; scenario.flow_copies().len()],
@@ -157,39 +152,49 @@ pub(crate) fn start(with: Value, registry: &Registry) -> Result<Running, String>
         t0: Instant::from_nanos(start.t0_ns),
         end: Instant::from_nanos(start.t0_ns + scenario.duration.as_nanos()),
     }));
-    let (Some(right), Some(left)) = (sides.pop(), sides.pop()) else {
-        return Err("a box has two sides".into());
-    };
-    let (
-        Managed { side: right, known: to_right, edge: edge_right },
-        Managed { side: left, known: to_left, edge: edge_left },
-    ) = (right, left);
     let observer = |known: &Known| -> Option<Box<dyn Observe>> {
         Some(Box::new(EgressObserver { known: known.clone(), recording: recording.clone() }))
     };
-    let pair = Pair {
-        way: Way::Packet,
-        fails_closed: false,
-        pool: PoolSize { frames: CAPACITY * 2, tails: 256 },
-        workers: vec![Pace { cpu: start.cpu, ..Pace::default() }],
-        observers: [observer(&to_right), observer(&to_left)],
-        edges: [edge_right, edge_left],
-        force: false,
-        left,
-        right,
-    };
-    let up = up(vec![pair]).map_err(|e| e.to_string())?;
-    let egresses = [to_right, to_left];
+    let (mut pairs, mut egresses) = (Vec::new(), Vec::new());
+    for (at, pair) in layout.boxes.iter().enumerate() {
+        let mut manage = |side: usize| {
+            let built = pair[side].port.and_then(|p| ports.get_mut(p).and_then(Option::take));
+            manage(scenario, &layout, [at, side], built, start.seed + (2 * at + side) as u64)
+        };
+        let Managed { side: left, known: to_left, edge: edge_left } = manage(0)?;
+        let Managed { side: right, known: to_right, edge: edge_right } = manage(1)?;
+        if layout.boxes.len() > 1 && (edge_left.is_some() || edge_right.is_some()) {
+            return Err(
+                "in the lab an edge is in the only box: two boxes in line would find each flow twice".into(),
+            );
+        }
+        pairs.push(Pair {
+            way: Way::Packet,
+            fails_closed: false,
+            pool: PoolSize { frames: CAPACITY * 2, tails: 256 },
+            workers: vec![Pace { cpu: start.cpu, ..Pace::default() }],
+            observers: [observer(&to_right), observer(&to_left)],
+            edges: [edge_right, edge_left],
+            force: false,
+            left,
+            right,
+        });
+        egresses.push([to_right, to_left]);
+    }
+    let up = up(pairs).map_err(|e| e.to_string())?;
     let mut watching = Vec::new();
-    let control = up.bridges().next().map(|(_, control)| control).ok_or("a box has one bridge")?;
-    for (direction, known) in egresses.iter().enumerate() {
+    let controls = up.bridges().map(|(_, control)| control);
+    let all = controls.zip(&egresses).flat_map(|(control, both)| {
+        both.iter().enumerate().map(move |(direction, known)| (control.clone(), direction, known))
+    });
+    for (control, direction, known) in all {
         let (Some(port), Some(classes)) = (known.port, &known.edge) else { continue };
         let (t0, end) =
             recording.lock().map(|recording| (recording.t0, recording.end)).map_err(|e| e.to_string())?;
         let leaf = |class: &String| known.leaves.iter().position(|leaf| leaf == class);
         let from = known.looks_from;
         let watched = Watched {
-            control: control.clone(),
+            control,
             direction,
             port,
             leaves: classes.iter().map(leaf).collect(),
@@ -213,11 +218,11 @@ struct Managed {
 fn manage(
     scenario: &Scenario,
     layout: &LabLayout,
-    egress: Egress,
-    [side, other]: [usize; 2],
+    [at, side]: [usize; 2],
     built: Option<(usize, Built)>,
     seed: u64,
 ) -> Result<Managed, String> {
+    let egress = layout.boxes[at][side];
     let written = &scenario.links[egress.link];
     let refill = match written.refill {
         scenario::Refill::Packet => Refill::Packet,
@@ -234,17 +239,17 @@ fn manage(
         packet_events: written.packet_events,
         ..PortConfig::new(link_of(written), WireConfig::Link { ring: written.ring, refill })
     };
-    let hosts = |side: usize| &layout.sides[side].hosts;
     let forward = match egress.port.map(|p| &scenario.ports[p]) {
         Some(port) => scenario.link_between(&port.at, &port.to).is_none_or(|(_, forward)| forward),
         // An egress without a port is the other direction of the link that a port manages.
         None => {
-            let port = scenario.ports.first().ok_or("a scenario without a managed port")?;
+            let port = layout.boxes[at][1].port.and_then(|port| scenario.ports.get(port));
+            let port = port.ok_or("a box without a managed port")?;
             scenario.link_between(&port.at, &port.to).is_some_and(|(_, forward)| !forward)
         }
     };
-    let parts = [side, other].into_iter().flat_map(hosts).flat_map(|host| {
-        let delay = Duration::from_nanos(host.delay.as_nanos());
+    let parts = layout.sides.iter().flatten().flat_map(|host| {
+        let delay = Duration::from_nanos(host.delays[at].as_nanos());
         let (v4, v6) = (scenario.address(host.host), scenario.address6(host.host));
         [(u128::from(v4.to_bits()), delay), (v6.to_bits(), delay)]
     });
@@ -262,9 +267,9 @@ fn manage(
             .collect(),
         leaves: built.plan.tree.leaves.iter().map(|l| l.name.clone()).collect(),
     };
-    let edge = edges::edge(&mut built, SIDES[side], &config.link, seed)?;
+    let edge = edges::edge(&mut built, BRIDGES[at][side], &config.link, seed)?;
     let side = Side {
-        interface: SIDES[side].into(),
+        interface: BRIDGES[at][side].into(),
         port: Some(Port::new(config, built.plan)),
         delay: Delay { otherwise: Duration::ZERO, parts: parts.collect() },
     };
@@ -353,13 +358,14 @@ impl Running {
         for watch in self.watching {
             let _ = watch.join();
         }
-        let bridge = self.up.stop().bridges.pop().ok_or("a box has one bridge")?;
-        if let Some(why) = bridge.silent {
+        let bridges = self.up.stop().bridges;
+        if let Some(why) = bridges.iter().find_map(|bridge| bridge.silent.clone()) {
             return Err(why);
         }
         let recording = Arc::into_inner(self.recording).ok_or("the worker still holds the recording")?;
         let mut recording = recording.into_inner().map_err(|_| "the worker panicked over its recording")?;
-        for (egress, known) in bridge.egresses.iter().zip(&self.egresses) {
+        let states = bridges.iter().flat_map(|bridge| &bridge.egresses);
+        for (egress, known) in states.zip(self.egresses.iter().flatten()) {
             let Some(state) = &egress.port else { continue };
             recording.recorder.link(known.direction).refills = state.refills;
             let Some(port) = known.port else { continue };
@@ -375,8 +381,14 @@ impl Running {
             }
         }
         let BoxRecording { recorder, misclassified, dropped, found, admissions, .. } = recording;
-        let seen =
-            Seen { report: recorder.finish(), bridge, misclassified, dropped, recognised: found, admissions };
+        let seen = Seen {
+            report: recorder.finish(),
+            bridges,
+            misclassified,
+            dropped,
+            recognised: found,
+            admissions,
+        };
         serde_json::to_value(seen).map_err(|e| e.to_string())
     }
 }

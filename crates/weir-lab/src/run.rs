@@ -1,6 +1,6 @@
 //! A scenario, live: builds the testbed, starts the box, lets the traffic run, and reports.
 
-use crate::bed::{Bed, BedHost, BedPlan, SIDES, possible_here, processors};
+use crate::bed::{BRIDGES, Bed, BedHost, BedPlan, possible_here, processors};
 use crate::capacity;
 use crate::error::Error;
 use crate::flow::FlowReport;
@@ -90,7 +90,7 @@ pub fn run(scenario: &Scenario, options: &Options<'_>) -> Result<Report, Error> 
     }
     let seen = bed.call_box("stop", serde_json::Value::Null)?;
     let seen: Seen = serde_json::from_value(seen).map_err(|e| Error::Broke(e.to_string()))?;
-    notes.extend(judge(&seen.bridge));
+    notes.extend(seen.bridges.iter().flat_map(judge));
     if late > 0 {
         notes.push(format!("the machine was slow: traffic began {} ms late", late / 1_000_000));
     }
@@ -109,15 +109,17 @@ fn capacities(
     layout: &LabLayout,
     cpu: Option<usize>,
 ) -> Vec<String> {
-    [(1, 0), (0, 1)]
-        .into_iter()
-        .filter(|&(_, to)| layout.sides[to].egress.port.is_some())
-        .map(|(from, to)| {
-            let link = &scenario.links[layout.sides[to].egress.link];
-            let measured = capacity::measure(bed, plan, [from, to], link.overhead.as_bytes(), cpu);
-            capacity::note(SIDES[to], measured.map_err(|e| e.to_string()), link.rate.as_bps())
-        })
-        .collect()
+    let mut notes = Vec::new();
+    for (at, egresses) in layout.boxes.iter().enumerate() {
+        for (towards, egress) in egresses.iter().enumerate().filter(|(_, egress)| egress.port.is_some()) {
+            let link = &scenario.links[egress.link];
+            let way = [at + 1 - towards, at + towards];
+            let measured = capacity::measure(bed, plan, way, link.overhead.as_bytes(), cpu);
+            let measured = measured.map_err(|e| e.to_string());
+            notes.push(capacity::note(BRIDGES[at][towards], measured, link.rate.as_bps()));
+        }
+    }
+    notes
 }
 
 /// Sleeps to the end of the run, telling of its progress.
@@ -204,11 +206,8 @@ fn bed_plan(scenario: &Scenario, layout: &LabLayout, hosts_cpu: Option<usize>) -
             settings: settings.map(|(path, value)| (path.to_string(), value.to_string())).to_vec(),
         }
     };
-    let side =
-        |side: usize| -> Vec<BedHost> { layout.sides[side].hosts.iter().map(|h| host(h.host)).collect() };
     BedPlan {
-        left: side(0),
-        right: side(1),
+        sides: layout.sides.iter().map(|side| side.iter().map(|h| host(h.host)).collect()).collect(),
         mtu: layout.mtu_bytes as u32,
         offloads: scenario.lab.offload,
         hosts_cpu,

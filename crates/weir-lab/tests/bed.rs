@@ -44,8 +44,7 @@ fn plan() -> BedPlan {
         settings: Vec::new(),
     };
     BedPlan {
-        left: vec![host("a", 1), host("a2", 2)],
-        right: vec![host("b", 3)],
+        sides: vec![vec![host("a", 1), host("a2", 2)], vec![host("b", 3)]],
         mtu: 1500,
         offloads: false,
         hosts_cpu: Some(0),
@@ -205,8 +204,8 @@ fn a_bed_that_is_built_is_ready() {
 fn kernels_find_each_other_through_every_kind_of_box() {
     let Some(_turn) = turn() else { return };
     let mut plan = plan();
-    plan.left.truncate(1);
-    plan.right[0].address = [10, 0, 0, 2].into();
+    plan.sides[0].truncate(1);
+    plan.sides[1][0].address = [10, 0, 0, 2].into();
     let mut bed = Bed::build(&plan, &program()).unwrap();
     let call = |name: &str, with| Order::Call { name: name.into(), with };
     for mode in Mode::ALL {

@@ -81,11 +81,69 @@ class = "y"
 "#;
 
 fn rate_bps(report: &Report, class: &str) -> f64 {
+    rate_at(report, 0, class)
+}
+
+fn rate_at(report: &Report, port: usize, class: &str) -> f64 {
     // From one second on, in cells of 100 ms.
-    let series = &report.ports[0].class(class).unwrap().series.sent_bytes;
+    let series = &report.ports[port].class(class).unwrap().series.sent_bytes;
     let cells = (1_000_000_000 / report.meta.cell_ns) as usize;
     let bytes: u64 = series.iter().skip(cells).sum();
     bytes as f64 * 8.0 / 2.0
+}
+
+/// Two boxes in line: s crosses both, m the second one alone, and n the first one. The first has room for all, the second
+/// shares.
+fn line(conf: &str) -> String {
+    let quoted = conf.replace('\n', "\\n");
+    format!(
+        r#"
+duration = "3s"
+host = [{{ name = "s" }}, {{ name = "m" }}, {{ name = "n" }}, {{ name = "k" }}]
+link = [
+    {{ a = "s", b = "r1", rate = "1G", delay = "1ms" }},
+    {{ a = "r1", b = "r2", rate = "20M", delay = "2ms" }},
+    {{ a = "m", b = "r2", rate = "1G", delay = "3ms" }},
+    {{ a = "r2", b = "n", rate = "1G", delay = "4ms" }},
+    {{ a = "r2", b = "r3", rate = "10M", delay = "5ms" }},
+    {{ a = "r3", b = "k", rate = "1G", delay = "6ms" }},
+]
+port = [
+    {{ at = "r1", to = "r2", text = "interface em0 bandwidth 20M fifoq" }},
+    {{ at = "r2", to = "r3", text = "{quoted}" }},
+]
+flow = [
+    {{ from = "s", to = "k", port = 5001 }},
+    {{ from = "m", to = "k", port = 5002 }},
+    {{ from = "s", to = "n", kind = "udp", port = 5003, rate = "100K", size = 100 }},
+]
+"#
+    )
+}
+
+#[test]
+fn two_boxes_in_line_each_manage_their_link() {
+    let Some(_turn) = turn() else { return };
+    timed(|| {
+        let holds = |report: &Report, x_bps: f64, y_bps: f64| {
+            let near = |got: f64, want: f64| (got / want - 1.0).abs() < 0.2;
+            near(rate_at(report, 1, "x"), x_bps) && near(rate_at(report, 1, "y"), y_bps)
+        };
+        let rates = |report: &Report| (rate_at(report, 1, "x"), rate_at(report, 1, "y"));
+        let report = live(&line(&shares(6, 2))).unwrap();
+        in_time!(holds(&report, 6e6, 2e6), "{:?}", rates(&report));
+        let reversed = live(&line(&shares(2, 6))).unwrap();
+        in_time!(!holds(&reversed, 6e6, 2e6) && holds(&reversed, 2e6, 6e6), "{:?}", rates(&reversed));
+        // Each link's delay is added once: 1, 2, 5 and 6 ms there, and as much back.
+        let [s, _, n] = &report.flows[..] else { panic!("three flows") };
+        assert!(rtt(s).mean_ns >= 28e6, "{:?}", rtt(s));
+        assert!(one_way(n).mean_ns >= 7e6, "{:?}", one_way(n));
+        in_time!(one_way(n).mean_ns < 10e6, "{:?}", one_way(n));
+        // Each box sees what crosses it.
+        let packets =
+            |port: usize| report.ports[port].classes.iter().map(|class| class.offered.packets).sum::<u64>();
+        in_time!(packets(1) > packets(0) && packets(0) > 1_000, "{} and {}", packets(0), packets(1));
+    });
 }
 
 #[test]

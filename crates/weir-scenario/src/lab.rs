@@ -1,4 +1,5 @@
-//! How the lab runs a scenario: one box, a transparent bridge with two egresses, and the hosts on its two sides.
+//! How the lab runs a scenario: one box, a transparent bridge with two egresses, and the hosts on its two sides. Or two
+//! such boxes in line, and hosts between them too.
 
 use crate::scenario::{Flow, Scenario};
 use crate::topology::{NodeId, Topology};
@@ -8,24 +9,17 @@ use weir_report::FlowKind;
 use weir_text::{BitRate, Time};
 
 /// A scenario as the lab sees it. Links other than those at the box become delay; boxes other than
-/// the managed one become the bridge of their side.
+/// the managed ones become the bridge of their side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabLayout {
     /// The box: the node whose egress the scenario's first port manages.
     pub box_name: String,
-    /// The side that the first port leads away from, and the side that it leads to.
-    pub sides: [Side; 2],
+    /// Each box, from the one that the first port is at: its egress back, and the one that the port leads to.
+    pub boxes: Vec<[Egress; 2]>,
+    /// The hosts before, between and behind the boxes, in the order of the scenario: one side more than boxes.
+    pub sides: Vec<Vec<LabHost>>,
     /// MTU of all links.
     pub mtu_bytes: u64,
-}
-
-/// One side of the box.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Side {
-    /// Its hosts, in the order of the scenario.
-    pub hosts: Vec<LabHost>,
-    /// The box's egress towards it.
-    pub egress: Egress,
 }
 
 /// A host of a side.
@@ -33,8 +27,9 @@ pub struct Side {
 pub struct LabHost {
     /// Index in the scenario.
     pub host: usize,
-    /// One-way delay between this host and the box, over all links.
-    pub delay: Time,
+    /// For each box, the part of the one-way delay of this host's packets that it adds: all links between the two that
+    /// no other box adds.
+    pub delays: Vec<Time>,
     /// The slowest link between this host and the box's own link: at least as fast as the egresses.
     pub rate: Option<BitRate>,
 }
@@ -67,13 +62,17 @@ fn why_not<T>(reason: impl Into<String>) -> Result<T, WhyNot> {
 impl LabLayout {
     /// One-way delay of a packet from one host to another, on different sides.
     pub fn delay(&self, from: usize, to: usize) -> Option<Time> {
-        let of = |host| self.sides.iter().flat_map(|side| &side.hosts).find(|known| known.host == host);
-        Some(Time::from_nanos(of(from)?.delay.as_nanos() + of(to)?.delay.as_nanos()))
+        let of = |host| self.sides.iter().flatten().find(|known| known.host == host);
+        let (a, b) = (self.side_of(from)?, self.side_of(to)?);
+        let (from, to) = (of(from)?, of(to)?);
+        let crossed = a.min(b)..a.max(b);
+        let all = crossed.map(|at| from.delays[at].as_nanos() + to.delays[at].as_nanos());
+        Some(Time::from_nanos(all.sum()))
     }
 
     /// The side that a host is on.
     pub fn side_of(&self, host: usize) -> Option<usize> {
-        self.sides.iter().position(|side| side.hosts.iter().any(|known| known.host == host))
+        self.sides.iter().position(|side| side.iter().any(|known| known.host == host))
     }
 }
 
@@ -100,14 +99,27 @@ pub fn lab_layout(scenario: &Scenario) -> Result<LabLayout, WhyNot> {
             first.name()
         ));
     }
-    let back = second_port(scenario, &topology, (at, to), cut)?;
-    let mut sides = [
-        Side { hosts: Vec::new(), egress: back },
-        Side { hosts: Vec::new(), egress: Egress { port: Some(0), link: cut } },
-    ];
-    let managed = sides.iter().map(|side| scenario.links[side.egress.link].rate).max().unwrap_or_default();
+    let forth = Egress { port: Some(0), link: cut };
+    let (boxes, beyond_both) = match behind(scenario, &topology, to) {
+        Some((second, (from, to))) => {
+            let further = reachable(&topology, to, second);
+            if further.contains(&from) {
+                return why_not(format!(
+                    "the hosts do not fall into sides: a second way leads round the link {}",
+                    scenario.ports[1].name()
+                ));
+            }
+            let plain = |link| Egress { port: None, link };
+            (vec![[plain(cut), forth], [plain(second), Egress { port: Some(1), link: second }]], further)
+        }
+        None => (vec![[second_port(scenario, &topology, (at, to), cut)?, forth]], BTreeSet::new()),
+    };
+    let back = boxes[0][0];
+    let managed: Vec<usize> = boxes.iter().flatten().map(|egress| egress.link).collect();
+    let fastest = managed.iter().map(|link| scenario.links[*link].rate).max().unwrap_or_default();
+    let mut sides = vec![Vec::new(); boxes.len() + 1];
     for host in 0..scenario.hosts.len() {
-        let side = usize::from(beyond.contains(&host));
+        let side = usize::from(beyond.contains(&host)) + usize::from(beyond_both.contains(&host));
         let Some(path) = topology.path(at, host) else {
             return why_not(format!(
                 "no path leads from the box `{}` to host `{}`",
@@ -121,24 +133,49 @@ pub fn lab_layout(scenario: &Scenario) -> Result<LabLayout, WhyNot> {
             ));
         }
         let links: Vec<usize> = path.iter().map(|hop| hop.link).collect();
-        let access = links.iter().filter(|link| **link != cut).map(|link| scenario.links[*link].rate);
-        let rate = access.min();
-        if rate.is_some_and(|rate| rate < managed) {
+        let own = |link: &&usize| **link != cut && (boxes.len() == 1 || !managed.contains(link));
+        let rate = links.iter().filter(own).map(|link| scenario.links[*link].rate).min();
+        if rate.is_some_and(|rate| rate < fastest) {
             return why_not(format!(
                 "a link on the way to host `{}` is slower than the managed link: the lab emulates the managed link only",
                 scenario.hosts[host].name
             ));
         }
-        let delay = links.iter().map(|link| scenario.links[*link].delay.as_nanos()).sum();
-        sides[side].hosts.push(LabHost { host, delay: Time::from_nanos(delay), rate });
+        // To the second box it is at `to`; the way from a host before the first box ends there.
+        let whole = sum_of_delays(scenario, &links);
+        let from_second = || {
+            topology.path(to, host).map_or(0, |path| {
+                sum_of_delays(scenario, &path.iter().map(|hop| hop.link).collect::<Vec<_>>())
+            })
+        };
+        let delays = match (boxes.len(), side) {
+            (1, _) => vec![whole],
+            (_, 0) => vec![whole, 0],
+            (_, 1) => vec![whole, from_second()],
+            _ => vec![whole - from_second(), from_second()],
+        };
+        sides[side].push(LabHost { host, delays: delays.into_iter().map(Time::from_nanos).collect(), rate });
     }
     let mtu = scenario.links[cut].mtu;
     if scenario.links.iter().any(|link| link.mtu != mtu) {
         return why_not("the links have different MTUs: the lab is one bridged network with one MTU");
     }
-    let layout = LabLayout { box_name: first.at.clone(), sides, mtu_bytes: mtu.as_bytes() };
+    let layout = LabLayout { box_name: first.at.clone(), boxes, sides, mtu_bytes: mtu.as_bytes() };
     traffic(scenario, &layout)?;
     Ok(layout)
+}
+
+fn sum_of_delays(scenario: &Scenario, links: &[usize]) -> u64 {
+    links.iter().map(|link| scenario.links[*link].delay.as_nanos()).sum()
+}
+
+/// The link of a second managed port that goes on in the direction of the first from `there`, where that one leads
+/// to, and the ends of it.
+fn behind(scenario: &Scenario, topology: &Topology, there: NodeId) -> Option<(usize, (NodeId, NodeId))> {
+    let [first, second] = scenario.ports.as_slice() else { return None };
+    let (from, to) = (topology.node(&second.at)?, topology.node(&second.to)?);
+    let (link, _) = scenario.link_between(&second.at, &second.to)?;
+    (from == there && second.to != first.at && !topology.is_host(from)).then_some((link, (from, to)))
 }
 
 /// The egress towards the near side: managed by a second port, or the other direction of the cut.
@@ -148,7 +185,7 @@ fn second_port(
     cut_ends: (NodeId, NodeId),
     cut: usize,
 ) -> Result<Egress, WhyNot> {
-    let several = "the scenario has more than one managed link: it runs in the simulator only";
+    let several = "the managed links are neither one link, nor two of one box, nor two in line: it runs in the simulator only";
     match scenario.ports.as_slice() {
         [_] => Ok(Egress { port: None, link: cut }),
         [_, second] => {
@@ -203,7 +240,7 @@ fn traffic(scenario: &Scenario, layout: &LabLayout) -> Result<(), WhyNot> {
             broker.name
         ));
     }
-    if layout.sides.iter().any(|side| side.hosts.is_empty()) {
+    if layout.sides.first().is_none_or(Vec::is_empty) || layout.sides.last().is_none_or(Vec::is_empty) {
         return why_not("all hosts are on one side of the box");
     }
     hosts_agree(scenario)?;
@@ -280,10 +317,10 @@ mod tests {
     fn a_star_has_senders_left_and_sink_right() {
         let layout =
             lab_layout(&scenario(STAR, &[("BOX", "sink")], &[("b", "sink"), ("sink", "c")])).unwrap();
-        let hosts = |side: usize| layout.sides[side].hosts.iter().map(|host| host.host).collect::<Vec<_>>();
+        let hosts = |side: usize| layout.sides[side].iter().map(|host| host.host).collect::<Vec<_>>();
         assert_eq!((hosts(0), hosts(1)), (vec![0, 1], vec![2]));
-        assert_eq!(layout.sides[1].egress, Egress { port: Some(0), link: 2 });
-        assert_eq!(layout.sides[0].egress, Egress { port: None, link: 2 });
+        let egress = |port| Egress { port, link: 2 };
+        assert_eq!(layout.boxes, [[egress(None), egress(Some(0))]]);
         assert_eq!(layout.delay(1, 2), Some(Time::from_nanos(1_200_000)));
         assert_eq!(layout.box_name, "BOX");
     }
@@ -295,7 +332,25 @@ mod tests {
         let one = lab_layout(&scenario(links, &[("R1", "R2")], &flows)).unwrap();
         assert_eq!(one.delay(0, 2), Some(Time::from_millis(15)));
         let both = lab_layout(&scenario(links, &[("R1", "R2"), ("R2", "R1")], &flows)).unwrap();
-        assert_eq!(both.sides[0].egress, Egress { port: Some(1), link: 2 });
+        assert_eq!(both.boxes[0][0], Egress { port: Some(1), link: 2 });
+    }
+
+    /// Each link's delay is added once, by one of the boxes that a packet crosses.
+    #[test]
+    fn two_boxes_in_line_have_hosts_between_them() {
+        let links = "s-R1 1G 1us, t-R1 1G 2us, R1-R2 100M 10us, R2-u 1G 20us, R2-v 1G 40us, R2-R3 100M 100us, \
+                     R3-k 1G 200us, R3-l 1G 400us";
+        let flows = [("s", "k"), ("t", "u"), ("v", "l"), ("k", "s")];
+        let layout = lab_layout(&scenario(links, &[("R1", "R2"), ("R2", "R3")], &flows)).unwrap();
+        // Hosts are numbered by their names: k l s t u v.
+        let hosts = |side: usize| layout.sides[side].iter().map(|host| host.host).collect::<Vec<_>>();
+        assert_eq!((hosts(0), hosts(1), hosts(2)), (vec![2, 3], vec![4, 5], vec![0, 1]));
+        let egress = |port, link| Egress { port, link };
+        assert_eq!(layout.boxes[0], [egress(None, 2), egress(Some(0), 2)]);
+        assert_eq!(layout.boxes[1], [egress(None, 5), egress(Some(1), 5)]);
+        for (from, to, us) in [(2, 0, 311), (0, 2, 311), (3, 4, 32), (4, 3, 32), (5, 1, 540), (3, 1, 512)] {
+            assert_eq!(layout.delay(from, to), Some(Time::from_nanos(us * 1_000)), "{from} to {to}");
+        }
     }
 
     #[test]
@@ -305,8 +360,8 @@ mod tests {
         };
         let chain = "s-R1 1G 0, R1-R2 100M 0, R2-R3 100M 0, R3-k 1G 0";
         assert_eq!(
-            reason(chain, &[("R1", "R2"), ("R2", "R3")], &[("s", "k")]),
-            "the scenario has more than one managed link: it runs in the simulator only"
+            reason(chain, &[("R1", "R2"), ("R3", "R2")], &[("s", "k")]),
+            "the managed links are neither one link, nor two of one box, nor two in line: it runs in the simulator only"
         );
         assert_eq!(
             reason(STAR, &[], &[]),

@@ -116,8 +116,7 @@ fn prepare(
     let host =
         |name: &str, address| BedHost { name: name.into(), address, address6: None, settings: Vec::new() };
     let plan = BedPlan {
-        left: vec![host(SENDER, ADDRESSES[0])],
-        right: vec![host(RECEIVER, ADDRESSES[1])],
+        sides: vec![vec![host(SENDER, ADDRESSES[0])], vec![host(RECEIVER, ADDRESSES[1])]],
         mtu: 1500,
         offloads,
         hosts_cpu,

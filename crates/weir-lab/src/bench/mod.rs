@@ -189,8 +189,7 @@ fn build(program: &Program) -> Result<([usize; 2], Bed), Error> {
     let host =
         |name: &str, address| BedHost { name: name.into(), address, address6: None, settings: Vec::new() };
     let plan = BedPlan {
-        left: vec![host(SENDER, ADDRESSES[0])],
-        right: vec![host(RECEIVER, ADDRESSES[1])],
+        sides: vec![vec![host(SENDER, ADDRESSES[0])], vec![host(RECEIVER, ADDRESSES[1])]],
         mtu: 1500,
         offloads: true,
         hosts_cpu: Some(hosts_cpu),

@@ -1,7 +1,7 @@
 //! What a node does for the bench: as the box, as the sender, as the receiver.
 
 use super::{ADDRESSES, Mode, NOBODY};
-use crate::bed::SIDES;
+use crate::bed::{BRIDGES, SIDES};
 use crate::configure::{Built, configure, fifo};
 use crate::namespace;
 use serde::Deserialize;
@@ -29,7 +29,7 @@ pub(crate) fn call(name: &str, with: Value, bench: &mut Option<Up>) -> Option<Re
         "bench-end" => {
             let last = bench.take().map(Up::stop);
             // What the kernel would carry after the box is not part of the next measurement.
-            for side in SIDES {
+            for side in BRIDGES.into_iter().flatten() {
                 let _ = weir_engine::fail_open::remove(side);
             }
             // The kernel's bridge, if it stood, goes with what hangs on it.
@@ -65,8 +65,11 @@ fn begin(with: Value) -> Result<Option<Up>, String> {
         cpu: Option<usize>,
         /// Both egresses are managed, by a worker on each of these processors.
         both: Option<Vec<usize>>,
+        /// Which of the box's bridges.
+        #[serde(default)]
+        bridge: usize,
     }
-    let Begin { mode, cpu, both } = serde_json::from_value(with).map_err(|e| e.to_string())?;
+    let Begin { mode, cpu, both, bridge } = serde_json::from_value(with).map_err(|e| e.to_string())?;
     let built = match mode {
         Mode::Kernel => return kernel_bridge().map(|()| None),
         Mode::KernelRps => return kernel_bridge().and_then(|()| rps_to(cpu)).map(|()| None),
@@ -89,7 +92,8 @@ fn begin(with: Value) -> Result<Option<Up>, String> {
         delay: Delay::default(),
     };
     let back = both.is_some().then(|| cbq(&cbq_20())).transpose()?;
-    let pair = Pair::new(side(SIDES[0], back), side(SIDES[1], built));
+    let [left, right] = *BRIDGES.get(bridge).ok_or("no such bridge in the box")?;
+    let pair = Pair::new(side(left, back), side(right, built));
     let way = match mode {
         Mode::WeirXdp => Way::Xdp { busy_poll: false },
         Mode::WeirXdpBusy => Way::Xdp { busy_poll: true },

@@ -79,8 +79,7 @@ fn hold() -> ExitCode {
         settings: Vec::new(),
     };
     let plan = BedPlan {
-        left: vec![host("a", 1)],
-        right: vec![host("b", 2)],
+        sides: vec![vec![host("a", 1)], vec![host("b", 2)]],
         mtu: 1500,
         offloads: false,
         hosts_cpu: None,

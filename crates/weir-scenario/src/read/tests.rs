@@ -489,7 +489,7 @@ fn the_demo_and_its_configuration_fit() {
         assert!(leaves.contains(&flow.class.as_deref().unwrap()), "{leaves:?}");
     }
     let layout = crate::lab_layout(&scenario).unwrap();
-    assert_eq!(layout.sides.map(|side| side.hosts.len()), [3, 1]);
+    assert_eq!(layout.sides.iter().map(Vec::len).collect::<Vec<_>>(), [3, 1]);
 }
 
 /// The book's page names every key of a scenario, and its example is one.

@@ -253,7 +253,7 @@ fn experiments_are_listed_and_run() {
     assert!(run.out.contains("experiments: 1 pass, 0 fail, 0 doubtful, 0 skipped"), "{}", run.out);
     assert!(run.err.contains("experiment ds2-fig5"), "progress goes to standard error: {}", run.err);
     // What has no live form is skipped with the reason, not failed.
-    let run = weir(&["experiment", "run", "--live", "-j", "qosbox-fig9a"]).ok();
+    let run = weir(&["experiment", "run", "--live", "-j", "oracle-drr"]).ok();
     assert_eq!(run.json()["experiments"][0]["verdict"], "skipped");
     assert_eq!(run.json()["experiments"][0]["live"], true);
 }
