@@ -174,7 +174,7 @@ impl Child {
         }
     }
     /// Takes what `head` showed; without a `head` before it, a plain dequeue.
-    #[inline]
+    #[inline(always)]
     pub fn take(&mut self, cx: &mut Cx) -> Next {
         match &mut self.queue {
             Queue::Leaf(leaf) => leaf.take(cx).map_or(Next::Idle, Next::Packet),
@@ -187,7 +187,7 @@ impl Child {
     /// `take` where `head` has just shown a packet: `None` only if the child breaks the contract.
     ///
     /// Its answer fits a register; that of `take` goes through memory, which costs a hot path 4 ns.
-    #[inline]
+    #[inline(always)]
     pub fn take_shown(&mut self, cx: &mut Cx) -> Option<PacketId> {
         match &mut self.queue {
             Queue::Leaf(leaf) => leaf.take(cx),
@@ -352,6 +352,7 @@ impl Child {
         }
     }
     /// True if `on_sent` may change something.
+    #[inline]
     pub fn hears_sent(&self) -> bool {
         matches!(&self.queue, Queue::Inner(inner) if inner.hears_sent)
     }

@@ -6,11 +6,16 @@
 //! levels. A change that neither is nor was the least of its line ends there; only a least that
 //! grows makes its line be searched. HFSC looks up the smallest key three times per packet.
 //!
+//! ```text
+//! places   0 .. 8 | 8 .. 16 | 16 .. 24 | ...    the root has the first eight, line i those from 8 (i + 1) on
+//! least of            line 0     line 1           stands in place i
+//! ```
+//!
 //! A word has room for keys up to 2^(64 - log2 n) from the base: nine years of nanoseconds for 64
 //! slots. Keys that lie further stand last in the tree, whatever their order, and when only such
-//! are left the base moves on. The keys themselves are kept whole beside the tree.
+//! are left the base moves on. These keys alone are kept whole beside the tree.
 
-use alloc::vec::Vec;
+use alloc::boxed::Box;
 
 /// "No key": greater than every key.
 const ABSENT: u64 = u64::MAX;
@@ -23,94 +28,102 @@ const WAYS: usize = 8;
 struct Line([u64; WAYS]);
 
 impl Line {
+    const EMPTY: Line = Line([ABSENT; WAYS]);
+
     #[inline(always)]
     fn least(&self) -> u64 {
-        self.0.iter().fold(ABSENT, |least, &word| least.min(word))
+        // Two chains of four: one of eight is compiled to branches, and eight at once take more registers.
+        let [a, b, c, d, e, f, g, h] = self.0;
+        a.min(b).min(e).min(g).min(c.min(d).min(f).min(h))
     }
 }
 
-/// Keys for the slots 0..n; ties go to the lower slot.
+/// Keys for the slots 0..n; ties go to the lower slot. Two cache lines, and those of the nodes below the root.
 pub(super) struct Tournament {
-    /// The root, and below place p of node i node `WAYS` * i + p + 1. Slots are places of the last level.
-    lines: Vec<Line>,
-    /// The first node of the last level.
-    last_level: usize,
+    root: Line,
     /// The least word of all.
     winner: u64,
-    /// Each slot's key as it was given.
-    keys: Vec<u64>,
     base: u64,
-    slot_bits: u32,
     /// What stands for keys that lie too far from the base to be told apart. One more stands for the
     /// greatest key that there is.
     far: u64,
-    /// The first word that stands for such a key.
-    first_far: u64,
-    /// The bits of a word that are the slot.
-    slot_mask: u64,
+    /// All nodes but the root, level by level.
+    lines: Box<[Line]>,
+    /// Each slot's key where its word stands for one that is far.
+    far_keys: Box<[u64]>,
+    /// The place of slot 0.
+    first: u32,
+    slot_bits: u32,
 }
+
+const _: () = assert!(size_of::<Tournament>() == 128, "a tree of eight slots is two cache lines");
 
 impl Tournament {
     /// None of `slots` slots has a key.
     pub(super) fn new(slots: usize) -> Self {
         let slots = slots.max(2);
-        let (mut last_level, mut width) = (0, 1);
-        while width * WAYS < slots {
-            last_level += width;
+        let (mut first, mut width) = (0, WAYS);
+        while width < slots {
+            first += width;
             width *= WAYS;
         }
         let slot_bits = slots.next_power_of_two().trailing_zeros();
-        let far = (ABSENT >> slot_bits) - 2;
         Tournament {
-            lines: alloc::vec![Line([ABSENT; WAYS]); last_level + slots.div_ceil(WAYS)],
-            last_level,
+            root: Line::EMPTY,
             winner: ABSENT,
-            keys: alloc::vec![ABSENT; slots],
             base: 0,
+            far: (ABSENT >> slot_bits) - 2,
+            lines: alloc::vec![Line::EMPTY; (first + slots).div_ceil(WAYS) - 1].into_boxed_slice(),
+            far_keys: alloc::vec![0; slots].into_boxed_slice(),
+            first: first as u32,
             slot_bits,
-            far,
-            first_far: far << slot_bits,
-            slot_mask: (1 << slot_bits) - 1,
         }
     }
-    /// Changes the word of a slot, and the least of each node above as far as it changes with it.
+    /// The place of a slot.
+    #[inline(always)]
+    fn place(&self, slot: u32) -> usize {
+        debug_assert!((slot as usize) < self.far_keys.len(), "a slot that the tree does not have");
+        self.first as usize + slot as usize
+    }
+    /// The word in a place.
+    #[inline(always)]
+    fn word_at(&mut self, at: usize) -> &mut u64 {
+        if at < WAYS { &mut self.root.0[at] } else { &mut self.lines[at / WAYS - 1].0[at % WAYS] }
+    }
+    /// Changes the word of a slot.
     #[inline(always)]
     fn put(&mut self, slot: u32, word: u64) {
-        let lines = &mut self.lines[..];
-        if let [line] = lines {
-            line.0[slot as usize % WAYS] = word;
-            self.winner = line.least();
-            return;
-        }
-        let (mut node, mut place) = (self.last_level + slot as usize / WAYS, slot as usize % WAYS);
-        let mut least = word;
-        loop {
-            let line = &mut lines[node];
-            if line.0[place] == least {
+        let at = self.place(slot);
+        let old = core::mem::replace(self.word_at(at), word);
+        if word < old { self.falls(at, word) } else { self.rises(at, old) }
+    }
+    /// The word in place `at` has fallen: it is the least as far up as it is less.
+    #[inline(always)]
+    fn falls(&mut self, mut at: usize, word: u64) {
+        while at >= WAYS {
+            at = at / WAYS - 1;
+            let above = self.word_at(at);
+            if *above < word {
                 return;
             }
-            line.0[place] = least;
-            least = line.least();
-            if node == 0 {
-                break;
-            }
-            (node, place) = ((node - 1) / WAYS, (node - 1) % WAYS);
+            *above = word;
         }
-        self.winner = least;
+        self.winner = self.winner.min(word);
     }
-    /// The same, where the word mostly neither was nor is the least of its line: the node above knows.
-    #[inline(always)]
-    fn put_behind(&mut self, slot: u32, word: u64) {
-        let (node, place) = (self.last_level + slot as usize / WAYS, slot as usize % WAYS);
-        let least = match node.checked_sub(1) {
-            None => self.winner,
-            Some(n) => self.lines[n / WAYS].0[n % WAYS],
-        };
-        let at = &mut self.lines[node].0[place];
-        if *at > least && word > least {
-            *at = word;
-        } else {
-            self.put(slot, word);
+    /// The word in place `at`, which was `old`, has risen: as far up as it was the least, there is another.
+    // One of the two parts of a change, so that the other needs few registers.
+    #[inline(never)]
+    fn rises(&mut self, mut at: usize, old: u64) {
+        while at >= WAYS {
+            at = at / WAYS - 1;
+            if *self.word_at(at) != old {
+                return;
+            }
+            *self.word_at(at) = self.lines[at].least();
+        }
+        if self.winner == old {
+            self.winner = self.root.least();
+            self.near();
         }
     }
     /// Changes the key of a slot. The greatest number there is counts as the one below it.
@@ -120,9 +133,20 @@ impl Tournament {
         if offset >= self.far {
             return self.set_far(slot, key);
         }
-        self.keys[slot as usize] = key;
         // The least is no farther than this one.
-        self.put_behind(slot, self.word(offset, slot));
+        self.put(slot, self.word(offset, slot));
+    }
+    /// The same for a slot that has no key.
+    #[inline(always)]
+    pub(super) fn insert(&mut self, slot: u32, key: u64) {
+        let offset = key.wrapping_sub(self.base);
+        if offset >= self.far {
+            return self.set_far(slot, key);
+        }
+        let (at, word) = (self.place(slot), self.word(offset, slot));
+        let old = core::mem::replace(self.word_at(at), word);
+        debug_assert_eq!(old, ABSENT, "a slot that has a key gets its first");
+        self.falls(at, word);
     }
     /// The word of a slot whose key is so far from the base.
     #[inline(always)]
@@ -130,52 +154,70 @@ impl Tournament {
         // A shift by less than a word is one instruction.
         offset << (self.slot_bits & 63) | u64::from(slot)
     }
+    /// How far from the base the key of a word is.
+    #[inline(always)]
+    fn offset(&self, word: u64) -> u64 {
+        word >> (self.slot_bits & 63)
+    }
     /// The same for a key below the base or far above it.
     #[cold]
     fn set_far(&mut self, slot: u32, key: u64) {
         let key = key.min(ABSENT - 1);
-        self.keys[slot as usize] = key;
         if key < self.base {
+            self.keep_keys();
+            self.far_keys[slot as usize] = key;
             return self.rebase();
         }
         let far = self.far + u64::from(key == ABSENT - 1);
+        self.far_keys[slot as usize] = key;
         self.put(slot, self.word(far, slot));
         self.near();
+    }
+    /// Takes a slot's key away.
+    #[inline(always)]
+    pub(super) fn remove(&mut self, slot: u32) {
+        let at = self.place(slot);
+        let old = core::mem::replace(self.word_at(at), ABSENT);
+        self.rises(at, old);
     }
     /// Moves the base on if nothing is left but keys that lie too far from it.
     #[inline(always)]
     fn near(&mut self) {
-        if self.winner >= self.first_far && self.winner < self.word(self.far + 1, 0) {
-            self.rebase();
+        if self.offset(self.winner) == self.far {
+            self.nearer();
         }
     }
-    /// Takes a slot's key away.
-    #[inline]
-    pub(super) fn remove(&mut self, slot: u32) {
-        if self.keys[slot as usize] == ABSENT {
-            return;
-        }
-        self.keys[slot as usize] = ABSENT;
-        self.put(slot, ABSENT);
-        self.near();
-    }
-    /// Counts all keys from a new base: as far below the least as half of what a word has room
-    /// for, so that those to come find room on both sides.
     #[cold]
+    fn nearer(&mut self) {
+        self.keep_keys();
+        self.rebase();
+    }
+    /// Writes every key beside the tree.
+    fn keep_keys(&mut self) {
+        for slot in 0..self.far_keys.len() {
+            self.far_keys[slot] = self.get(slot as u32).unwrap_or(ABSENT);
+        }
+    }
+    /// Counts all keys, which stand beside the tree, from a new base: as far below the least as half of what a
+    /// word has room for, so that those to come find room on both sides.
     fn rebase(&mut self) {
-        let least = self.keys.iter().copied().min().unwrap_or(0);
+        let least = self.far_keys.iter().copied().min().unwrap_or(0);
         let far = self.far;
         // No further than the words reach to the last key: `base + offset` is a key, and one below
         // the base is as far from it as one above all words.
         self.base = least.saturating_sub(far / 2).min(ABSENT - 1 - far);
-        for slot in 0..self.keys.len() {
-            let word = match self.keys[slot] {
+        for slot in 0..self.far_keys.len() as u32 {
+            let word = match self.far_keys[slot as usize] {
                 ABSENT => ABSENT,
-                key if key == ABSENT - 1 => self.word(far + 1, slot as u32),
-                key => self.word((key - self.base).min(far), slot as u32),
+                key if key == ABSENT - 1 => self.word(far + 1, slot),
+                key => self.word((key - self.base).min(far), slot),
             };
-            self.put(slot as u32, word);
+            *self.word_at(self.place(slot)) = word;
         }
+        for line in (0..self.lines.len()).rev() {
+            *self.word_at(line) = self.lines[line].least();
+        }
+        self.winner = self.root.least();
     }
     /// True if no slot has a key.
     #[inline(always)]
@@ -190,16 +232,46 @@ impl Tournament {
     /// The slot with the least key.
     #[inline(always)]
     pub(super) fn min(&self) -> Option<(u32, u64)> {
-        if self.is_empty() {
-            return None;
+        match self.min_finite() {
+            None if !self.is_empty() => Some((self.slot(self.winner), ABSENT - 1)),
+            min => min,
         }
-        let slot = (self.winner & self.slot_mask) as u32;
-        let near = self.winner < self.first_far;
-        Some((slot, if near { self.base + (self.winner >> (self.slot_bits & 63)) } else { ABSENT - 1 }))
+    }
+    /// The same, where the greatest key that there is does not count: one comparison less.
+    #[inline(always)]
+    pub(super) fn min_finite(&self) -> Option<(u32, u64)> {
+        let offset = self.offset(self.winner);
+        // What is far from the base is the least only where nothing else is left.
+        if offset >= self.far { None } else { Some((self.slot(self.winner), self.key(offset))) }
+    }
+    /// The slot with the least key, whatever that is.
+    #[inline(always)]
+    pub(super) fn first(&self) -> Option<u32> {
+        if self.is_empty() { None } else { Some(self.slot(self.winner)) }
+    }
+    /// The slot of a word.
+    #[inline(always)]
+    fn slot(&self, word: u64) -> u32 {
+        (word ^ self.offset(word) << (self.slot_bits & 63)) as u32
+    }
+    /// The key that lies so far from the base, less than `far`.
+    #[inline(always)]
+    fn key(&self, offset: u64) -> u64 {
+        debug_assert!(
+            self.base.checked_add(offset).is_some(),
+            "a base from which words reach beyond all keys"
+        );
+        self.base.wrapping_add(offset)
     }
     /// The key of a slot.
     pub(super) fn get(&self, slot: u32) -> Option<u64> {
-        Some(self.keys[slot as usize]).filter(|&key| key != ABSENT)
+        let at = self.place(slot);
+        let word = if at < WAYS { self.root.0[at] } else { self.lines[at / WAYS - 1].0[at % WAYS] };
+        match self.offset(word) {
+            _ if word == ABSENT => None,
+            offset if offset < self.far => Some(self.key(offset)),
+            _ => Some(self.far_keys[slot as usize]),
+        }
     }
 }
 
@@ -227,12 +299,15 @@ mod tests {
                     _ => Some(random.below(range)),
                 };
                 match model[slot] {
+                    Some(key) if tree.get(slot as u32).is_none() => tree.insert(slot as u32, key),
                     Some(key) => tree.set(slot as u32, key),
                     None => tree.remove(slot as u32),
                 }
                 let present = model.iter().enumerate().filter_map(|(i, k)| k.map(|k| (k, i)));
                 let least = present.min().map(|(k, i)| (i as u32, k));
                 assert_eq!(tree.min(), least, "seed {seed}, {slots} slots, 2^{range_log2}");
+                assert_eq!(tree.min_finite(), least.filter(|&(_, key)| key < u64::MAX - 1), "seed {seed}");
+                assert_eq!(tree.first(), least.map(|(slot, _)| slot), "seed {seed}");
                 assert_eq!(tree.get(slot as u32), model[slot], "seed {seed}");
             }
         }

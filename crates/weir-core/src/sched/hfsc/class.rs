@@ -13,8 +13,8 @@ pub(super) struct Owed {
     pub curve: Runtime<CLOCK>,
     /// Bytes on the wire, served by this criterion.
     pub served: u64,
-    /// Of the packet that is shown.
-    pub deadline: Instant,
+    /// When the next packet may be served by this criterion, while its class is active.
+    pub eligible: Instant,
 }
 
 impl Owed {
@@ -22,7 +22,23 @@ impl Owed {
     pub fn new(of: Curve, now: Instant, served: u64) -> Self {
         let slopes = Slopes::of(of);
         let curve = Runtime::new(&slopes, now.as_nanos(), served);
-        Owed { slopes, of, curve, served, deadline: Instant::NEVER }
+        Owed { slopes, of, curve, served, eligible: Instant::NEVER }
+    }
+    /// Its class becomes active: what it did not ask for is not owed [HFSC97 equations 4 to 7].
+    #[inline(always)]
+    pub fn join(&mut self, now: Instant) {
+        let eligible = self.curve.restart(&self.slopes, &self.of, now.as_nanos(), self.served);
+        self.eligible = Instant::from_nanos(eligible);
+    }
+    /// Its class, which has been served by this criterion, goes on.
+    #[inline(always)]
+    pub fn go_on(&mut self) {
+        self.eligible = Instant::from_nanos(self.curve.eligible_at(&self.slopes, self.served));
+    }
+    /// By when a packet of so many bytes that is served next has to be out.
+    #[inline(always)]
+    pub fn deadline(&self, bytes: u64) -> Instant {
+        Instant::from_nanos(self.curve.time_at(&self.slopes, self.served + bytes))
     }
 }
 

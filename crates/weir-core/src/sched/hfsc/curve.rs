@@ -27,8 +27,20 @@ pub(super) struct Slopes<const S: u32> {
     dx: u64,
     /// Bytes of the first piece.
     dy: u64,
-    /// The second slope is at least the first: a guarantee that grows with time.
-    is_convex: bool,
+    shape: Shape,
+}
+
+/// What a curve looks like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Shape {
+    /// One slope.
+    Straight,
+    /// The second slope is the greater one: a guarantee that grows with time.
+    Convex,
+    /// The first slope is the greater one.
+    Concave,
+    /// Nothing is ever served.
+    Flat,
 }
 
 /// Time that `bytes` take, rounded up.
@@ -59,8 +71,18 @@ impl<const S: u32> Slopes<S> {
             cost2: PerByte::of(curve.m2),
             dx: units::<S>(dx_ns),
             dy: m1.bytes_in(dx_ns),
-            is_convex: m1 <= curve.m2,
+            shape: match () {
+                () if curve.serves_nothing() => Shape::Flat,
+                () if linear => Shape::Straight,
+                () if m1 <= curve.m2 => Shape::Convex,
+                () => Shape::Concave,
+            },
         }
+    }
+    /// Whether its first slope is the greater one.
+    #[inline(always)]
+    pub(super) fn is_concave(&self) -> bool {
+        self.shape == Shape::Concave
     }
     /// Time that `bytes` take at the long-term rate.
     pub(super) fn time_for(&self, bytes: u64) -> u64 {
@@ -93,14 +115,15 @@ impl<const S: u32> Runtime<S> {
         }
         self.x.saturating_add(span::<S>(slopes.cost1, y.saturating_sub(self.y)))
     }
-    /// The same for the eligible curve: a convex one has only its second slope there, for it must
+    /// The same for the eligible curve: a convex one has only its second slope there, because it must
     /// begin early to be done in time [HFSC97 equation 7].
     #[inline]
     pub(super) fn eligible_at(&self, slopes: &Slopes<S>, y: u64) -> u64 {
-        if !slopes.is_convex {
-            return self.time_at(slopes, y);
+        match slopes.shape {
+            Shape::Concave => self.time_at(slopes, y),
+            Shape::Flat => u64::MAX,
+            _ => self.x.saturating_add(span::<S>(slopes.cost2, y.saturating_sub(self.y))),
         }
-        self.x.saturating_add(span::<S>(slopes.cost2, y.saturating_sub(self.y)))
     }
     /// Moves the whole curve on by `dx`.
     pub(super) fn delay(&mut self, dx: u64) {
@@ -128,7 +151,7 @@ impl<const S: u32> Runtime<S> {
     #[inline(always)]
     pub(super) fn min_with(&mut self, slopes: &Slopes<S>, of: &Curve, x: u64, y: u64) {
         let reached_at = self.time_at(slopes, y);
-        if slopes.is_convex {
+        if !slopes.is_concave() {
             if reached_at <= x {
                 *self = Runtime::new(slopes, x, y);
             }
@@ -136,6 +159,24 @@ impl<const S: u32> Runtime<S> {
             // Otherwise it is below already, and steeper never.
             self.min_with_concave(slopes, of, x, y);
         }
+    }
+    /// `min_with`, then `eligible_at(y)`. Of a straight curve one time tells both.
+    #[inline(always)]
+    pub(super) fn restart(&mut self, slopes: &Slopes<S>, of: &Curve, x: u64, y: u64) -> u64 {
+        if slopes.shape != Shape::Straight {
+            return self.restart_bent(slopes, of, x, y);
+        }
+        let reached_at = self.time_at(slopes, y);
+        if reached_at > x {
+            return reached_at;
+        }
+        *self = Runtime::new(slopes, x, y);
+        x
+    }
+    #[inline(never)]
+    fn restart_bent(&mut self, slopes: &Slopes<S>, of: &Curve, x: u64, y: u64) -> u64 {
+        self.min_with(slopes, of, x, y);
+        self.eligible_at(slopes, y)
     }
     #[inline(never)]
     fn min_with_concave(&mut self, slopes: &Slopes<S>, of: &Curve, x: u64, y: u64) {
@@ -193,6 +234,34 @@ mod tests {
             let cost = PerByte::of(Rate::from_bps(bps));
             assert_eq!(span::<CLOCK>(cost, bytes), plain::<CLOCK>(cost, bytes), "{bps} {bytes}");
             assert_eq!(span::<VIRTUAL>(cost, bytes), plain::<VIRTUAL>(cost, bytes), "{bps} {bytes}");
+        }
+    }
+
+    /// What a straight curve is spared: `restart` is `min_with` and `eligible_at`, and a curve that has reached y by x
+    /// begins there, unless it is concave.
+    #[test]
+    fn short_ways_come_to_the_same() {
+        let mut random = Random::new(weir_seed::seed());
+        let mut word = |bits: u64| random.below(u64::MAX) >> (64 - bits) >> random.below(bits);
+        for _ in 0..10_000 {
+            let of = Curve {
+                m1: Rate::from_bps(word(40)),
+                d: Duration::from_nanos(word(34) * (word(1) + word(1))),
+                m2: Rate::from_bps(word(40)),
+            };
+            let (slopes, x, y) = (Slopes::<CLOCK>::of(of), word(50), word(30));
+            let start = Runtime::new(&slopes, x, y);
+            let (x, y) = (x + word(40), y + word(20));
+            let (mut short, mut plain) = (start, start);
+            let eligible = short.restart(&slopes, &of, x, y);
+            plain.min_with(&slopes, &of, x, y);
+            let words = |c: &Runtime<CLOCK>| (c.x, c.x2, c.y, c.y2);
+            assert_eq!(words(&short), words(&plain), "{of:?} {x} {y}");
+            let expected = if of.serves_nothing() { u64::MAX } else { plain.eligible_at(&slopes, y) };
+            assert_eq!(eligible, expected, "{of:?} {x} {y}");
+            if !slopes.is_concave() && start.time_at(&slopes, y) <= x {
+                assert_eq!(words(&plain), words(&Runtime::new(&slopes, x, y)), "{of:?} {x} {y}");
+            }
         }
     }
 

@@ -8,7 +8,7 @@
 //! for a small rate.
 //! Paper: Stoica, Zhang and Ng, "A hierarchical fair service curve algorithm for link-sharing,
 //! real-time and priority services", SIGCOMM 1997 (HFSC97); curves: section 5 (`curve`);
-//! link sharing: 4.2 (`share`); deadlines and eligible times: 4.3 (here).
+//! link sharing: 4.2 (`share`); deadlines and eligible times: 4.3 (`turns`).
 //! Where we differ, and why: winner trees instead of sorted lists allow any depth and number of
 //! classes. The upper limit has an exact time instead of a tick. It lets a class that was late
 //! catch up on two packets only, so that it holds over every interval. `bandwidth` sets both the
@@ -28,6 +28,7 @@ mod curve;
 mod hooks;
 mod options;
 mod share;
+mod turns;
 #[cfg(test)]
 mod tests;
 
@@ -38,7 +39,7 @@ use crate::aqm::QLIMIT_50;
 use crate::aqm::params::USUAL_QLIMIT;
 use crate::packet::PacketId;
 use crate::queue::{
-    Backlog, Broken, Cause, Child, Curve, Cx, Deeper, Discipline, DropReason, Head, Link, Next, ParamError,
+    Backlog, Broken, Child, Curve, Cx, Deeper, Discipline, DropReason, Head, Link, Next, ParamError,
     Params, Routes, Scope, Verdict, Visit, params,
 };
 use crate::spread::Cut;
@@ -48,7 +49,7 @@ use alloc::vec::Vec;
 use class::{Eligibility, HfscClass, Owed, Shown, Spec};
 use options::PARAMS;
 pub use options::{Curves, guarantee};
-use share::{Limit, ShareTree, as_instant};
+use share::{Limit, ShareTree};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "hfsc",
@@ -172,21 +173,18 @@ impl Hfsc {
         };
     }
 
-    /// What a class owes; `None` for one without a real-time curve.
-    #[inline(always)]
-    fn owed(&mut self, class: usize) -> Option<&mut Owed> {
-        if self.classes[class].owes { self.owed.get_mut(class) } else { None }
-    }
-
     /// The queue of a class has changed from outside: the class joins in, or has to be asked.
-    #[inline(always)]
+    #[cold]
     fn stir(&mut self, cx: &mut Cx, class: usize) {
         let c = &mut self.classes[class];
         match c.queue.as_mut().and_then(|queue| queue.look(cx)) {
-            // It may have dropped all that it had instead of taking one more.
+            // It may have dropped all that it had, or that it was given.
             Some(Head::Idle) => self.leave(class, cx.now),
             Some(_) if c.active => {}
-            Some(head) => self.join(cx, class, head),
+            Some(head) => {
+                self.join(class, cx.now);
+                self.learn(cx, class, head);
+            }
             None => self.stir_inner(cx, class),
         }
     }
@@ -205,14 +203,14 @@ impl Hfsc {
             self.stirred.push(class as u32);
         }
         if !c.active {
-            self.join(cx, class, Head::At(cx.now));
+            self.join(class, cx.now);
+            self.learn_all(cx, class, Head::At(cx.now));
         }
     }
 
-    /// A class becomes active: what it did not ask for is not owed [HFSC97 equations 4 to 7].
+    /// A class becomes active.
     #[inline(always)]
-    fn join(&mut self, cx: &Cx, class: usize, head: Head) {
-        let now = cx.now;
+    fn join(&mut self, class: usize, now: Instant) {
         let c = &mut self.classes[class];
         debug_assert!(!c.active, "a class that is active becomes active");
         c.active = true;
@@ -220,10 +218,9 @@ impl Hfsc {
         if c.owes
             && let Some(owed) = self.owed.get_mut(class)
         {
-            owed.curve.min_with(&owed.slopes, &owed.of, now.as_nanos(), owed.served);
+            owed.join(now);
         }
         self.share.activate(class + 1, now);
-        self.learn(cx, class, head);
     }
 
     /// What an active class would send, as its queue says now.
@@ -255,8 +252,8 @@ impl Hfsc {
         self.owe(class, now);
     }
 
-    /// Eligible time and deadline of what a class has shown. A packet whose length is not known
-    /// yet waits, at least until its queue may be asked.
+    /// Where a class stands with what it has shown. A packet whose length is not known yet waits, at
+    /// least until its queue may be asked.
     #[inline(always)]
     fn owe(&mut self, class: usize, now: Instant) {
         let c = &self.classes[class];
@@ -264,19 +261,11 @@ impl Hfsc {
         if !c.owes {
             return;
         }
-        let ready_at = if c.late { self.share.nodes[class + 1].queue_fit } else { Instant::ZERO };
-        let Some(owed) = self.owed.get_mut(class) else { return };
-        let eligible = match owed.of.serves_nothing() {
-            true => Instant::NEVER,
-            false => Instant::from_nanos(owed.curve.eligible_at(&owed.slopes, owed.served)),
-        };
-        let from = eligible.max(ready_at);
-        if shown != Shown::NOTHING {
-            let deadline = owed.curve.time_at(&owed.slopes, owed.served + shown.0);
-            owed.deadline = Instant::from_nanos(deadline);
-        }
+        let ready_at = if c.late { self.share.nodes[class + 1].queue_fit() } else { Instant::ZERO };
+        let Some(owed) = self.owed.get(class) else { return };
+        let from = owed.eligible.max(ready_at);
         if from <= now && shown != Shown::NOTHING {
-            let deadline = owed.deadline;
+            let deadline = owed.deadline(shown.0);
             self.set_place(class, Eligibility::Ready, deadline);
         } else {
             self.set_place(class, Eligibility::Waiting, from);
@@ -284,19 +273,27 @@ impl Hfsc {
     }
 
     /// Puts a class into one of the trees, or into none.
-    #[inline]
+    #[inline(always)]
     fn set_place(&mut self, class: usize, to: Eligibility, key: Instant) {
-        let slot = class as u32;
+        let (slot, key) = (class as u32, key.as_nanos());
         let from = core::mem::replace(&mut self.classes[class].place, to);
-        match from {
-            Eligibility::Waiting if to != Eligibility::Waiting => self.waiting.remove(slot),
-            Eligibility::Ready if to != Eligibility::Ready => self.ready.remove(slot),
-            _ => {}
+        if from == to {
+            return if let Some(tree) = self.tree(to) { tree.set(slot, key) };
         }
-        match to {
-            Eligibility::Waiting => self.waiting.set(slot, key.as_nanos()),
-            Eligibility::Ready => self.ready.set(slot, key.as_nanos()),
-            Eligibility::Out => {}
+        if let Some(tree) = self.tree(from) {
+            tree.remove(slot);
+        }
+        if let Some(tree) = self.tree(to) {
+            tree.insert(slot, key);
+        }
+    }
+
+    #[inline(always)]
+    fn tree(&mut self, of: Eligibility) -> Option<&mut Tournament> {
+        match of {
+            Eligibility::Waiting => Some(&mut self.waiting),
+            Eligibility::Ready => Some(&mut self.ready),
+            Eligibility::Out => None,
         }
     }
 
@@ -311,13 +308,13 @@ impl Hfsc {
     }
 
     /// The part of `leave` that is not about sharing.
-    #[inline]
+    #[inline(always)]
     fn forget(&mut self, class: usize) {
         let c = &mut self.classes[class];
         (c.active, c.shown) = (false, Shown::NOTHING);
         if c.late {
             c.late = false;
-            self.share.nodes[class + 1].queue_fit = Instant::ZERO;
+            self.share.nodes[class + 1].set_queue_fit(Instant::ZERO);
         }
         self.busy -= 1;
         if c.place != Eligibility::Out {
@@ -327,112 +324,6 @@ impl Hfsc {
 
     fn head(&mut self, cx: &mut Cx, class: usize) -> Head {
         self.classes[class].queue.as_mut().map_or(Head::Idle, |queue| queue.head(cx))
-    }
-
-    /// Counts what a class has had, and looks at what it would send next.
-    #[inline]
-    fn after_service(&mut self, cx: &mut Cx, class: usize, len: u32, real_time: bool) {
-        let bytes = cx.link.cost_bytes(len);
-        let c = &mut self.classes[class];
-        c.sent_packets += 1;
-        if real_time && let Some(owed) = self.owed.get_mut(class) {
-            owed.served += bytes;
-        }
-        let head = c.queue.as_mut().map_or(Head::Idle, |queue| queue.head(cx));
-        // Bytes by either criterion count for sharing.
-        self.share.charge(class + 1, bytes, !real_time, head == Head::Idle, cx.now);
-        match head {
-            Head::Idle => self.forget(class),
-            head => self.learn(cx, class, head),
-        }
-    }
-
-    /// Asks the queues that were stirred.
-    #[cold]
-    fn ask_stirred(&mut self, cx: &mut Cx) {
-        while let Some(class) = self.stirred.pop() {
-            self.classes[class as usize].stirred = false;
-            if self.classes[class as usize].active {
-                let head = self.head(cx, class as usize);
-                self.learn(cx, class as usize, head);
-            }
-        }
-    }
-
-    /// The class of the earliest deadline among those that are eligible. One that has just
-    /// become so, and is the only one, is not put among them first.
-    #[inline]
-    fn eligible(&mut self, cx: &mut Cx) -> Option<usize> {
-        // The greatest key stands for the end of time, which does not come.
-        let (now_ns, mut only) = (cx.now.as_nanos().min(u64::MAX - 2), None);
-        while let Some((slot, at)) = self.waiting.min()
-            && at <= now_ns
-        {
-            let class = slot as usize;
-            if self.classes[class].shown == Shown::NOTHING {
-                if !self.show(cx, class) {
-                    break;
-                }
-            } else if only.is_none() && self.ready.min().is_none() {
-                self.set_place(class, Eligibility::Out, Instant::NEVER);
-                only = Some(class);
-            } else {
-                self.make_ready(class);
-            }
-        }
-        let first = self.ready.min().map(|(slot, _)| slot as usize);
-        if let (Some(class), Some(_)) = (only, first) {
-            self.make_ready(class);
-            return self.ready.min().map(|(slot, _)| slot as usize);
-        }
-        only.or(first)
-    }
-
-    #[inline(never)]
-    fn make_ready(&mut self, class: usize) {
-        let deadline = self.owed(class).map_or(Instant::NEVER, |owed| owed.deadline);
-        self.set_place(class, Eligibility::Ready, deadline);
-    }
-
-    /// Asks the queue of a class whose time has come and that has shown no packet. False if its
-    /// queue is broken.
-    #[cold]
-    fn show(&mut self, cx: &mut Cx, class: usize) -> bool {
-        let head = self.head(cx, class);
-        self.learn(cx, class, head);
-        let broken = matches!(head, Head::At(at) if at <= cx.now);
-        if broken {
-            cx.broken("hfsc", "a child's At(t) is not later than now");
-        }
-        !broken
-    }
-
-    /// The class that goes now, and by which criterion.
-    #[inline]
-    fn choose(&mut self, cx: &mut Cx) -> Option<(usize, bool)> {
-        if !self.stirred.is_empty() {
-            self.ask_stirred(cx);
-        }
-        if let Some(class) = self.eligible(cx) {
-            return Some((class, true));
-        }
-        loop {
-            let class = self.share.choose(cx.now)? - 1;
-            if self.classes[class].shown != Shown::NOTHING {
-                return Some((class, false));
-            }
-            if !self.show(cx, class) {
-                return None;
-            }
-        }
-    }
-
-    /// Why no class has a time at which it may go.
-    #[cold]
-    fn cause(&self) -> Cause {
-        let mut classes = self.classes.iter().zip(&self.share.nodes[1..]);
-        let is_held = classes.any(|(class, node)| class.active && node.queue_fit == Instant::NEVER);
-        if is_held { Cause::Child } else { Cause::Rate }
     }
 }
 
@@ -450,9 +341,18 @@ impl Discipline for Hfsc {
             return Verdict::Dropped;
         };
         let verdict = queue.enqueue(cx, id);
-        // The head of an active leaf does not change: it has been shown.
-        if !c.active || c.queue.as_ref().is_some_and(|queue| queue.as_leaf().is_none()) {
-            self.stir(cx, class);
+        match queue.as_leaf() {
+            // The head of an active leaf does not change: it has been shown.
+            Some(_) if c.active => {}
+            Some(_) => match queue.look(cx) {
+                Some(Head::Packet { len }) => {
+                    c.shown = Shown(cx.link.cost_bytes(len));
+                    self.join(class, cx.now);
+                    self.owe(class, cx.now);
+                }
+                _ => self.stir(cx, class),
+            },
+            None => self.stir_inner(cx, class),
         }
         verdict
     }
@@ -461,24 +361,16 @@ impl Discipline for Hfsc {
         if self.busy == 0 {
             return Next::Idle;
         }
-        let Some((class, real_time)) = self.choose(cx) else {
-            if self.busy == 0 {
-                return Next::Idle;
-            }
-            let waiting = self.waiting.least().map_or(Instant::NEVER, as_instant);
-            return match waiting.min(self.share.next_fit()) {
-                Instant::NEVER => Next::Held(self.cause()),
-                at => Next::At(at),
-            };
-        };
-        let shown = self.classes[class].queue.as_mut().and_then(|queue| queue.take_shown(cx));
-        let Some(id) = shown else {
-            cx.broken("hfsc", "an active class has no packet");
-            return Next::Idle;
-        };
-        let len = cx.packets.get(&id).len;
-        self.after_service(cx, class, len, real_time);
-        Next::Packet(id)
+        if !self.stirred.is_empty() {
+            self.ask_stirred(cx);
+        }
+        if let Some(class) = self.eligible(cx) {
+            return self.serve(cx, class, true);
+        }
+        match self.in_turn(cx) {
+            Some(class) => self.serve(cx, class, false),
+            None => self.pause(),
+        }
     }
 
     fn backlog(&self) -> Backlog {

@@ -74,19 +74,25 @@ pub(super) struct Node {
     group: u32,
     /// Its place there.
     slot: u32,
+    parent: u32,
     /// The group of its children.
     children: u32,
     /// Active children; for a leaf 1 while it is active.
     active: u32,
     /// It waits for its fit time.
     waits: bool,
+    /// It has an upper limit, or its queue makes it wait.
+    constrained: bool,
+    /// Its curve may have reached `total` at another time than `virtual_time` says, which for a node that is not
+    /// active is the usual case otherwise.
+    astray: bool,
     slopes: Option<Slopes<VIRTUAL>>,
     curve: Runtime<VIRTUAL>,
     virtual_time: u64,
     /// Bytes on the wire that it has had in all.
     pub(super) total: u64,
     /// When its queue, a discipline of its own, lets it go on.
-    pub(super) queue_fit: Instant,
+    queue_fit: Instant,
     limit: Option<Box<Limit>>,
 }
 
@@ -96,16 +102,39 @@ impl Node {
     pub(super) fn is_active(&self) -> bool {
         self.active > 0
     }
+    /// When its queue lets it go on.
+    #[inline(always)]
+    pub(super) fn queue_fit(&self) -> Instant {
+        self.queue_fit
+    }
+    pub(super) fn set_queue_fit(&mut self, at: Instant) {
+        self.queue_fit = at;
+        self.constrained = at != Instant::ZERO || self.limit.is_some();
+    }
     /// When its own limit and its queue let it go on.
     #[inline(always)]
     fn own_fit(&self) -> Instant {
+        if !self.constrained {
+            return Instant::ZERO;
+        }
         self.limit.as_ref().map_or(Instant::ZERO, |limit| limit.fit).max(self.queue_fit)
+    }
+    /// Starts anew at its virtual time, as far as its curve is not below that already. `of` is the curve's rates.
+    #[inline(always)]
+    fn restart(&mut self, of: impl FnOnce() -> Curve) {
+        let Some(slopes) = &self.slopes else { return };
+        if self.astray || slopes.is_concave() {
+            self.astray = false;
+            return self.curve.min_with(slopes, &of(), self.virtual_time, self.total);
+        }
+        // What `min_with` comes to where the curve reached `total` when its node left, or earlier.
+        debug_assert!(self.curve.time_at(slopes, self.total) <= self.virtual_time, "a curve is ahead of its node");
+        self.curve = Runtime::new(slopes, self.virtual_time, self.total);
     }
 }
 
 /// The children of one node.
 struct Group {
-    parent: u32,
     members: Vec<u32>,
     /// Active ones that fit, by virtual time, and that do not, by fit time.
     fit: Tournament,
@@ -134,7 +163,7 @@ impl Group {
 
     /// The virtual time with which a member joins its active siblings, or begins a new period.
     #[inline(always)]
-    fn join(&mut self, n: &mut Node, of: &Curve, now: Instant) {
+    fn join(&mut self, n: &mut Node, of: impl FnOnce() -> Curve, now: Instant) {
         if self.active == 0 {
             // A period of the parent begins, where the one before it ended.
             self.least = 0;
@@ -144,16 +173,16 @@ impl Group {
         // The middle between the least and the greatest keeps any two within a constant of
         // each other, however many there are [HFSC97 section 4.2]. A class that real time has
         // brought ahead does not count, unless it has brought all of them there.
-        let first = self.fit.min().map_or(0, |(_, virtual_time)| virtual_time);
+        let first = self.fit.min_finite().map_or(0, |(_, virtual_time)| virtual_time);
         let greatest = self.greatest.max(first);
         let virtual_time = if self.least > 0 { (self.least + greatest) >> 1 } else { greatest };
         // What it had in this same period still counts: it may be ahead. What it had in another is
         // behind where this one began.
         n.virtual_time = n.virtual_time.max(virtual_time);
-        if let Some(slopes) = &n.slopes {
-            n.curve.min_with(slopes, of, n.virtual_time, n.total);
-        }
-        if let Some(limit) = &mut n.limit {
+        n.restart(of);
+        if n.constrained
+            && let Some(limit) = &mut n.limit
+        {
             limit.join(n.total, now);
         }
     }
@@ -175,6 +204,18 @@ impl Group {
             self.unfit.remove(n.slot);
         }
         self.fit.set(n.slot, n.virtual_time);
+    }
+
+    /// The same for a member that has just joined.
+    #[inline(always)]
+    fn enter(&mut self, n: &mut Node, below: Instant, now: Instant) {
+        debug_assert!(!n.waits, "a node that is not active waits");
+        let at = n.own_fit().max(below);
+        n.waits = at > now;
+        match n.waits {
+            true => self.unfit.insert(n.slot, at.as_nanos()),
+            false => self.fit.insert(n.slot, n.virtual_time),
+        }
     }
 
     /// A member has nothing more to send.
@@ -205,9 +246,12 @@ impl ShareTree {
         let node = || Node {
             group: NONE,
             slot: 0,
+            parent: ROOT as u32,
             children: NONE,
             active: 0,
             waits: false,
+            constrained: false,
+            astray: true,
             slopes: None,
             curve: Runtime::NOTHING,
             virtual_time: 0,
@@ -216,20 +260,20 @@ impl ShareTree {
             limit: None,
         };
         let mut nodes: Vec<Node> = (0..=parents.len()).map(|_| node()).collect();
-        let mut members: Vec<(u32, Vec<u32>)> = alloc::vec![(ROOT as u32, Vec::new())];
+        let mut members: Vec<Vec<u32>> = alloc::vec![Vec::new()];
         nodes[ROOT].children = 0;
         for (index, &parent) in parents.iter().enumerate() {
             if nodes[parent].children == NONE {
                 nodes[parent].children = members.len() as u32;
-                members.push((parent as u32, Vec::new()));
+                members.push(Vec::new());
             }
             let group = nodes[parent].children;
-            let siblings = &mut members[group as usize].1;
-            (nodes[index + 1].group, nodes[index + 1].slot) = (group, siblings.len() as u32);
+            let siblings = &mut members[group as usize];
+            let node = &mut nodes[index + 1];
+            (node.group, node.slot, node.parent) = (group, siblings.len() as u32, parent as u32);
             siblings.push(index as u32 + 1);
         }
-        let group = |(parent, members): (u32, Vec<u32>)| Group {
-            parent,
+        let group = |members: Vec<u32>| Group {
             fit: Tournament::new(members.len()),
             unfit: Tournament::new(members.len()),
             members,
@@ -249,7 +293,7 @@ impl ShareTree {
     }
 
     fn parent(&self, node: usize) -> usize {
-        self.groups[self.nodes[node].group as usize].parent as usize
+        self.nodes[node].parent as usize
     }
 
     /// Gives a node its curves. An active node starts anew from where it is.
@@ -258,11 +302,12 @@ impl ShareTree {
         let n = &mut self.nodes[node];
         let slopes = curve.map(Slopes::of);
         n.curve = slopes.map_or(Runtime::NOTHING, |s| Runtime::new(&s, n.virtual_time, n.total));
-        n.slopes = slopes;
+        (n.slopes, n.astray) = (slopes, true);
         n.limit = limit.map(|mut limit| {
             limit.curve = Runtime::new(&limit.slopes, now.as_nanos(), n.total);
             Box::new(limit)
         });
+        n.set_queue_fit(n.queue_fit);
         self.place_upwards(node, now);
     }
 
@@ -270,7 +315,7 @@ impl ShareTree {
     #[inline]
     pub(super) fn set_queue_fit(&mut self, leaf: usize, at: Instant, now: Instant) {
         if self.nodes[leaf].queue_fit != at {
-            self.nodes[leaf].queue_fit = at;
+            self.nodes[leaf].set_queue_fit(at);
             self.place_upwards(leaf, now);
         }
     }
@@ -301,23 +346,38 @@ impl ShareTree {
     /// link-share curve does not.
     #[inline(always)]
     pub(super) fn activate(&mut self, leaf: usize, now: Instant) {
-        if !self.takes_part(leaf) {
+        let n = &mut self.nodes[leaf];
+        if n.slopes.is_none() {
             return;
         }
-        let (mut node, mut joins) = (leaf, true);
+        debug_assert_eq!(n.active, 0, "a leaf that is active becomes active");
+        n.active = 1;
+        let group = &mut self.groups[n.group as usize];
+        group.join(n, || self.curves[leaf], now);
+        group.enter(n, Instant::ZERO, now);
+        let above = n.parent as usize;
+        if above != ROOT {
+            self.activate_upwards(above, now);
+        }
+    }
+
+    // Apart, because most leaves are children of the root.
+    #[inline(never)]
+    fn activate_upwards(&mut self, mut node: usize, now: Instant) {
+        let mut joins = true;
         while node != ROOT {
             let below = self.below(node);
             let n = &mut self.nodes[node];
             let group = &mut self.groups[n.group as usize];
+            n.active += u32::from(joins);
+            joins &= n.active == 1;
             if joins {
-                n.active += 1;
-                joins = n.active == 1;
+                group.join(n, || self.curves[node], now);
+                group.enter(n, below, now);
+            } else {
+                group.place(n, below, now);
             }
-            if joins {
-                group.join(n, &self.curves[node], now);
-            }
-            group.place(n, below, now);
-            node = group.parent as usize;
+            node = n.parent as usize;
         }
     }
 
@@ -336,6 +396,7 @@ impl ShareTree {
             let n = &mut self.nodes[member as usize];
             n.virtual_time = back(n.virtual_time);
             n.curve.advance(by, n.virtual_time, n.total);
+            n.astray = true;
             if group.fit.get(n.slot).is_some() {
                 group.fit.set(n.slot, n.virtual_time);
             }
@@ -350,68 +411,107 @@ impl ShareTree {
     /// A leaf has had `bytes`, `in_turn` if it was chosen here; `leaves` if it has nothing more to
     /// send.
     #[inline(always)]
-    pub(super) fn charge(&mut self, leaf: usize, bytes: u64, in_turn: bool, mut leaves: bool, now: Instant) {
-        let mut node = leaf;
-        while node != ROOT {
-            let below = self.below(node);
-            let n = &mut self.nodes[node];
-            let group_of = n.group as usize;
-            let group = &mut self.groups[group_of];
-            node = group.parent as usize;
-            n.total += bytes;
-            if n.active == 0 {
-                // It has no share, and so does not leave those who have one.
-                leaves = false;
-                continue;
-            }
-            if let Some(slopes) = &n.slopes {
-                n.virtual_time = n.curve.time_at(slopes, n.total);
-            }
-            if n.virtual_time < group.least {
-                // It did not fit for a while.
-                n.curve.delay(group.least - n.virtual_time);
-                n.virtual_time = group.least;
-            }
-            if let Some(limit) = &mut n.limit {
-                limit.charge(n.total, now);
-            }
-            if in_turn {
-                group.greatest = group.greatest.max(n.virtual_time);
-            }
-            let far = n.virtual_time >= FAR;
-            if leaves {
-                n.active -= 1;
-                leaves = n.active == 0;
-            }
-            if leaves {
-                group.leave(n);
-            } else {
-                group.place(n, below, now);
-            }
-            if far {
-                self.move_back(group_of);
-            }
+    pub(super) fn charge(&mut self, leaf: usize, bytes: u64, in_turn: bool, leaves: bool, now: Instant) {
+        let (above, leaves) = self.charge_node(leaf, Instant::ZERO, bytes, in_turn, leaves, now);
+        if above != ROOT {
+            self.charge_upwards(above, bytes, in_turn, leaves, now);
         }
     }
 
-    /// The leaf whose turn it is: from the root down to the least virtual time that fits.
-    #[inline]
-    pub(super) fn choose(&mut self, now: Instant) -> Option<usize> {
-        let mut group = 0;
-        loop {
-            if !self.groups[group].unfit.is_empty() {
-                self.admit(group, now);
+    // Apart, as `activate_upwards`.
+    #[inline(never)]
+    fn charge_upwards(&mut self, mut node: usize, bytes: u64, in_turn: bool, mut leaves: bool, now: Instant) {
+        while node != ROOT {
+            let below = self.below(node);
+            let n = &mut self.nodes[node];
+            if leaves && n.active > 1 {
+                // Others of its children go on.
+                n.active -= 1;
+                leaves = false;
             }
-            let g = &mut self.groups[group];
-            let (slot, _) = g.fit.min()?;
-            let node = g.members[slot as usize] as usize;
-            let n = &self.nodes[node];
-            g.least = g.least.max(n.virtual_time);
-            if n.children == NONE {
+            (node, leaves) = self.charge_node(node, below, bytes, in_turn, leaves, now);
+        }
+    }
+
+    /// One step of `charge`: the parent of the node, and whether the node has left.
+    #[inline(always)]
+    fn charge_node(
+        &mut self,
+        node: usize,
+        below: Instant,
+        bytes: u64,
+        in_turn: bool,
+        leaves: bool,
+        now: Instant,
+    ) -> (usize, bool) {
+        let n = &mut self.nodes[node];
+        n.total += bytes;
+        if n.active == 0 {
+            // It has no share, and so does not leave those who have one.
+            n.astray = true;
+            return (n.parent as usize, false);
+        }
+        let group_of = n.group as usize;
+        let group = &mut self.groups[group_of];
+        if let Some(slopes) = &n.slopes {
+            n.virtual_time = n.curve.time_at(slopes, n.total);
+        }
+        if n.virtual_time < group.least {
+            // It did not fit for a while.
+            n.curve.delay(group.least - n.virtual_time);
+            n.virtual_time = group.least;
+        }
+        if n.constrained
+            && let Some(limit) = &mut n.limit
+        {
+            limit.charge(n.total, now);
+        }
+        if in_turn {
+            group.greatest = group.greatest.max(n.virtual_time);
+        }
+        if leaves {
+            n.active = 0;
+            group.leave(n);
+        } else {
+            group.place(n, below, now);
+        }
+        let (above, far) = (n.parent as usize, n.virtual_time >= FAR);
+        if far {
+            self.move_back(group_of);
+        }
+        (above, leaves)
+    }
+
+    /// The leaf whose turn it is: from the root down to the least virtual time that fits.
+    #[inline(always)]
+    pub(super) fn choose(&mut self, now: Instant) -> Option<usize> {
+        let (node, children) = self.choose_among(0, now)?;
+        if children == NONE { Some(node) } else { self.choose_below(children, now) }
+    }
+
+    #[inline(never)]
+    fn choose_below(&mut self, mut group: u32, now: Instant) -> Option<usize> {
+        loop {
+            let (node, children) = self.choose_among(group as usize, now)?;
+            if children == NONE {
                 return Some(node);
             }
-            group = n.children as usize;
+            group = children;
         }
+    }
+
+    /// The member of a group whose turn it is, and the group of its children.
+    #[inline(always)]
+    fn choose_among(&mut self, group: usize, now: Instant) -> Option<(usize, u32)> {
+        if !self.groups[group].unfit.is_empty() {
+            self.admit(group, now);
+        }
+        let g = &mut self.groups[group];
+        let (slot, _) = g.fit.min_finite()?;
+        let node = g.members[slot as usize] as usize;
+        let n = &self.nodes[node];
+        g.least = g.least.max(n.virtual_time);
+        Some((node, n.children))
     }
 
     /// Moves children whose fit time has come.

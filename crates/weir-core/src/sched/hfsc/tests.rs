@@ -3,7 +3,7 @@
 use super::*;
 use crate::Random;
 use crate::packet::{FrameRef, Meta};
-use crate::queue::{Link, Value};
+use crate::queue::{Cause, Link, Value};
 use crate::sched::{Node, Registry};
 use crate::units::{Duration, Rate};
 use alloc::string::{String, ToString};
