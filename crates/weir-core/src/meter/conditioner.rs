@@ -230,6 +230,14 @@ pub struct Judgement {
     pub colour: Colour,
 }
 
+impl Judgement {
+    /// Of a packet that no conditioner looks at.
+    #[inline(always)]
+    pub(crate) fn none(key: &Key) -> Judgement {
+        Judgement { passes: true, dscp: key.tos >> 2, colour: Colour::Green }
+    }
+}
+
 /// Code points of the colours where an action does not say: AF11, AF12, AF13, as in ALTQ.
 const COLOURS: [Dscp; 3] = [Dscp::AF11, Dscp::AF12, Dscp::AF13];
 /// How deep actions may stand in one another.

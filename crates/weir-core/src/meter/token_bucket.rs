@@ -18,7 +18,7 @@
 //! Guarantees: `never_more_than_rate_and_depth` (and its reverse), `decides_as_exact_arithmetic`,
 //! `the_regulator_never_gives_more`.
 
-use crate::units::{Instant, Rate};
+use crate::units::{Duration, Instant, Rate};
 
 /// Units of 10^-9 bit in a byte.
 pub(super) const PER_BYTE: u64 = 8_000_000_000;
@@ -118,6 +118,23 @@ impl TokenBucket {
     /// Pays for `bytes` that go at `now`, or says when they may go: later, `NEVER` where nothing flows in.
     #[inline]
     pub fn pay_or_wait(&mut self, now: Instant, bytes: u64) -> Option<Instant> {
+        let full = self.inflow(now) + self.depth;
+        // The usual case in words of 64 bits: a bucket that is not in debt, and a packet not longer than it is deep.
+        if let (Some(level), Some(cost)) = (full.checked_sub(self.empty_at), bytes.checked_mul(PER_BYTE))
+            && let (Ok(level), Ok(depth)) = (u64::try_from(level), u64::try_from(self.depth))
+            && cost <= depth
+        {
+            if cost <= level {
+                self.empty_at = full - u128::from(level.min(depth) - cost);
+                return None;
+            }
+            return Some(self.after(now, cost - level));
+        }
+        self.pay_or_wait_wide(now, bytes)
+    }
+    /// The plain form.
+    #[inline(never)]
+    fn pay_or_wait_wide(&mut self, now: Instant, bytes: u64) -> Option<Instant> {
         let inflow = self.inflow(now);
         let after = self.regulated(inflow, cost_of(bytes));
         let full = inflow + self.depth;
@@ -125,15 +142,23 @@ impl TokenBucket {
             self.empty_at = after;
             return None;
         }
-        if self.rate_bps == 0 {
-            return Some(Instant::NEVER);
-        }
         let missing = after - full;
-        let wait_ns = match u64::try_from(missing) {
-            Ok(missing) => missing.div_ceil(self.rate_bps),
-            Err(_) => missing.div_ceil(u128::from(self.rate_bps)).min(u128::from(u64::MAX)) as u64,
-        };
-        Some(now + crate::units::Duration::from_nanos(wait_ns))
+        match u64::try_from(missing) {
+            Ok(missing) => Some(self.after(now, missing)),
+            Err(_) if self.rate_bps == 0 => Some(Instant::NEVER),
+            Err(_) => {
+                let wait_ns = missing.div_ceil(self.rate_bps.into()).min(u128::from(u64::MAX)) as u64;
+                Some(now + Duration::from_nanos(wait_ns))
+            }
+        }
+    }
+    /// When so much more will have flowed in.
+    #[inline(always)]
+    fn after(&self, now: Instant, missing: u64) -> Instant {
+        match self.rate_bps {
+            0 => Instant::NEVER,
+            rate_bps => now + Duration::from_nanos(missing.div_ceil(rate_bps)),
+        }
     }
 }
 
@@ -141,7 +166,6 @@ impl TokenBucket {
 mod tests {
     use super::*;
     use crate::Random;
-    use crate::units::Duration;
     use std::vec::Vec;
 
     pub(crate) const RATES: [u64; 8] =
@@ -293,6 +317,41 @@ mod tests {
             let bits: u128 = sent.iter().map(|&(_, len)| u128::from(len) * 8).sum();
             let used_ns = u128::from(now.as_nanos().saturating_sub(lateness_ns));
             assert!(bits * 1_000_000_000 >= u128::from(bps) * used_ns, "{bps}");
+        }
+    }
+
+    /// The short way of a regulator decides as the plain one, also in debt, and where numbers are wide.
+    #[test]
+    fn the_short_way_pays_as_the_plain_one() {
+        let (mut paid, mut waited) = (0, 0);
+        for seed in weir_seed::seeds(40) {
+            let mut random = Random::new(seed);
+            let mut word = |bits: u64| random.below(u64::MAX) >> (64 - bits) >> random.below(bits);
+            let mut short = TokenBucket::new(Rate::from_bps(word(56)), word(40));
+            let mut now = Instant::from_nanos(word(60));
+            if word(2) == 0 {
+                short.set_level(now, -(word(20) as i64));
+            }
+            let mut plain = short.clone();
+            for _ in 0..200 {
+                let bytes = if word(4) == 0 { word(45) } else { word(12) };
+                let answer = short.pay_or_wait(now, bytes);
+                assert_eq!(answer, plain.pay_or_wait_wide(now, bytes), "seed {seed}: {bytes} bytes at {now}");
+                assert_eq!(short.empty_at, plain.empty_at, "seed {seed}: {bytes} bytes at {now}");
+                if answer.is_none() {
+                    paid += 1
+                } else {
+                    waited += 1
+                }
+                now = match answer {
+                    Some(at) if at < Instant::from_nanos(1 << 62) && word(1) == 0 => at,
+                    _ => now + Duration::from_nanos(word(30)),
+                };
+            }
+            assert!(
+                short.rate_bps < 1 << 20 || short.depth == 0 || paid > 0,
+                "seed {seed}: nothing was paid"
+            );
         }
     }
 

@@ -6,7 +6,7 @@
 
 use super::wire::Wire;
 use super::{Event, EventKind, Port, Timer};
-use crate::packet::PacketState;
+use crate::packet::{PacketId, PacketState};
 use crate::queue::{Cause, Head, Next};
 use crate::units::{Duration, Instant};
 
@@ -18,7 +18,7 @@ impl Port {
     /// show what it has shown already.
     #[inline]
     pub(super) fn ask_again(&mut self, host: &mut impl FnMut(Event<'_>)) {
-        if self.timer.is_none() || (self.packet_events && !self.waits_for_tokens()) {
+        if !self.timer.is_set() || (self.packet_events && !self.waits_for_tokens()) {
             self.fill(host);
         }
     }
@@ -30,73 +30,138 @@ impl Port {
         self.short_of_tokens
             && !self.held
             && self.lane.queue.is_empty()
-            && self.timer.is_some_and(|t| t.at > self.cx.now)
+            && self.timer.is_set()
+            && self.timer.at > self.cx.now
     }
 
     /// Moves packets from the tree to the wire while the wire has room.
     pub(super) fn fill(&mut self, host: &mut impl FnMut(Event<'_>)) {
         self.short_of_tokens = false;
         if self.held {
-            self.timer = None;
+            self.timer = Timer::NONE;
             return self.settle(host);
         }
-        loop {
-            let now = self.cx.now;
-            let next = match &mut self.wire {
-                _ if self.cx.packets.live() == 0 && !self.tree.turns_when_empty() => Next::Idle,
-                Wire::Device(device) if !device.has_room() => return,
-                Wire::Device(_) | Wire::Open => self.take_next(),
-                Wire::Bucket(bucket) => {
-                    let control = self.lane.head(&self.cx.packets);
-                    let head = match control {
-                        Some(len) => Head::Packet { len },
-                        None => self.tree.head(&mut self.cx),
-                    };
-                    match head {
-                        _ if self.cx.is_broken().is_some() => Next::Idle,
-                        Head::Packet { len } => {
-                            // Tokens never go below zero: the head's length is known before it leaves.
-                            let cost_bytes = self.cx.link.cost_bytes(len);
-                            match bucket.pay_or_wait(now, cost_bytes) {
-                                None => self.take_next(),
-                                Some(Instant::NEVER) => Next::Held(Cause::Rate),
-                                Some(at) => {
-                                    self.short_of_tokens = control.is_none();
-                                    Next::At(at)
-                                }
-                            }
-                        }
-                        Head::At(at) => Next::At(at),
-                        Head::Held(cause) => Next::Held(cause),
-                        Head::Idle => Next::Idle,
-                    }
-                }
-            };
-            match next {
-                // What a broken call gives may have overtaken its flow: it stays in the table.
-                _ if self.cx.is_broken().is_some() => return self.settle(host),
-                Next::Packet(id) => {
-                    let row = self.cx.packets.get_mut(&id);
-                    (row.state, row.arrival) = (PacketState::Ring, self.clock.came(row.arrival));
-                    host(Event { at: self.clock.host(now), meta: row, kind: EventKind::Taken });
-                    match &mut self.wire {
-                        Wire::Device(device) => device.load(&mut self.cx.packets, &self.cx.link, now, id),
-                        _ => self.sent(id, now, host),
-                    }
-                    self.settle(host);
-                }
-                Next::At(at) => {
-                    self.arm(at);
-                    self.settle(host);
-                    return;
-                }
-                Next::Held(_) | Next::Idle => {
-                    self.timer = None;
-                    self.settle(host);
-                    return;
-                }
+        match &self.wire {
+            Wire::Bucket(_) => self.fill_bucket(host),
+            Wire::Open => self.fill_open(host),
+            Wire::Device(_) => self.fill_device(host),
+        }
+    }
+
+    /// An open wire takes whatever comes.
+    #[inline(always)]
+    fn fill_open(&mut self, host: &mut impl FnMut(Event<'_>)) {
+        while !self.is_known_empty() {
+            match self.take_next() {
+                Next::Packet(id) if self.cx.is_broken().is_none() => self.pass(id, host),
+                next => return self.rest(&next, host),
             }
         }
+        self.rest(&Next::Idle, host);
+    }
+
+    /// A bucket lets go what it has tokens for. They never go below zero, because the length of what goes next is
+    /// known before it leaves.
+    #[inline(always)]
+    fn fill_bucket(&mut self, host: &mut impl FnMut(Event<'_>)) {
+        while !self.is_known_empty() {
+            let control = self.lane.head(&self.cx.packets);
+            let head = match control {
+                Some(len) => Head::Packet { len },
+                None => self.tree.head(&mut self.cx),
+            };
+            let len = match head {
+                _ if self.cx.is_broken().is_some() => return self.rest(&Next::Idle, host),
+                Head::Packet { len } => len,
+                Head::At(at) => return self.rest(&Next::At(at), host),
+                Head::Held(cause) => return self.rest(&Next::Held(cause), host),
+                Head::Idle => return self.rest(&Next::Idle, host),
+            };
+            let Wire::Bucket(bucket) = &mut self.wire else { return };
+            match bucket.pay_or_wait(self.cx.now, self.cx.link.cost_bytes(len)) {
+                None => {}
+                Some(Instant::NEVER) => return self.rest(&Next::Held(Cause::Rate), host),
+                Some(at) => {
+                    self.short_of_tokens = control.is_none();
+                    return self.rest(&Next::At(at), host);
+                }
+            }
+            match self.take_next() {
+                Next::Packet(id) if self.cx.is_broken().is_none() => self.pass(id, host),
+                next => return self.rest(&next, host),
+            }
+        }
+        self.rest(&Next::Idle, host);
+    }
+
+    /// A device takes as many packets as its ring has room for.
+    #[inline(always)]
+    fn fill_device(&mut self, host: &mut impl FnMut(Event<'_>)) {
+        while !self.is_known_empty() {
+            let Wire::Device(device) = &self.wire else { return };
+            if !device.has_room() {
+                return;
+            }
+            match self.take_next() {
+                Next::Packet(id) if self.cx.is_broken().is_none() => {
+                    let now = self.cx.now;
+                    self.taken(&id, host);
+                    if let Wire::Device(device) = &mut self.wire {
+                        device.load(&mut self.cx.packets, &self.cx.link, now, id);
+                    }
+                    self.settle(host);
+                }
+                next => return self.rest(&next, host),
+            }
+        }
+        self.rest(&Next::Idle, host);
+    }
+
+    /// Whether there is no packet, and asking the tree changes nothing.
+    #[inline(always)]
+    fn is_known_empty(&self) -> bool {
+        self.cx.packets.live() == 0 && !self.tree.turns_when_empty()
+    }
+
+    /// Says that a packet has left the tree.
+    #[inline(always)]
+    fn taken(&mut self, id: &PacketId, host: &mut impl FnMut(Event<'_>)) {
+        let row = self.cx.packets.get_mut(id);
+        (row.state, row.arrival) = (PacketState::Ring, self.clock.came(row.arrival));
+        let at = self.clock.host(self.cx.now);
+        host(Event { at, meta: row, kind: EventKind::Taken });
+    }
+
+    /// A packet goes from the tree to a real wire, and has left.
+    #[inline(always)]
+    fn pass(&mut self, id: PacketId, host: &mut impl FnMut(Event<'_>)) {
+        if self.tree.hears_sent() {
+            self.taken(&id, host);
+            self.sent(id, self.cx.now, host);
+        } else {
+            // What `sent` does where the tree does not listen, in one look-up.
+            let row = self.cx.packets.get_mut(&id);
+            (row.state, row.arrival) = (PacketState::Ring, self.clock.came(row.arrival));
+            let at = self.clock.host(self.cx.now);
+            host(Event { at, meta: row, kind: EventKind::Taken });
+            self.ledger.sent(row);
+            host(Event { at, meta: row, kind: EventKind::Sent });
+            let (control, leaf) = (row.control, row.leaf);
+            self.gone(control, leaf);
+            self.cx.packets.remove(id);
+        }
+        self.settle(host);
+    }
+
+    /// Nothing goes now: sets the timer. What a broken call gives may have overtaken its flow: it stays in the table.
+    #[inline]
+    fn rest(&mut self, next: &Next, host: &mut impl FnMut(Event<'_>)) {
+        match next {
+            _ if self.cx.is_broken().is_some() => {}
+            Next::At(at) => self.arm(*at),
+            Next::Packet(_) | Next::Held(_) | Next::Idle => self.timer = Timer::NONE,
+        }
+        self.settle(host);
     }
 
     /// Control packets before all others.
@@ -113,7 +178,7 @@ impl Port {
             self.cx.broken("port", "At(t) must be later than now, and not for ever");
             return;
         }
-        if self.timer.is_some_and(|t| t.at == at) {
+        if self.timer.at == at {
             return;
         }
         let armed = self.cx.now;
@@ -124,6 +189,6 @@ impl Port {
             let earliest = at.max(armed + self.tick.saturating_mul(MIN_TICKS - 1) + Duration::from_nanos(1));
             Instant::from_nanos(earliest.as_nanos().div_ceil(tick_ns).saturating_mul(tick_ns))
         };
-        self.timer = Some(Timer { at, due });
+        self.timer = Timer { at, due };
     }
 }

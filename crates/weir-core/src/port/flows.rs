@@ -41,11 +41,45 @@ pub(super) struct Known {
     pub(super) dst_hash: u32,
 }
 
+/// All of a key, in words that are quick to compare. No word of ports is 0 where the family is IP.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Words {
+    src: u128,
+    dst: u128,
+    labels: u64,
+    ports: u64,
+}
+
+impl Words {
+    #[inline(always)]
+    fn of(key: &Key) -> Words {
+        let Key { src, dst, flow_label, spi, src_port, dst_port, family, protocol, tos, later_fragment } =
+            *key;
+        let ports = u64::from(src_port) | u64::from(dst_port) << 16;
+        let rest = u64::from(protocol) | u64::from(tos) << 8;
+        let kind = (family as u64) | u64::from(later_fragment) << 8;
+        Words {
+            src,
+            dst,
+            labels: u64::from(flow_label) | u64::from(spi) << 32,
+            ports: ports | rest << 32 | kind << 48,
+        }
+    }
+    /// The set that they fall to.
+    #[inline(always)]
+    fn set(&self) -> usize {
+        // Who finds keys of one set gains nothing but that the filters are searched.
+        let (src, dst) = (self.src ^ (self.src >> 64), self.dst ^ (self.dst >> 64));
+        let hash = fold(src as u64 ^ self.ports, dst as u64 ^ 0x6a09_e667_f3bc_c909) as usize;
+        (hash ^ (hash >> 32)) % SETS
+    }
+}
+
 /// One flow: a cache line. No flow is of [`Family::Other`].
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
 struct Entry {
-    key: Key,
+    key: Words,
     known: Known,
 }
 
@@ -53,64 +87,71 @@ const _: () = assert!(size_of::<Entry>() == 64, "an entry is one cache line");
 
 /// The flows that passed lately.
 pub(super) struct Flows {
-    /// Empty where there are few filters.
-    sets: Box<[[Entry; WAYS]]>,
+    /// `None` where there are few filters.
+    sets: Option<Box<[[Entry; WAYS]; SETS]>>,
     /// The way that goes next, in whatever set.
     next: usize,
-    /// Packets of this trial, and those of them that were found.
-    asked: u32,
-    found: u32,
-    /// Packets that are yet to pass before the next trial.
-    resting: u32,
+    /// Packets that are left of this trial, or of the rest after one that failed.
+    left: u32,
+    /// Packets of this trial that were not found.
+    missed: u32,
+    rests: bool,
 }
 
 impl Flows {
     /// Nothing known yet of the flows of a port with those filters.
     pub(super) fn new(classifier: &Classifier) -> Flows {
-        let sets = if classifier.len() < FEWEST_FILTERS { 0 } else { SETS };
-        let sets = alloc::vec![[Entry::default(); WAYS]; sets].into_boxed_slice();
-        Flows { sets, next: 0, asked: 0, found: 0, resting: 0 }
+        let sets = || alloc::vec![[Entry::default(); WAYS]; SETS].into_boxed_slice().try_into().ok();
+        let sets = if classifier.len() < FEWEST_FILTERS { None } else { sets() };
+        Flows { sets, next: 0, left: TRIAL, missed: 0, rests: false }
     }
 
-    /// The set of a key; `None` if nothing is to be looked up.
-    #[inline]
-    fn set_of(&mut self, key: &Key) -> Option<&mut [Entry; WAYS]> {
-        if self.sets.is_empty() || key.family == Family::Other {
-            return None;
-        }
-        if self.resting > 0 {
-            self.resting -= 1;
-            return None;
-        }
-        // Who finds keys of one set gains nothing but that the filters are searched.
-        let (src, dst) = (key.src ^ (key.src >> 64), key.dst ^ (key.dst >> 64));
-        let ports = u64::from(key.src_port) << 48 | u64::from(key.dst_port) << 16 | u64::from(key.tos);
-        let hash = fold(src as u64 ^ ports, dst as u64 ^ 0x6a09_e667_f3bc_c909) as usize;
-        self.sets.get_mut((hash ^ (hash >> 32)) % SETS)
-    }
-
-    #[inline]
+    #[inline(always)]
     fn find(&mut self, key: &Key) -> Option<Known> {
-        let set = self.set_of(key)?;
-        let found = set.iter().find(|entry| entry.key == *key).map(|entry| entry.known);
-        self.found += u32::from(found.is_some());
-        self.asked += 1;
-        if self.asked == TRIAL {
-            self.resting = if self.found < TRIAL / 4 { REST } else { 0 };
-            (self.asked, self.found) = (0, 0);
+        let sets = self.sets.as_ref()?;
+        if key.family == Family::Other {
+            return None;
+        }
+        if self.rests {
+            self.rest();
+            return None;
+        }
+        let words = Words::of(key);
+        let found = sets[words.set()].iter().find(|entry| entry.key == words).map(|entry| entry.known);
+        self.missed += u32::from(found.is_none());
+        self.left -= 1;
+        if self.left == 0 {
+            self.judge();
         }
         found
     }
 
-    /// Remembers what was not found, in the place of the oldest of its set or of one near it.
-    fn remember(&mut self, key: &Key, known: Known) {
-        let way = self.next;
-        if self.resting == 0
-            && let Some(set) = self.set_of(key)
-        {
-            set[way] = Entry { key: *key, known };
-            self.next = (way + 1) % WAYS;
+    /// A packet that is not looked up.
+    #[cold]
+    fn rest(&mut self) {
+        self.left -= 1;
+        if self.left == 0 {
+            (self.rests, self.left, self.missed) = (false, TRIAL, 0);
         }
+    }
+
+    /// The end of a trial.
+    #[cold]
+    fn judge(&mut self) {
+        self.rests = TRIAL - self.missed < TRIAL / 4;
+        (self.left, self.missed) = (if self.rests { REST } else { TRIAL }, 0);
+    }
+
+    /// Remembers what was not found: in a place of its set that is free, or in that of the oldest or of one near it.
+    fn remember(&mut self, key: &Key, known: Known) {
+        let Some(sets) = self.sets.as_mut().filter(|_| !self.rests && key.family != Family::Other) else {
+            return;
+        };
+        let words = Words::of(key);
+        let set = &mut sets[words.set()];
+        let way = set.iter().position(|entry| entry.key == Words::default()).unwrap_or(self.next);
+        set[way] = Entry { key: words, known };
+        self.next = (way + 1) % WAYS;
     }
 }
 
@@ -121,7 +162,7 @@ impl Port {
     }
 
     /// What depends on the headers: the leaf of a packet with `key`, and its hashes.
-    #[inline]
+    #[inline(always)]
     pub(super) fn known(&mut self, key: &Key) -> Known {
         match self.flows.find(key) {
             Some(known) => known,
@@ -195,6 +236,29 @@ mod tests {
         }
     }
 
+    /// Keys are the same if, and only if, their words are.
+    #[test]
+    fn words_tell_keys_apart() {
+        let mut random = Random::new(weir_seed::seed());
+        let mut bit = || random.below(2) as u8;
+        for _ in 0..20_000 {
+            let [a, b] = [(); 2].map(|()| Key {
+                src: u128::from(bit()) << 127 | u128::from(bit()),
+                dst: u128::from(bit()) << 127,
+                flow_label: u32::from(bit()) << 19,
+                spi: u32::from(bit()) << 31,
+                src_port: u16::from(bit()) << 15,
+                dst_port: u16::from(bit()) << 15,
+                family: [Family::V4, Family::V6][usize::from(bit())],
+                protocol: bit() << 7,
+                tos: bit() << 7,
+                later_fragment: bit() == 1,
+            });
+            assert_eq!(a == b, Words::of(&a) == Words::of(&b), "{a} and {b}");
+            assert_ne!(Words::of(&a), Words::default());
+        }
+    }
+
     /// Few flows and many, few filters and many, and other filters now and then. Reversed: a cache that
     /// outlives its filters is noticed.
     #[test]
@@ -221,9 +285,8 @@ mod tests {
                     port.flows = fresh;
                 }
                 let key = key(&mut random, flows);
-                let before = port.flows.found;
+                hits += u32::from(port.flows.find(&key).is_some());
                 let cached = port.known(&key);
-                hits += u32::from(port.flows.found > before);
                 let plain = port.search(&key);
                 assert_eq!(cached, plain, "seed {seed}: {key}");
             }
@@ -247,13 +310,13 @@ mod tests {
         for n in 0..TRIAL {
             assert!(!pass(&mut flows, &one(n)));
         }
-        assert_eq!(flows.resting, REST);
+        assert_eq!((flows.rests, flows.left), (true, REST));
         for _ in 0..REST {
             assert!(!pass(&mut flows, &one(7)));
         }
         assert!(!pass(&mut flows, &one(TRIAL)), "a new one");
         let few: Vec<bool> = (0..2 * TRIAL).map(|_| pass(&mut flows, &one(TRIAL))).collect();
-        assert!(few.iter().all(|&found| found) && flows.resting == 0);
+        assert!(few.iter().all(|&found| found) && !flows.rests);
         assert!(!pass(&mut flows, &Key::default()) && !pass(&mut flows, &Key::default()), "not IP");
     }
 }

@@ -1,5 +1,6 @@
 //! The ledger: every packet that came is queued, in the ring, sent or dropped for a reason.
 
+use crate::packet::Meta;
 use crate::queue::DropReason;
 use alloc::vec::Vec;
 
@@ -81,8 +82,12 @@ impl Ledger {
     pub(super) fn offered(&mut self, leaf: u32, len: u32) {
         self.leaves[leaf as usize].offer(len);
     }
-    pub(super) fn sent(&mut self, leaf: u32, len: u32) {
-        self.leaves[leaf as usize].send(len);
+    #[inline(always)]
+    pub(super) fn sent(&mut self, packet: &Meta) {
+        match packet.control {
+            true => self.control.send(packet.len),
+            false => self.leaves[packet.leaf as usize].send(packet.len),
+        }
     }
     pub(super) fn dropped(&mut self, leaf: u32, len: u32, reason: DropReason) {
         self.leaves[leaf as usize].drop(len, reason);

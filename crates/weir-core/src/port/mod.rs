@@ -45,7 +45,7 @@ pub use wire::{Refill, WireConfig};
 
 use crate::classify::Classifier;
 use crate::meter::{Conditioners, Judgement};
-use crate::packet::{Colour, FrameRef, Key, Meta, PacketId, PacketState};
+use crate::packet::{FrameRef, Key, Meta, PacketId, PacketState};
 use crate::queue::{Backlog, Broken, Child, Cx, DropReason, Link, ParamError, Params, Verdict, Visit};
 use crate::sched::LeafInfo;
 use crate::units::{Duration, Fine, Instant};
@@ -61,10 +61,19 @@ use wire::Wire;
 
 #[derive(Clone, Copy)]
 struct Timer {
-    /// When the tree wants to be asked.
+    /// When the tree wants to be asked; `NEVER` where no timer runs.
     at: Instant,
     /// When it will be.
     due: Instant,
+}
+
+impl Timer {
+    const NONE: Timer = Timer { at: Instant::NEVER, due: Instant::NEVER };
+
+    #[inline(always)]
+    fn is_set(&self) -> bool {
+        self.at != Instant::NEVER
+    }
 }
 
 /// The egress of one interface: packet table, classifier, tree of disciplines, wire and ledger.
@@ -91,7 +100,7 @@ pub struct Port {
     tree: Child,
     lane: Lane,
     wire: Wire,
-    timer: Option<Timer>,
+    timer: Timer,
     /// The timer runs until the bucket has tokens for the packet that the tree has shown.
     short_of_tokens: bool,
     /// What stands below takes nothing (`hold.rs`).
@@ -147,7 +156,7 @@ impl Port {
             ledger,
             clock: Clock::new(wire.tolerance(&link)),
             wire,
-            timer: None,
+            timer: Timer::NONE,
             short_of_tokens: false,
             held: false,
             flows: Flows::new(&classifier),
@@ -187,23 +196,41 @@ impl Port {
         key: &Key,
         host: &mut impl FnMut(Event<'_>),
     ) -> Verdict {
-        let packet = self.condition(now, len, frame, key);
-        self.take_in(now, packet, host)
+        if self.conditioners.is_some() {
+            let packet = self.condition(now, len, frame, key);
+            return self.take_in(now, packet, host);
+        }
+        // In this order, so that nothing of the packet is carried through what is due before.
+        self.run(now, false, host);
+        let packet = self.classified(now, len, frame, key, Judgement::none(key));
+        self.enter(packet, host)
     }
 
     /// The first half of `receive`, for hosts that want to know the class first: the packet as the
     /// conditioners leave it, with its leaf. Their buckets have paid for it: `offer` it.
     #[inline]
     pub fn condition(&mut self, now: Instant, len: u32, frame: FrameRef, key: &Key) -> Conditioned {
-        let own = Judgement { passes: true, dscp: key.tos >> 2, colour: Colour::Green };
-        let Judgement { passes, dscp, colour } = match &mut self.conditioners {
-            None => own,
+        let judgement = match &mut self.conditioners {
+            None => Judgement::none(key),
             Some(conditioners) => {
                 let now = now.max(self.clock.host(self.cx.now));
                 conditioners.judge(now, len, &self.cx.link, key, &mut self.cx.random)
             }
         };
-        let known = if dscp == own.dscp { self.known(key) } else { self.known_marked(key, dscp) };
+        self.classified(now, len, frame, key, judgement)
+    }
+
+    /// The packet with its leaf, as it was judged.
+    #[inline(always)]
+    fn classified(
+        &mut self,
+        now: Instant,
+        len: u32,
+        frame: FrameRef,
+        key: &Key,
+        Judgement { passes, dscp, colour }: Judgement,
+    ) -> Conditioned {
+        let known = if dscp == key.tos >> 2 { self.known(key) } else { self.known_marked(key, dscp) };
         Conditioned(Meta {
             leaf: known.leaf,
             flow: known.flow,
@@ -241,17 +268,19 @@ impl Port {
     }
 
     #[inline(always)]
-    fn take_in(
-        &mut self,
-        now: Instant,
-        mut packet: Conditioned,
-        host: &mut impl FnMut(Event<'_>),
-    ) -> Verdict {
+    fn take_in(&mut self, now: Instant, packet: Conditioned, host: &mut impl FnMut(Event<'_>)) -> Verdict {
         self.run(now, false, host);
+        self.enter(packet, host)
+    }
+
+    /// A packet comes, after all that was due before.
+    #[inline(always)]
+    fn enter(&mut self, mut packet: Conditioned, host: &mut impl FnMut(Event<'_>)) -> Verdict {
         let now = self.cx.now;
         let meta = &mut packet.0;
         let policed = meta.state == PacketState::Dropped;
-        if meta.leaf as usize >= self.leaves.len() {
+        // An account for each leaf.
+        if meta.leaf as usize >= self.ledger.leaves.len() {
             meta.leaf = self.default_leaf;
         }
         (meta.arrival, meta.state) = (now, PacketState::Queued);
@@ -314,7 +343,7 @@ impl Port {
 
     /// When `advance` has something to do next; `NEVER` if only an arrival can change that.
     pub fn next_wake_up(&self) -> Instant {
-        let timer = self.timer.map_or(Instant::NEVER, |t| self.clock.host(t.due));
+        let timer = self.clock.host(self.timer.due);
         match &self.wire {
             Wire::Device(device) => device.next_completion().map_or(timer, |done| done.ceil().min(timer)),
             _ => timer,
@@ -444,7 +473,7 @@ impl Port {
     fn run_at(&mut self, now: Instant, inclusive: bool, host: &mut impl FnMut(Event<'_>)) {
         // A clock that runs backwards stands still here.
         let present = self.clock.tree(now).max(self.cx.now);
-        let due = self.timer.map_or(Instant::NEVER, |t| t.due);
+        let due = self.timer.due;
         if due > present || (due == present && !inclusive) {
             self.cx.now = present;
             return;
@@ -455,9 +484,9 @@ impl Port {
     // Apart for the same reason.
     #[inline(never)]
     fn wake_up(&mut self, due: Instant, present: Instant, host: &mut impl FnMut(Event<'_>)) {
-        self.cx.now = self.clock.late(due, self.clock.host(present)).max(self.cx.now);
+        self.cx.now = self.clock.late(due, present).max(self.cx.now);
         self.wake_ups += 1;
-        self.timer = None;
+        self.timer = Timer::NONE;
         self.fill(host);
     }
 
@@ -473,7 +502,7 @@ impl Port {
             } else {
                 self.cx.now = self.cx.now.max(at.floor());
                 self.wake_ups += 1;
-                self.timer = None;
+                self.timer = Timer::NONE;
                 self.fill(host);
             }
         }
@@ -483,7 +512,7 @@ impl Port {
     /// What comes next on an emulated link: the end of a packet, which goes first, or the timer.
     #[inline(always)]
     fn next_due(&self) -> Option<(Fine, bool)> {
-        let timer = self.timer.map(|t| (Fine::from(t.due), false));
+        let timer = self.timer.is_set().then(|| (Fine::from(self.timer.due), false));
         let done = match &self.wire {
             Wire::Device(device) => device.next_completion(),
             _ => None,
@@ -509,17 +538,13 @@ impl Port {
 
     #[inline(always)]
     fn sent(&mut self, id: PacketId, at: Instant, host: &mut impl FnMut(Event<'_>)) {
-        let control = self.cx.packets.get(&id).control;
-        if !control {
+        if self.tree.hears_sent() && !self.cx.packets.get(&id).control {
             self.tree.on_sent(&mut self.cx, &id, at);
         }
         let meta = self.cx.packets.get(&id);
-        match control {
-            true => self.ledger.control.send(meta.len),
-            false => self.ledger.sent(meta.leaf, meta.len),
-        }
+        self.ledger.sent(meta);
         host(Event { at: self.clock.host(at), meta, kind: EventKind::Sent });
-        let leaf = meta.leaf;
+        let (control, leaf) = (meta.control, meta.leaf);
         self.gone(control, leaf);
         self.cx.packets.remove(id);
     }

@@ -3,7 +3,7 @@
 use super::flows::Flows;
 use super::room::Room;
 use super::wire::Wire;
-use super::{Event, Port, PortPlan};
+use super::{Event, Port, PortPlan, Timer};
 use crate::packet::{PacketId, PacketState};
 use crate::queue::{Child, DropReason, Leaf};
 use crate::sched::Fifo;
@@ -104,7 +104,7 @@ impl Port {
 
     fn adopt(&mut self, tree: Child, queued: Vec<PacketId>, host: &mut impl FnMut(Event<'_>)) -> Child {
         let old = replace(&mut self.tree, tree);
-        self.timer = None;
+        self.timer = Timer::NONE;
         self.cx.mend();
         self.take_on(queued, host);
         old
@@ -126,7 +126,7 @@ impl Port {
     pub fn flush(&mut self, now: Instant, reason: DropReason, host: &mut impl FnMut(Event<'_>)) {
         self.run(now, false, host);
         self.tree.flush(&mut self.cx, reason);
-        self.timer = None;
+        self.timer = Timer::NONE;
         self.settle(host);
         // Control packets still wait for the wire.
         self.fill(host);
