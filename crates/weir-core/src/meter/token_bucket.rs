@@ -339,20 +339,17 @@ mod tests {
                 assert_eq!(answer, plain.pay_or_wait_wide(now, bytes), "seed {seed}: {bytes} bytes at {now}");
                 assert_eq!(short.empty_at, plain.empty_at, "seed {seed}: {bytes} bytes at {now}");
                 if answer.is_none() {
-                    paid += 1
+                    paid += 1;
                 } else {
-                    waited += 1
+                    waited += 1;
                 }
                 now = match answer {
                     Some(at) if at < Instant::from_nanos(1 << 62) && word(1) == 0 => at,
                     _ => now + Duration::from_nanos(word(30)),
                 };
             }
-            assert!(
-                short.rate_bps < 1 << 20 || short.depth == 0 || paid > 0,
-                "seed {seed}: nothing was paid"
-            );
         }
+        assert!(paid > 100 && waited > 100, "{paid} paid, {waited} waited");
     }
 
     #[test]

@@ -7,8 +7,8 @@
 //! grows makes its line be searched. HFSC looks up the smallest key three times per packet.
 //!
 //! ```text
-//! places   0 .. 8 | 8 .. 16 | 16 .. 24 | ...    the root has the first eight, line i those from 8 (i + 1) on
-//! least of            line 0     line 1           stands in place i
+//! places of   root 0..8 | line 0: 8..16 | line 1: 16..24 | ...
+//! the least of line i stands in place i, so that the one above place p is p / 8 - 1
 //! ```
 //!
 //! A word has room for keys up to 2^(64 - log2 n) from the base: nine years of nanoseconds for 64
@@ -97,7 +97,7 @@ impl Tournament {
         let old = core::mem::replace(self.word_at(at), word);
         if word < old { self.falls(at, word) } else { self.rises(at, old) }
     }
-    /// The word in place `at` has fallen: it is the least as far up as it is less.
+    /// The word in place `at` has fallen: nodes above hear of it as long as it is less than theirs.
     #[inline(always)]
     fn falls(&mut self, mut at: usize, word: u64) {
         while at >= WAYS {
@@ -110,8 +110,8 @@ impl Tournament {
         }
         self.winner = self.winner.min(word);
     }
-    /// The word in place `at`, which was `old`, has risen: as far up as it was the least, there is another.
-    // One of the two parts of a change, so that the other needs few registers.
+    /// The word in place `at`, which was `old`, has risen: nodes whose least it was are searched for another.
+    // A call, so that who changes a key saves no registers for it.
     #[inline(never)]
     fn rises(&mut self, mut at: usize, old: u64) {
         while at >= WAYS {

@@ -28,9 +28,9 @@ mod curve;
 mod hooks;
 mod options;
 mod share;
-mod turns;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use super::registry;
 use super::registry::{Builder, Classes, Entry};
@@ -39,8 +39,8 @@ use crate::aqm::QLIMIT_50;
 use crate::aqm::params::USUAL_QLIMIT;
 use crate::packet::PacketId;
 use crate::queue::{
-    Backlog, Broken, Child, Curve, Cx, Deeper, Discipline, DropReason, Head, Link, Next, ParamError,
-    Params, Routes, Scope, Verdict, Visit, params,
+    Backlog, Broken, Child, Curve, Cx, Deeper, Discipline, DropReason, Head, Link, Next, ParamError, Params,
+    Routes, Scope, Verdict, Visit, params,
 };
 use crate::spread::Cut;
 use crate::units::Instant;
@@ -278,7 +278,9 @@ impl Hfsc {
         let (slot, key) = (class as u32, key.as_nanos());
         let from = core::mem::replace(&mut self.classes[class].place, to);
         if from == to {
-            return if let Some(tree) = self.tree(to) { tree.set(slot, key) };
+            return if let Some(tree) = self.tree(to) {
+                tree.set(slot, key)
+            };
         }
         if let Some(tree) = self.tree(from) {
             tree.remove(slot);

@@ -83,8 +83,8 @@ pub(super) struct Node {
     waits: bool,
     /// It has an upper limit, or its queue makes it wait.
     constrained: bool,
-    /// Its curve may have reached `total` at another time than `virtual_time` says, which for a node that is not
-    /// active is the usual case otherwise.
+    /// False for a node that has left, and of which nothing has moved since: its curve reached `total` at
+    /// `virtual_time`.
     astray: bool,
     slopes: Option<Slopes<VIRTUAL>>,
     curve: Runtime<VIRTUAL>,
@@ -128,7 +128,10 @@ impl Node {
             return self.curve.min_with(slopes, &of(), self.virtual_time, self.total);
         }
         // What `min_with` comes to where the curve reached `total` when its node left, or earlier.
-        debug_assert!(self.curve.time_at(slopes, self.total) <= self.virtual_time, "a curve is ahead of its node");
+        debug_assert!(
+            self.curve.time_at(slopes, self.total) <= self.virtual_time,
+            "a curve is ahead of its node"
+        );
         self.curve = Runtime::new(slopes, self.virtual_time, self.total);
     }
 }

@@ -1,20 +1,21 @@
 //! Who goes next: the eligible class of the earliest deadline [HFSC97 section 4.3], or else the one whose turn it is in
 //! link sharing; and what is counted for it.
 
+use super::Hfsc;
 use super::class::{Eligibility, Shown};
 use super::share::as_instant;
-use super::Hfsc;
 use crate::queue::{Cause, Cx, Head, Next};
 use crate::units::Instant;
 
 impl Hfsc {
-    /// Takes the packet that a class has shown, and counts it: by its guarantee if that is due (`owed`), and for
-    /// sharing in any case.
+    /// Takes the packet that a class has shown, and counts it: for sharing, and for its guarantee if it goes by that
+    /// (`real_time`).
     #[inline(always)]
     pub(super) fn serve(&mut self, cx: &mut Cx, class: usize, real_time: bool) -> Next {
         let c = &mut self.classes[class];
         let bytes = c.shown.0;
-        let Some((queue, id)) = c.queue.as_mut().and_then(|queue| queue.take_shown(cx).map(|id| (queue, id))) else {
+        let Some((queue, id)) = c.queue.as_mut().and_then(|queue| queue.take_shown(cx).map(|id| (queue, id)))
+        else {
             return Self::no_packet(cx);
         };
         debug_assert_eq!(bytes, cx.link.cost_bytes(cx.packets.get(&id).len), "not the packet that was shown");
