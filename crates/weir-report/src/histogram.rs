@@ -17,7 +17,9 @@ pub struct Histogram {
     count: u64,
     sum: u128,
     max: u64,
-    /// Grows to the highest bucket used: at most 3,776 of them.
+    /// The lowest bucket used.
+    first: usize,
+    /// From there to the highest bucket used: at most 3,776 of them.
     buckets: Vec<u64>,
 }
 
@@ -31,8 +33,12 @@ struct Sparse {
 
 impl Histogram {
     /// Counts `value`.
+    #[inline]
     pub fn record(&mut self, value: u64) {
-        self.record_many(value, 1);
+        self.count += 1;
+        self.sum += u128::from(value);
+        self.max = self.max.max(value);
+        self.bucket(index(value), 1);
     }
 
     /// Counts `value`, `times` times.
@@ -43,11 +49,34 @@ impl Histogram {
         self.bucket(index(value), times);
     }
 
+    #[inline]
     fn bucket(&mut self, index: usize, times: u64) {
-        if index >= self.buckets.len() {
-            self.buckets.resize(index + 1, 0);
+        if !(self.first..self.first + self.buckets.len()).contains(&index) {
+            self.widen(index);
         }
-        self.buckets[index] = self.buckets[index].saturating_add(times);
+        let bucket = &mut self.buckets[index - self.first];
+        *bucket = bucket.saturating_add(times);
+    }
+
+    /// Has a bucket that is not there yet. Buckets below and above what was measured take no memory, because
+    /// ten thousand flows have a histogram each.
+    #[cold]
+    fn widen(&mut self, index: usize) {
+        if self.buckets.is_empty() {
+            self.first = index;
+        }
+        let below = self.first.saturating_sub(index);
+        self.buckets.splice(..0, std::iter::repeat_n(0, below));
+        self.first -= below;
+        self.buckets.resize(self.buckets.len().max(index - self.first + 1), 0);
+    }
+
+    /// The buckets that are not empty, in ascending order, with how often each came.
+    fn used(&self) -> impl Iterator<Item = (usize, u64)> {
+        (self.first..)
+            .zip(&self.buckets)
+            .filter(|(_, times)| **times > 0)
+            .map(|(index, times)| (index, *times))
     }
 
     /// Counts all that `other` counted.
@@ -55,8 +84,8 @@ impl Histogram {
         self.count = self.count.saturating_add(other.count);
         self.sum = self.sum.saturating_add(other.sum);
         self.max = self.max.max(other.max);
-        for (index, times) in other.buckets.iter().enumerate().filter(|(_, times)| **times > 0) {
-            self.bucket(index, *times);
+        for (index, times) in other.used() {
+            self.bucket(index, times);
         }
     }
 
@@ -80,8 +109,8 @@ impl Histogram {
     pub fn percentile(&self, p: f64) -> u64 {
         let rank = ((self.count as f64 * p / 100.0).ceil() as u64).clamp(1, self.count.max(1));
         let mut seen = 0_u64;
-        for (index, times) in self.buckets.iter().enumerate() {
-            seen = seen.saturating_add(*times);
+        for (index, times) in self.used() {
+            seen = seen.saturating_add(times);
             if seen >= rank {
                 let (least, width) = range(index);
                 return (least + (width - 1) / 2).min(self.max);
@@ -93,10 +122,9 @@ impl Histogram {
     /// (value, part of all that are not greater) in ascending order, for plots: one point a bucket.
     pub fn distribution(&self) -> Vec<(u64, f64)> {
         let mut seen = 0_u64;
-        let points = self.buckets.iter().enumerate().filter(|(_, times)| **times > 0);
-        points
+        self.used()
             .map(|(index, times)| {
-                seen = seen.saturating_add(*times);
+                seen = seen.saturating_add(times);
                 let (least, width) = range(index);
                 ((least + (width - 1)).min(self.max), seen as f64 / self.count as f64)
             })
@@ -126,11 +154,10 @@ fn range(index: usize) -> (u64, u64) {
 
 impl From<Histogram> for Sparse {
     fn from(histogram: Histogram) -> Self {
-        let used = histogram.buckets.iter().enumerate().filter(|(_, times)| **times > 0);
         Sparse {
             sum: u64::try_from(histogram.sum).unwrap_or(u64::MAX),
             max: histogram.max,
-            buckets: used.map(|(index, times)| (range(index).0, *times)).collect(),
+            buckets: histogram.used().map(|(index, times)| (range(index).0, times)).collect(),
         }
     }
 }

@@ -23,6 +23,16 @@ pub struct Recorder {
     rtt: Vec<Histogram>,
     one_way: Vec<Histogram>,
     keep: Keep,
+    /// The cell that was asked for last.
+    here: Cell,
+}
+
+/// A cell of the series: its number, and when it begins and ends.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cell {
+    number: usize,
+    from: u64,
+    to: u64,
 }
 
 /// Which series a recorder keeps besides those that every report has.
@@ -101,6 +111,7 @@ impl Recorder {
             report,
             ports: Vec::new(),
             keep,
+            here: Cell::default(),
         }
     }
 
@@ -118,7 +129,6 @@ impl Recorder {
 
     /// A packet of a class arrived at a port.
     pub fn offered(&mut self, port: usize, class: usize, len_bytes: u64, at: u64) {
-        self.settle(port, class);
         let (cell, class, state) = self.class(port, class, at);
         state.waiting.add(len_bytes);
         state.arrived_at = Some(at);
@@ -128,22 +138,9 @@ impl Recorder {
         series.offered_packets[cell] += 1;
     }
 
-    /// The queue has decided on the packet that last arrived: holds what waits against the most.
-    fn settle(&mut self, port: usize, class: usize) {
-        let Some(at) = self.ports[port][class].arrived_at.take() else { return };
-        let cell = self.cell(at);
-        let waiting = self.ports[port][class].waiting;
-        let class = &mut self.report.ports[port].classes[class];
-        class.backlog_max.packets = class.backlog_max.packets.max(waiting.packets);
-        class.backlog_max.bytes = class.backlog_max.bytes.max(waiting.bytes);
-        let most = &mut class.series.backlog_max_packets[cell];
-        *most = (*most).max(waiting.packets);
-    }
-
     /// A packet left the discipline for the wire, `delay` nanoseconds after it arrived.
     pub fn sent(&mut self, port: usize, class: usize, len_bytes: u64, delay: u64, at: u64) {
         let keep_delays = self.keep.delays;
-        self.settle(port, class);
         let (cell, class, state) = self.class(port, class, at);
         state.leave(len_bytes);
         state.delay.record(delay);
@@ -160,10 +157,9 @@ impl Recorder {
 
     /// A packet that had arrived was dropped.
     pub fn dropped(&mut self, port: usize, class: usize, len_bytes: u64, reason: &'static str, at: u64) {
-        if self.ports[port][class].arrived_at != Some(at) {
-            self.settle(port, class);
-        }
+        let arrived_now = self.ports[port][class].arrived_at.take_if(|arrived_at| *arrived_at == at);
         let (cell, class, state) = self.class(port, class, at);
+        state.arrived_at = arrived_now;
         state.leave(len_bytes);
         match state.dropped.iter_mut().find(|(known, _)| *known == reason) {
             Some((_, count)) => count.add(len_bytes),
@@ -267,11 +263,10 @@ impl Recorder {
 
     /// Payload was delivered in order to a flow's receiver.
     pub fn delivered(&mut self, flow: usize, bytes: u64, at: u64) {
-        let cell = self.cell(at);
-        let report = &mut self.report.flows[flow];
-        report.delivered_bytes += bytes;
+        self.report.flows[flow].delivered_bytes += bytes;
         if self.keep.flows {
-            *grow(&mut report.delivered, cell) += bytes;
+            let cell = self.cell(at);
+            *grow(&mut self.report.flows[flow].delivered, cell) += bytes;
         }
     }
 
@@ -310,7 +305,6 @@ impl Recorder {
         let (cell_ns, end) = (self.report.meta.cell_ns, self.report.meta.duration_ns);
         for port in 0..self.ports.len() {
             for class in 0..self.ports[port].len() {
-                self.settle(port, class);
                 if let Some(edge) = &mut self.ports[port][class].edge {
                     edge.sum(&mut self.report.ports[port].classes[class].series, cell_ns, end);
                 }
@@ -345,13 +339,26 @@ impl Recorder {
         self.report
     }
 
-    /// The cell of an instant; what happens at or after the end counts in the last cell.
-    fn cell(&self, at: u64) -> usize {
-        let meta = &self.report.meta;
-        (at.min(meta.duration_ns.saturating_sub(1)) / meta.cell_ns) as usize
+    /// The cell of an instant; what happens at or after the end counts in the last cell. Nearly always it is
+    /// the one that was asked for last.
+    #[inline(always)]
+    fn cell(&mut self, at: u64) -> usize {
+        if !(self.here.from..self.here.to).contains(&at) {
+            self.here = self.look_up(at);
+        }
+        self.here.number
     }
 
-    /// A class with its series grown to `at` and its backlog summed up to there.
+    #[cold]
+    fn look_up(&self, at: u64) -> Cell {
+        let Meta { duration_ns, cell_ns, .. } = self.report.meta;
+        let number = at.min(duration_ns.saturating_sub(1)) / cell_ns;
+        Cell { number: number as usize, from: number * cell_ns, to: (number + 1) * cell_ns }
+    }
+
+    /// A class with its series grown to `at` and its backlog summed up to there. The queue has decided on the
+    /// packet that arrived last: what waits is held against the most.
+    #[inline]
     fn class(&mut self, port: usize, class: usize, at: u64) -> (usize, &mut ClassReport, &mut ClassTally) {
         let cell = self.cell(at);
         let (cell_ns, end) = (self.report.meta.cell_ns, self.report.meta.duration_ns);
@@ -360,7 +367,15 @@ impl Recorder {
         if report.series.sent_bytes.len() <= cell {
             report.series.extend_to(cell + 1, self.keep.delays);
         }
-        state.sum_backlog(&mut report.series, cell_ns, at.min(end));
+        if let Some(arrived_at) = state.arrived_at.take() {
+            let waiting = state.waiting;
+            report.backlog_max.packets = report.backlog_max.packets.max(waiting.packets);
+            report.backlog_max.bytes = report.backlog_max.bytes.max(waiting.bytes);
+            let then = if arrived_at >= self.here.from { cell } else { (arrived_at / cell_ns) as usize };
+            let most = &mut report.series.backlog_max_packets[then];
+            *most = (*most).max(waiting.packets);
+        }
+        state.sum_backlog(&mut report.series, self.here, cell_ns, at.min(end));
         (cell, report, state)
     }
 }
@@ -371,17 +386,24 @@ impl ClassTally {
         self.waiting.bytes = self.waiting.bytes.saturating_sub(len_bytes);
     }
 
-    /// Adds the packets that have been waiting since the last event, cell by cell.
-    fn sum_backlog(&mut self, series: &mut Series, cell_ns: u64, to: u64) {
-        while self.summed_to < to {
+    /// Adds the packets that have been waiting since the last event, cell by cell; `here` is the cell of `to`.
+    #[inline]
+    fn sum_backlog(&mut self, series: &mut Series, here: Cell, cell_ns: u64, to: u64) {
+        while self.summed_to < here.from.min(to) {
             let cell = self.summed_to / cell_ns;
-            let end = to.min((cell + 1) * cell_ns);
-            let cell = cell as usize;
-            series.backlog_packet_ns[cell] += self.waiting.packets * (end - self.summed_to);
-            let most = &mut series.backlog_max_packets[cell];
-            *most = (*most).max(self.waiting.packets);
-            self.summed_to = end;
+            self.wait(series, cell as usize, to.min((cell + 1) * cell_ns));
         }
+        if self.summed_to < to {
+            self.wait(series, here.number, to);
+        }
+    }
+
+    #[inline(always)]
+    fn wait(&mut self, series: &mut Series, cell: usize, to: u64) {
+        series.backlog_packet_ns[cell] += self.waiting.packets * (to - self.summed_to);
+        let most = &mut series.backlog_max_packets[cell];
+        *most = (*most).max(self.waiting.packets);
+        self.summed_to = to;
     }
 }
 

@@ -15,51 +15,45 @@ pub struct Hop {
     pub to: NodeId,
 }
 
-/// The nodes of a scenario and the next hop from each towards each host.
+/// The nodes of a scenario, and how far each is from each host.
 ///
 /// Paths are the shortest by number of links; among equals the link that comes first in the file
 /// wins. Hosts do not forward. Between two nodes the first link is the one used.
 #[derive(Clone, Debug)]
 pub struct Topology {
     names: Vec<String>,
+    ids: BTreeMap<String, NodeId>,
     hosts: usize,
     /// Neighbours of each node, in the order of the links.
     hops: Vec<Vec<Hop>>,
-    /// `next[node][host]`.
-    next: Vec<Vec<Option<Hop>>>,
+    /// `distances[host][node]`: links from the node to the host, or `FAR`.
+    distances: Vec<Vec<u16>>,
 }
 
+/// The distance of a node from which no way leads. A scenario has fewer links.
+const FAR: u16 = u16::MAX;
+
 impl Topology {
-    /// The topology of a scenario: cost hosts × links in time, nodes × hosts in memory.
+    /// The topology of a scenario: cost hosts × links in time, two bytes × nodes × hosts in memory.
     pub fn of(scenario: &Scenario) -> Self {
         let mut names: Vec<String> = Vec::new();
-        let mut ids: BTreeMap<&str, NodeId> = BTreeMap::new();
-        let ends = scenario.links.iter().flat_map(|link| [link.a.as_str(), link.b.as_str()]);
-        for name in scenario.hosts.iter().map(|host| host.name.as_str()).chain(ends) {
-            ids.entry(name).or_insert_with(|| {
-                names.push(name.to_string());
-                names.len() - 1
-            });
+        let mut ids: BTreeMap<String, NodeId> = BTreeMap::new();
+        let ends = scenario.links.iter().flat_map(|link| [&link.a, &link.b]);
+        for name in scenario.hosts.iter().map(|host| &host.name).chain(ends) {
+            if !ids.contains_key(name) {
+                ids.insert(name.clone(), names.len());
+                names.push(name.clone());
+            }
         }
         let mut hops = vec![Vec::new(); names.len()];
         for (link, written) in scenario.links.iter().enumerate() {
-            let (a, b) = (ids[written.a.as_str()], ids[written.b.as_str()]);
+            let (a, b) = (ids[&written.a], ids[&written.b]);
             hops[a].push(Hop { link, to: b });
             hops[b].push(Hop { link, to: a });
         }
         let hosts = scenario.hosts.len().min(names.len());
-        let mut next = vec![vec![None; hosts]; names.len()];
-        for host in 0..hosts {
-            let distance = distances(&hops, hosts, host);
-            for (node, table) in next.iter_mut().enumerate() {
-                // A neighbour can take the packet on if it is the host itself or a box.
-                let usable = hops[node].iter().filter(|hop| hop.to == host || hop.to >= hosts);
-                let nearest =
-                    usable.filter(|hop| distance[hop.to].is_some()).min_by_key(|hop| distance[hop.to]);
-                table[host] = nearest.copied().filter(|_| node != host);
-            }
-        }
-        Topology { names, hosts, hops, next }
+        let distances = (0..hosts).map(|host| distances(&hops, hosts, host)).collect();
+        Topology { names, ids, hosts, hops, distances }
     }
 
     /// How many nodes.
@@ -79,7 +73,7 @@ impl Topology {
 
     /// The node called `name`.
     pub fn node(&self, name: &str) -> Option<NodeId> {
-        self.names.iter().position(|known| known == name)
+        self.ids.get(name).copied()
     }
 
     /// Links at a node, in the order of the file.
@@ -89,7 +83,10 @@ impl Topology {
 
     /// Where `node` sends what is for `host`; none at the host itself, or if there is no way.
     pub fn next_hop(&self, node: NodeId, host: NodeId) -> Option<Hop> {
-        self.next.get(node).and_then(|table| table.get(host)).copied().flatten()
+        let distances = self.distances.get(host).filter(|_| node != host)?;
+        // A neighbour can take the packet on if it is the host itself or a box.
+        let usable = self.hops.get(node)?.iter().filter(|hop| hop.to == host || !self.is_host(hop.to));
+        usable.filter(|hop| distances[hop.to] != FAR).min_by_key(|hop| distances[hop.to]).copied()
     }
 
     /// The hops from one node to a host; none if there is no way.
@@ -105,14 +102,14 @@ impl Topology {
 }
 
 /// Hops from each node to `host`, through boxes only.
-fn distances(hops: &[Vec<Hop>], hosts: usize, host: NodeId) -> Vec<Option<u32>> {
-    let mut distance = vec![None; hops.len()];
-    distance[host] = Some(0);
+fn distances(hops: &[Vec<Hop>], hosts: usize, host: NodeId) -> Vec<u16> {
+    let mut distance = vec![FAR; hops.len()];
+    distance[host] = 0;
     let mut reached = VecDeque::from([(host, 0)]);
     while let Some((node, steps)) = reached.pop_front() {
         for hop in &hops[node] {
-            if distance[hop.to].is_none() {
-                distance[hop.to] = Some(steps + 1);
+            if distance[hop.to] == FAR {
+                distance[hop.to] = steps + 1;
                 // Another host may begin a path, but no path leads through it.
                 if hop.to >= hosts {
                     reached.push_back((hop.to, steps + 1));

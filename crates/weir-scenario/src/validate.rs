@@ -36,9 +36,9 @@ struct Judge<'a> {
     copies: u64,
 }
 
-/// More would make routing tables of gigabytes.
-const MAX_HOSTS: usize = 1000;
-const MAX_LINKS: usize = 2000;
+/// The distances of all nodes from all hosts are at most 63 MB: two bytes each, and a link has two ends.
+const MAX_HOSTS: usize = 2500;
+const MAX_LINKS: usize = 5000;
 /// An MTU, bytes.
 const LEAST_MTU: u64 = 576;
 const MOST_MTU: u64 = 65_535;

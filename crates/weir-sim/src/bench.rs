@@ -1,30 +1,66 @@
 //! The scenarios that `weir bench sim` times.
 //!
-//! A dumbbell: n senders, a router, a bottleneck, a router, n receivers. A *delivery* is one
-//! packet, data or acknowledgement, over one link: each crosses three.
+//! A dumbbell: n senders, a router, a bottleneck, a router, n receivers; the bottleneck is a plain FIFO or a
+//! managed port. A *delivery* is one packet, data or acknowledgement, over one link: each crosses three.
 
 use crate::{Error, Options};
 use weir_report::Report;
 use weir_scenario::Scenario;
 
-/// Names of the benchmarks.
-pub const NAMES: [&str; 2] = ["sim-dumbbell-10", "sim-dumbbell-100"];
+/// Names of the benchmarks: a dumbbell without managed ports of so many flows, then a hundred flows through
+/// a bottleneck that a discipline manages.
+pub const NAMES: [&str; 7] = [
+    "sim-dumbbell-10",
+    "sim-dumbbell-100",
+    "sim-dumbbell-10000",
+    "sim-fifo-100",
+    "sim-fq_codel-100",
+    "sim-cbq-20-100",
+    "sim-hfsc-20-100",
+];
+
+/// Classes of the managed ports; the flows of pair n go to port `PORT` + n mod `CLASSES`.
+const CLASSES: u32 = 20;
+const PORT: u32 = 5001;
 
 /// The scenario of a benchmark; `None` for a name that is not in `NAMES`.
 pub fn scenario(name: &str) -> Option<Scenario> {
+    let hundred = dumbbell(100, 1, "1G", "1G", 5000, 5);
     let text = match name {
-        "sim-dumbbell-10" => dumbbell(10, "10M", "100M", 100, 300),
-        "sim-dumbbell-100" => dumbbell(100, "1G", "1G", 5000, 5),
+        "sim-dumbbell-10" => dumbbell(10, 1, "10M", "100M", 100, 300),
+        "sim-dumbbell-100" => hundred,
+        "sim-dumbbell-10000" => dumbbell(1000, 10, "1G", "1G", 5000, 5),
+        "sim-fifo-100" => hundred + &managed("fifoq qlimit 5000", None),
+        "sim-fq_codel-100" => hundred + &managed("fqcodel", None),
+        "sim-cbq-20-100" => {
+            let root = "cbq\nclass cbq em0 root NULL pbandwidth 100";
+            hundred + &managed(root, Some("class cbq em0 cN root borrow pbandwidth 5 qlimit 250"))
+        }
+        "sim-hfsc-20-100" => {
+            hundred + &managed("hfsc", Some("class hfsc em0 cN root [sc 40M 0 40M] qlimit 250"))
+        }
         _ => return None,
     };
     Scenario::from_toml(name, &text).ok().map(|scenario| Scenario { name: name.into(), ..scenario })
 }
 
-/// `flows` TCP flows with a round-trip time of 60 ms over a bottleneck with a drop-tail queue,
-/// as a scenario in TOML.
-pub fn dumbbell(flows: u32, rate: &str, access: &str, queue: u32, seconds: u32) -> String {
+/// A `[[port]]` at the bottleneck: what stands behind its bandwidth, and the line of class number N, if it has
+/// classes.
+fn managed(discipline: &str, class: Option<&str>) -> String {
+    let mut conf = format!("interface em0 bandwidth 1G {discipline}\n");
+    for n in (0..CLASSES).filter(|_| class.is_some()) {
+        let line = class.unwrap_or_default().replace("cN", &format!("c{n}"));
+        let default = if n == 0 { " default" } else { "" };
+        conf += &format!("{line}{default}\nfilter em0 c{n} 0 {} 0 0 6\n", PORT + n);
+    }
+    format!("[[port]]\nat = \"left\"\nto = \"right\"\ntext = '''\n{conf}'''\n")
+}
+
+/// `pairs` pairs of hosts with `count` TCP flows each, a round-trip time of 60 ms, and a bottleneck with a
+/// drop-tail queue, as a scenario in TOML.
+pub fn dumbbell(pairs: u32, count: u32, rate: &str, access: &str, queue: u32, seconds: u32) -> String {
     let mut text = format!("duration = \"{seconds}s\"\n");
-    for n in 1..=flows {
+    for n in 1..=pairs {
         for host in ["s", "d"] {
             text += &format!("[[host]]\nname = \"{host}{n}\"\n");
         }
@@ -32,13 +68,14 @@ pub fn dumbbell(flows: u32, rate: &str, access: &str, queue: u32, seconds: u32) 
     text += &format!(
         "[[link]]\na = \"left\"\nb = \"right\"\nrate = \"{rate}\"\ndelay = \"20ms\"\nqueue = {queue}\n"
     );
-    for n in 1..=flows {
+    for n in 1..=pairs {
         for (host, router) in [("s", "left"), ("d", "right")] {
             text += &format!(
                 "[[link]]\na = \"{host}{n}\"\nb = \"{router}\"\nrate = \"{access}\"\ndelay = \"5ms\"\n"
             );
         }
-        text += &format!("[[flow]]\nfrom = \"s{n}\"\nto = \"d{n}\"\n");
+        let port = PORT + n % CLASSES;
+        text += &format!("[[flow]]\nfrom = \"s{n}\"\nto = \"d{n}\"\ncount = {count}\nport = {port}\n");
     }
     text
 }
@@ -75,9 +112,7 @@ pub fn measure(name: &str) -> Result<Measured, Error> {
     // Forgets the peak of what ran before; where that is not allowed, the peak is the process's.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
     let (wall, cpu) = (std::time::Instant::now(), thread_cpu_ns());
-    let report = crate::run_with(&scenario, Options::default(), &mut |_, _| {
-        Err(Error::Unsupported("a dumbbell has no managed port".into()))
-    })?;
+    let report = crate::run(&scenario, Options::default())?;
     let cpu_seconds = match (cpu, thread_cpu_ns()) {
         (Some(before), Some(after)) => (after - before) as f64 / 1e9,
         _ => wall.elapsed().as_secs_f64(),

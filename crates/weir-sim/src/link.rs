@@ -19,8 +19,20 @@ pub struct Flight {
     pub left: Instant,
     /// When its last bit is at the other end.
     pub arrives: Instant,
-    /// Which one it is.
+    /// The packet.
+    pub parcel: Parcel,
+}
+
+/// What links read of a packet. It travels in their rings, which are read in order, so that a hop does not wait for
+/// the packet's own row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parcel {
+    /// Its row.
     pub packet: PacketIndex,
+    /// Where the next entry of its route stands.
+    pub route: u32,
+    /// Its number in the run.
+    pub number: u64,
     /// Bytes of its frame.
     pub len: u32,
 }
@@ -54,7 +66,7 @@ impl Pipe {
 /// When the last bit of a frame that leaves at `left` is at the other end. Never before the
 /// first whole nanosecond at which it has left, where a host's event is.
 pub fn arrival(left: Fine, delay: Duration) -> Instant {
-    (left.floor() + delay).max(left.ceil())
+    if delay.is_zero() { left.ceil() } else { left.floor() + delay }
 }
 
 /// The egress of an unmanaged link: tail drop, first come first served.
@@ -79,8 +91,8 @@ impl Fifo {
         Fifo { link, delay, room: queue + ring, ring, free_at: Fine::ZERO, departed: 0, ring_max: 0 }
     }
 
-    /// A packet of `len` bytes comes: when it leaves and arrives, or `None` if it is dropped.
-    pub fn offer(&mut self, now: Instant, packet: PacketIndex, len: u32, pipe: &Pipe) -> Option<Flight> {
+    /// A packet comes: when it leaves and arrives, or `None` if it is dropped.
+    pub fn offer(&mut self, now: Instant, parcel: Parcel, pipe: &Pipe) -> Option<Flight> {
         // What leaves at this very instant still has its place: arrivals come before completions.
         while pipe.flights.get(self.departed).is_some_and(|f| f.left < now) {
             self.departed += 1;
@@ -90,9 +102,9 @@ impl Fifo {
             return None;
         }
         self.ring_max = self.ring_max.max((waiting + 1).min(self.ring));
-        self.free_at = self.free_at.max(Fine::from(now)) + self.link.time_for(len);
+        self.free_at = self.free_at.max(Fine::from(now)) + self.link.time_for(parcel.len);
         let (left, arrives) = (self.free_at.floor(), arrival(self.free_at, self.delay));
-        Some(Flight { left, arrives, packet, len })
+        Some(Flight { left, arrives, parcel })
     }
 
     /// The first packet of the pipe was taken.
@@ -139,10 +151,11 @@ mod tests {
                 let len = if random.below(3) == 0 { 60 + random.below(1455) as u32 } else { 1514 };
                 let at = Instant::from_nanos(now);
                 while pipe.next_arrival() < at {
-                    by_fifo.extend(pipe.pop().map(|f| (f.packet, f.left, f.arrives)));
+                    by_fifo.extend(pipe.pop().map(|f| (f.parcel.packet, f.left, f.arrives)));
                     fifo.arrived();
                 }
-                match fifo.offer(at, packet, len, &pipe) {
+                let parcel = Parcel { packet, route: 0, number: 0, len };
+                match fifo.offer(at, parcel, &pipe) {
                     Some(flight) => {
                         pipe.push(flight);
                     }
@@ -170,7 +183,7 @@ mod tests {
                 });
             }
             while let Some(flight) = pipe.pop() {
-                by_fifo.push((flight.packet, flight.left, flight.arrives));
+                by_fifo.push((flight.parcel.packet, flight.left, flight.arrives));
             }
             assert_eq!(by_fifo, by_port, "seed {seed}");
             assert_eq!(dead.0, dead.1, "seed {seed}");

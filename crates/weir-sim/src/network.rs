@@ -2,7 +2,7 @@
 
 use crate::edge::{Broker, EdgeHost};
 use crate::event::EventQueue;
-use crate::link::{Fifo, Flight, Pipe, arrival};
+use crate::link::{Fifo, Flight, Parcel, Pipe, arrival};
 use crate::media::Content;
 use crate::orders;
 use crate::packet::{Body, Packet, PacketIndex, Slab};
@@ -57,9 +57,9 @@ impl Direction {
             self.wire_bytes.push(0);
             self.cell_end += cell;
         }
-        self.carried.add(u64::from(flight.len));
+        self.carried.add(u64::from(flight.parcel.len));
         if let Some(last) = self.wire_bytes.last_mut() {
-            *last += u64::from(flight.len + self.overhead);
+            *last += u64::from(flight.parcel.len + self.overhead);
         }
     }
 }
@@ -142,16 +142,17 @@ impl<'w> Network<'w> {
         let route = ways.routes[side];
         let number = self.made;
         self.made += 1;
-        let packet = Packet { number, sent_at: self.now, flow, route, len, tos, to_side, body };
+        let packet = Packet { number, sent_at: self.now, flow, route, len, tos, to_side };
         if to_side == 1 {
             self.recorder.flow(flow as usize).sent.add(u64::from(len));
         }
-        let index = self.packets.insert(packet);
-        self.forward(index);
+        let index = self.packets.insert(packet, body);
+        self.forward(Parcel { packet: index, route, number, len });
     }
 
-    /// The first packet on its way along `direction` is there. Answers it if that is its end.
-    pub fn arrive(&mut self, direction: u32) -> Option<Packet> {
+    /// The first packet on its way along `direction` is there. If that is its end, answers its row, which can be
+    /// read until the next packet is sent.
+    pub fn arrive(&mut self, direction: u32) -> Option<PacketIndex> {
         let there = &mut self.directions[direction as usize];
         let flight = there.pipe.pop()?;
         there.carry(&flight, self.cell);
@@ -160,38 +161,42 @@ impl<'w> Network<'w> {
         }
         let next = there.pipe.next_arrival();
         self.queue.set(direction, next);
-        let packet = self.packets.get(flight.packet);
-        self.trace.note(event(packet, self.now, trace::Kind::Delivered, direction, ""));
-        if self.routes[packet.route as usize] == END {
-            return Some(*self.packets.remove(flight.packet));
+        let parcel = flight.parcel;
+        let event =
+            trace::Event { at: self.now, kind: trace::Kind::Delivered, direction, packet: parcel.number };
+        self.trace.note(event, || detail(self.packets.get(parcel.packet), ""));
+        if self.routes[parcel.route as usize] == END {
+            self.packets.remove(parcel.packet);
+            return Some(parcel.packet);
         }
-        self.forward(flight.packet);
+        self.forward(parcel);
         None
     }
 
     /// Offers a packet to the next direction of its route.
-    fn forward(&mut self, index: PacketIndex) {
-        let packet = self.packets.get_mut(index);
-        let direction = self.routes[packet.route as usize];
-        packet.route += 1;
+    fn forward(&mut self, mut parcel: Parcel) {
+        let direction = self.routes[parcel.route as usize];
+        parcel.route += 1;
+        let index = parcel.packet;
         let there = &mut self.directions[direction as usize];
         let port = match &mut there.egress {
             Egress::Port(port) => *port,
             Egress::Fifo(fifo) => {
-                match fifo.offer(self.now, index, packet.len, &there.pipe) {
+                match fifo.offer(self.now, parcel, &there.pipe) {
                     Some(flight) => {
                         if there.pipe.push(flight) {
                             self.queue.set(direction, flight.arrives);
                         }
                     }
                     None => {
-                        there.dropped.add(u64::from(packet.len));
+                        there.dropped.add(u64::from(parcel.len));
                         self.bury(index, direction, "tail");
                     }
                 }
                 return;
             }
         };
+        self.packets.get_mut(index).route = parcel.route;
         self.offer(port, index);
     }
 
@@ -200,7 +205,7 @@ impl<'w> Network<'w> {
         if self.flows[packet.flow as usize].counts_lost(packet) {
             self.recorder.flow(packet.flow as usize).lost += 1;
         }
-        self.trace.note(event(packet, self.now, trace::Kind::Dropped, direction, reason));
+        note(&mut self.trace, packet, self.now, trace::Kind::Dropped, direction, reason);
     }
 
     fn offer(&mut self, port: u32, index: PacketIndex) {
@@ -234,10 +239,11 @@ impl<'w> Network<'w> {
         let managed = &mut self.ports[port as usize];
         let now = self.now;
         let Some(host) = managed.edge.as_mut().filter(|host| host.from <= now) else { return true };
+        let body = *self.packets.body(index);
         let packet = self.packets.get_mut(index);
         let ways = &self.flows[packet.flow as usize];
         let key = ways.keys[usize::from(packet.to_side & 1)].with_tos(packet.tos);
-        let (head, number, len) = match packet.body {
+        let (head, number, len) = match body {
             Body::Datagram { number, payload } => {
                 (ways.content.head(number, packet.sent_at), number, payload)
             }
@@ -360,10 +366,12 @@ impl Host<'_, '_> {
         }
         match kind {
             EventKind::Taken => {
-                let packet = self.packets.get_mut(meta.frame.0);
-                packet.tos = meta.tos_out();
+                if meta.tos_out() != meta.tos_in {
+                    self.packets.get_mut(meta.frame.0).tos = meta.tos_out();
+                }
                 if meta.is_marked() {
-                    self.trace.note(event(packet, now, trace::Kind::Marked, direction, ""));
+                    let packet = self.packets.get(meta.frame.0);
+                    note(self.trace, packet, now, trace::Kind::Marked, direction, "");
                 }
                 if let Some(report) = self.report {
                     let delay = at.since(meta.arrival).as_nanos();
@@ -375,7 +383,9 @@ impl Host<'_, '_> {
             }
             EventKind::Sent => {
                 let arrives = arrival(at.into(), self.there.delay).max(now);
-                let flight = Flight { left: at, arrives, packet: meta.frame.0, len: meta.len };
+                let Packet { route, number, .. } = *self.packets.get(meta.frame.0);
+                let parcel = Parcel { packet: meta.frame.0, route, number, len: meta.len };
+                let flight = Flight { left: at, arrives, parcel };
                 if self.there.pipe.push(flight) {
                     self.queue.set(direction, arrives);
                 }
@@ -383,7 +393,7 @@ impl Host<'_, '_> {
             EventKind::Dropped(reason) => {
                 let packet = self.packets.remove(meta.frame.0);
                 let flow = packet.flow as usize;
-                self.trace.note(event(packet, now, trace::Kind::Dropped, direction, reason.name()));
+                note(self.trace, packet, now, trace::Kind::Dropped, direction, reason.name());
                 if self.flows[flow].counts_lost(packet) {
                     self.recorder.flow(flow).lost += 1;
                 }
@@ -439,13 +449,18 @@ impl Elements {
     }
 }
 
-fn event(
+fn note(
+    trace: &mut Trace<'_>,
     packet: &Packet,
     at: Instant,
     kind: trace::Kind,
     direction: u32,
     reason: &'static str,
-) -> trace::Event {
-    let Packet { number, flow, to_side, len, .. } = *packet;
-    trace::Event { at, kind, direction, packet: number, flow, to_side, len, reason }
+) {
+    trace.note(trace::Event { at, kind, direction, packet: packet.number }, || detail(packet, reason));
+}
+
+fn detail(packet: &Packet, reason: &'static str) -> trace::Detail {
+    let Packet { flow, to_side, len, .. } = *packet;
+    trace::Detail { flow, to_side, len, reason }
 }

@@ -1,5 +1,5 @@
 //! The packets under way: their sizes, and a slab of records that is reused, so that a run in its
-//! stride allocates nothing.
+//! stride allocates nothing. What a port reads of a packet is 32 bytes; what only its ends read stands apart.
 
 use crate::tcp::Segment;
 use weir_core::units::Instant;
@@ -22,7 +22,7 @@ pub fn ip_header(ipv6: bool) -> u32 {
 /// Number of a packet in the slab.
 pub type PacketIndex = u32;
 
-/// A packet from its sender to its end.
+/// A packet from its sender to its end, but for what it carries.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
     /// Unique in the run: what the event hash and packets.csv call it.
@@ -31,7 +31,8 @@ pub struct Packet {
     pub sent_at: Instant,
     /// The copy of a flow that it belongs to.
     pub flow: u32,
-    /// Where the next entry of its route stands.
+    /// Where the next entry of its route stands, as far as a managed port has seen it: links have it from the packet's
+    /// [`Parcel`](crate::link::Parcel).
     pub route: u32,
     /// Bytes of the frame, layer-2 header included.
     pub len: u32,
@@ -39,9 +40,9 @@ pub struct Packet {
     pub tos: u8,
     /// The side of the flow that receives it: 1 the flow's receiver, 0 its sender.
     pub to_side: u8,
-    /// What it carries.
-    pub body: Body,
 }
+
+const _: () = assert!(size_of::<Packet>() == 32, "half a line of memory: each managed port reads it");
 
 /// What a packet carries.
 #[derive(Clone, Copy, Debug)]
@@ -61,19 +62,22 @@ pub enum Body {
 #[derive(Debug, Default)]
 pub struct Slab {
     rows: Vec<Packet>,
+    bodies: Vec<Body>,
     free: Vec<PacketIndex>,
 }
 
 impl Slab {
     /// Takes a row.
-    pub fn insert(&mut self, packet: Packet) -> PacketIndex {
+    pub fn insert(&mut self, packet: Packet, body: Body) -> PacketIndex {
         match self.free.pop() {
             Some(index) => {
                 self.rows[index as usize] = packet;
+                self.bodies[index as usize] = body;
                 index
             }
             None => {
                 self.rows.push(packet);
+                self.bodies.push(body);
                 (self.rows.len() - 1) as PacketIndex
             }
         }
@@ -91,8 +95,8 @@ impl Slab {
     pub fn get_mut(&mut self, index: PacketIndex) -> &mut Packet {
         &mut self.rows[index as usize]
     }
-    /// Packets under way.
-    pub fn live(&self) -> usize {
-        self.rows.len() - self.free.len()
+    /// What the packet in a row carries.
+    pub fn body(&self, index: PacketIndex) -> &Body {
+        &self.bodies[index as usize]
     }
 }

@@ -123,7 +123,7 @@ fn adding_a_flow_does_not_move_the_draws_of_others() {
 
 #[test]
 fn equal_round_trips_share_equally_and_unequal_ones_do_not() {
-    let text = bench::dumbbell(10, "10M", "100M", 100, 300);
+    let text = bench::dumbbell(10, 1, "10M", "100M", 100, 300);
     let report = run(&text);
     let fair = jain(&report.flows);
     assert!(fair >= 0.99, "Jain {fair}");

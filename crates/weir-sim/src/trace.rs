@@ -32,7 +32,12 @@ pub struct Event {
     pub direction: u32,
     /// The packet's number in the run.
     pub packet: u64,
-    /// Its flow, and the side that receives it.
+}
+
+/// What only packets.csv has of an event.
+#[derive(Clone, Copy, Debug)]
+pub struct Detail {
+    /// The packet's flow.
     pub flow: u32,
     /// 1 for the flow's receiver, 0 for its sender.
     pub to_side: u8,
@@ -65,8 +70,9 @@ impl<'a> Trace<'a> {
         Trace { hash: 0xcbf2_9ce4_8422_2325, file }
     }
 
-    /// Notes an event. The order of calls counts.
-    pub fn note(&mut self, event: Event) {
+    /// Notes an event. The order of calls counts. `detail` is asked for where there is a file.
+    #[inline]
+    pub fn note(&mut self, event: Event, detail: impl FnOnce() -> Detail) {
         // FNV-1a's step, a word at a time and folded, so that high bits come down as well.
         let mut step = |word: u64| {
             let product = u128::from(self.hash ^ word) * u128::from(0x9e37_79b9_7f4a_7c15_u64);
@@ -75,7 +81,7 @@ impl<'a> Trace<'a> {
         step(event.at.as_nanos());
         step(event.packet ^ (u64::from(event.direction) << 40) ^ ((event.kind as u64) << 62));
         if let Some(csv) = &mut self.file {
-            csv.line(&event);
+            csv.line(&event, &detail());
         }
     }
 
@@ -98,16 +104,16 @@ impl Csv<'_> {
     }
 
     #[cold]
-    fn line(&mut self, event: &Event) {
+    fn line(&mut self, event: &Event, detail: &Detail) {
         let kind = match event.kind {
             Kind::Delivered => "delivered",
             Kind::Dropped => "dropped",
             Kind::Marked => "marked",
         };
-        let way = if event.to_side == 1 { "forward" } else { "back" };
+        let way = if detail.to_side == 1 { "forward" } else { "back" };
         let link = self.links.get(event.direction as usize).map_or("", String::as_str).to_owned();
-        let flow = self.flows.get(event.flow as usize).map_or("", String::as_str).to_owned();
-        let Event { packet, len, reason, .. } = event;
+        let flow = self.flows.get(detail.flow as usize).map_or("", String::as_str).to_owned();
+        let (packet, Detail { len, reason, .. }) = (event.packet, detail);
         let at = event.at.as_nanos();
         self.keep(|to| writeln!(to, "{at},{kind},{link},{flow},{way},{packet},{len},{reason}"));
     }

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::network::Network;
-use crate::packet::{Body, Packet, frame};
+use crate::packet::{Body, PacketIndex, frame};
 use crate::source::{Requester, Step, TcpFlow, UdpSource};
 use weir_core::units::Instant;
 use weir_report::Report;
@@ -89,8 +89,8 @@ impl World<'_> {
 
     fn step(&mut self, entity: u32) {
         if entity < self.first_flow {
-            if let Some(packet) = self.network.arrive(entity) {
-                self.receive(&packet);
+            if let Some(index) = self.network.arrive(entity) {
+                self.receive(index);
             }
         } else if entity < self.network.first_port {
             let number = entity - self.first_flow;
@@ -141,17 +141,17 @@ impl World<'_> {
     }
 
     /// A packet is at its end.
-    fn receive(&mut self, packet: &Packet) {
-        let (now, flow) = (self.network.now, packet.flow);
-        let side = usize::from(packet.to_side & 1);
+    fn receive(&mut self, index: PacketIndex) {
         let network = &mut self.network;
+        let (now, packet) = (network.now, *network.packets.get(index));
+        let (flow, side) = (packet.flow, usize::from(packet.to_side & 1));
         let ce = packet.tos & 3 == 3;
         if ce && side == 1 {
             network.recorder.flow(flow as usize).marked += 1;
         }
-        match (&mut self.applications[flow as usize], packet.body) {
+        match (&mut self.applications[flow as usize], network.packets.body(index)) {
             (Application::Tcp(connection), Body::Tcp(segment)) => {
-                let delivered = connection.ends[side].on_segment(now, &segment, ce);
+                let delivered = connection.ends[side].on_segment(now, segment, ce);
                 if side == 1 && delivered > 0 {
                     network.recorder.delivered(flow as usize, delivered, now.as_nanos());
                 }
@@ -166,16 +166,16 @@ impl World<'_> {
                 transmit(network, flow, connection, side);
                 self.wake(flow, side);
             }
-            (Application::Udp { .. }, Body::Datagram { payload, .. }) => {
+            (Application::Udp { .. }, &Body::Datagram { payload, .. }) => {
                 let age = now.since(packet.sent_at).as_nanos();
                 network.recorder.delivered(flow as usize, u64::from(payload), now.as_nanos());
                 network.recorder.one_way(flow as usize, age);
             }
-            (Application::Rr { sizes, payloads, .. }, Body::Datagram { number, payload }) if side == 1 => {
+            (Application::Rr { sizes, payloads, .. }, &Body::Datagram { number, payload }) if side == 1 => {
                 network.recorder.delivered(flow as usize, u64::from(payload), now.as_nanos());
                 network.send(flow, 0, sizes[1], false, Body::Datagram { number, payload: payloads[1] });
             }
-            (Application::Rr { requester, sizes, payloads }, Body::Datagram { number, .. }) => {
+            (Application::Rr { requester, sizes, payloads }, &Body::Datagram { number, .. }) => {
                 let step = requester.on_response(now, number);
                 request(network, flow, step, sizes[0], payloads[0]);
                 self.wake(flow, 0);

@@ -175,7 +175,7 @@ fn hostile_scenarios_are_answered_in_bounds() {
             over_hfsc("", &rows(2_000, "[[expect]]\nwhat = \"goodput\"\nflow = \"none\"\n")),
             "there is no flow",
         ),
-        (over_hfsc("", &rows(4_000, "[[host]]\nname = \"x\"\n")), "at most 1000"),
+        (over_hfsc("", &rows(4_000, "[[host]]\nname = \"x\"\n")), "at most 2500"),
         (
             over_hfsc("", "[[host]]\nname = \"\u{1b}[31m\u{202e}\"\n".replace("\u{1b}", "\\u001b").as_str()),
             "cannot be a name",
