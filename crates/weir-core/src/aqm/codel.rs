@@ -7,10 +7,10 @@
 //! as young as it can be.
 //! Paper: Nichols and Jacobson, "Controlling Queue Delay", ACM Queue 10(5), 2012; Nichols,
 //! Jacobson, McGregor and Iyengar, RFC 8289, 2018: of its section 5 the dequeue routine is
-//! `Law::judge`, and the helpers are `Law::standing` and `interval_over_root`.
+//! `Law::judge`, whose ok_to_drop is "not below", and the helper is `interval_over_root`.
 //! Where we differ, and why: the inverse root is exact to the nanosecond by an integer root, at
 //! each drop only, where kernels keep an approximation of 16 bits.
-//! Cost: a subtraction and two comparisons per packet, a root and a division per drop; 96 bytes
+//! Cost: a subtraction and two comparisons per packet, a root and a division per drop; 88 bytes
 //! per queue.
 //! Guarantees: `the_loop_of_the_rfc_agrees`, `drops_at_the_times_of_the_reference`, `a_burst_that_drains_is_spared`,
 //! `ecn_marks_and_drops_nothing`.
@@ -117,7 +117,7 @@ impl Constants {
 ///
 /// ```text
 /// dequeue(now):
-///     (packet, ok_to_drop) = dodequeue(now)       // `standing` below says ok_to_drop
+///     (packet, ok_to_drop) = dodequeue(now)       // ok_to_drop: above target for an interval
 ///     if packet == NULL: dropping = false
 ///     if dropping:
 ///         if not ok_to_drop: dropping = false
@@ -143,23 +143,40 @@ impl Constants {
 /// each. Where in the loop it stands is kept in its [`Phase`]. The test `the_loop_of_the_rfc_agrees`
 /// runs both on random calls. A packet that can be marked leaves the loop where it would be dropped,
 /// after the same steps.
+///
+/// Few of the RFC's variables matter in one phase, so they share 16 bytes. While the wait is below target and
+/// nothing is dropped, what matters are `drop_next` and delta. While it has been above target for less than an interval,
+/// its end matters too. While packets are dropped, that time is past.
+// Packed to words of 32 bits, so that nothing fills up a queue of FQ-CoDel.
 #[derive(Clone, Copy, Debug)]
+#[repr(C, packed(4))]
 pub(crate) struct Law {
-    /// When the wait will have been above target for an interval; `NEVER` while it is below.
-    above_until: Instant,
-    drop_next: Instant,
-    /// Drops since the dropping state was entered, and what that was when it was entered last.
-    count: u32,
-    last_count: u32,
+    /// `drop_next`; in the phase `Above` when the wait will have been above target for an interval.
+    time: Instant,
+    /// While dropping: drops since the dropping state was entered above what that was then (count, lastcount).
+    /// `Passing`: count - lastcount, the delta of the next entry. `Above`: the same above `BACK_BITS` bits, which say
+    /// how long before `time` + `AHEAD` `drop_next` lies.
+    memory: u64,
 }
+
+/// An interval is below 2^32 ns: `drop_next` lies less than that behind the present, and is forgotten 16 times
+/// that after it.
+const AHEAD: Duration = Duration::from_nanos(1 << 32);
+const BACK_BITS: u32 = 37;
+/// A delta above this counts as this. Without a pause 10^8 drops take half an hour.
+const MOST_DELTA: u64 = (1 << (64 - BACK_BITS)) - 1;
 
 /// Where in the loop of its law a queue stands. It is kept beside the law, so that many queues stand close.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
-    /// `dropping` is false.
+    /// `dropping` is false, and the wait was below target.
     Passing,
+    /// `dropping` is false, and the wait is above target, perhaps not yet for an interval.
+    Above,
     /// It is true, and the packet before was not dropped in this dequeue.
     Dropping,
+    /// It is true, but the wait fell below target at the second packet of that dequeue: as `Passing`.
+    Leaving,
     /// The packet before was dropped on entering: the line behind the second `drop`.
     Entered,
     /// The packet before was dropped in the `while`: its end.
@@ -168,24 +185,12 @@ pub(crate) enum Phase {
 
 impl Law {
     /// Of a queue that has not stood yet.
-    pub(crate) const NEW: Law =
-        Law { above_until: Instant::NEVER, drop_next: Instant::ZERO, count: 0, last_count: 0 };
-    /// Whether the wait has been above target for an interval. [RFC 8289 section 5]
-    fn standing(&mut self, constants: &Constants, now: Instant, waited: Duration, left: u64) -> bool {
-        if waited < constants.target || left <= constants.mtu {
-            self.above_until = Instant::NEVER;
-            return false;
-        }
-        if self.above_until == Instant::NEVER {
-            self.above_until = now + constants.interval;
-            return false;
-        }
-        now >= self.above_until
-    }
+    pub(crate) const NEW: Law = Law { time: Instant::ZERO, memory: 0 };
     /// A packet that came at `enqueued` leaves, and `left` bytes stay. [RFC 8289 section 5]
     ///
     /// There the loop over packets is inside; here it is the caller's, which asks again for the
     /// next packet after a `Drop`.
+    #[inline]
     pub(crate) fn judge(
         &mut self,
         phase: &mut Phase,
@@ -195,41 +200,101 @@ impl Law {
         left: u64,
         capable: bool,
     ) -> Fate {
-        let standing = self.standing(constants, now, now.since(enqueued), left);
-        if *phase == Phase::Entered {
-            // The packet after the first that was dropped always goes.
-            *phase = Phase::Dropping;
-            return Fate::Pass;
-        }
-        if !standing {
+        let below = now.since(enqueued) < constants.target || left <= constants.mtu;
+        if below && matches!(phase, Phase::Passing | Phase::Leaving) {
             *phase = Phase::Passing;
             return Fate::Pass;
         }
-        if *phase == Phase::Passing {
-            // Not long out of the dropping state: the rate that worked then is a good start.
-            let since = self.count.wrapping_sub(self.last_count);
-            let recent = now.since(self.drop_next) < constants.interval.saturating_mul(16);
-            self.count = if since > 1 && since <= self.count && recent { since } else { 1 };
-            self.last_count = self.count;
-            self.drop_next = now + constants.interval_over_root(self.count);
-            let fate = constants.act(capable);
-            *phase = if fate == Fate::Mark { Phase::Dropping } else { Phase::Entered };
-            return fate;
+        self.step(phase, constants, now, below, capable)
+    }
+    /// The same where the wait is above target, or was at the packet before.
+    fn step(
+        &mut self,
+        phase: &mut Phase,
+        constants: &Constants,
+        now: Instant,
+        below: bool,
+        capable: bool,
+    ) -> Fate {
+        match *phase {
+            Phase::Passing | Phase::Leaving => {
+                self.rise(now + constants.interval);
+                *phase = Phase::Above;
+                Fate::Pass
+            }
+            Phase::Above if below => {
+                self.time = self.drop_next();
+                self.memory = { self.memory } >> BACK_BITS;
+                *phase = Phase::Passing;
+                Fate::Pass
+            }
+            Phase::Above if now < { self.time } => Fate::Pass,
+            Phase::Above => {
+                // Not long out of the dropping state: the rate that worked then is a good start.
+                let (delta, drop_next) = (self.memory >> BACK_BITS, self.drop_next());
+                let recent = now.since(drop_next) < constants.interval.saturating_mul(16);
+                let count = if delta > 1 && recent { delta as u32 } else { 1 };
+                self.memory = u64::from(count) << 32 | u64::from(count);
+                self.time = now + constants.interval_over_root(count);
+                let fate = constants.act(capable);
+                *phase = if fate == Fate::Mark { Phase::Dropping } else { Phase::Entered };
+                fate
+            }
+            // The packet after the first that was dropped always goes.
+            Phase::Entered => {
+                *phase = Phase::Dropping;
+                if below {
+                    self.leave();
+                    *phase = Phase::Leaving;
+                }
+                Fate::Pass
+            }
+            Phase::Dropping | Phase::Again if below => {
+                self.leave();
+                *phase = Phase::Passing;
+                Fate::Pass
+            }
+            Phase::Dropping | Phase::Again => self.go_on(phase, constants, now, capable),
         }
+    }
+    /// The `while` of the loop.
+    fn go_on(&mut self, phase: &mut Phase, constants: &Constants, now: Instant, capable: bool) -> Fate {
+        let count = (self.memory >> 32) as u32;
         if *phase == Phase::Again {
-            self.drop_next += constants.interval_over_root(self.count);
+            self.wait(constants.interval_over_root(count));
             *phase = Phase::Dropping;
         }
-        if now < self.drop_next {
+        if now < { self.time } {
             return Fate::Pass;
         }
-        self.count = self.count.saturating_add(1);
+        let count = count.saturating_add(1);
+        self.memory = u64::from(count) << 32 | u64::from(self.memory as u32);
         let fate = constants.act(capable);
         match fate {
-            Fate::Mark => self.drop_next += constants.interval_over_root(self.count),
+            Fate::Mark => self.wait(constants.interval_over_root(count)),
             _ => *phase = Phase::Again,
         }
         fate
+    }
+    fn wait(&mut self, longer: Duration) {
+        let drop_next = self.time;
+        self.time = drop_next + longer;
+    }
+    /// The dropping state ends: what stays is by how much the count has grown in it.
+    fn leave(&mut self) {
+        let (count, last_count) = (self.memory >> 32, self.memory & u64::from(u32::MAX));
+        self.memory = count.saturating_sub(last_count).min(MOST_DELTA);
+    }
+    /// The wait is above target; at `until` it will have been for an interval. What cannot be recent then is forgotten.
+    fn rise(&mut self, until: Instant) {
+        let back = (until + AHEAD).since(self.time).as_nanos();
+        self.memory = if back >> BACK_BITS == 0 { self.memory << BACK_BITS | back } else { 0 };
+        self.time = until;
+    }
+    /// `drop_next` of a law that is `Above`; anything where the delta is 0.
+    fn drop_next(&self) -> Instant {
+        let back = self.memory & ((1 << BACK_BITS) - 1);
+        Instant::from_nanos((self.time + AHEAD).as_nanos().saturating_sub(back))
     }
 }
 
@@ -296,7 +361,7 @@ impl Aqm for Codel {
     }
     fn visit_stats(&self, visit: &mut dyn Visit) {
         visit.value("dropped_by_codel", "packets", self.dropped as i64);
-        visit.value("dropping", "", i64::from(self.phase != Phase::Passing));
+        visit.value("dropping", "", i64::from(!matches!(self.phase, Phase::Passing | Phase::Above)));
         visit.value("longest_wait", "ns", self.longest_wait.as_nanos() as i64);
         visit.value("target", "ns", self.constants.target.as_nanos() as i64);
         visit.value("interval", "ns", self.constants.interval.as_nanos() as i64);
@@ -505,7 +570,13 @@ mod tests {
             let (mut queue, mut theirs) = (Waiting::new(), Waiting::new());
             let (mut now, mut dropped, mut marked) = (Instant::ZERO, 0, 0);
             for call in 0..40_000 {
-                now += Duration::from_nanos(random.below(2_000_000));
+                // Now and then a dropping state is long past, or none can be recent any more.
+                let most = match random.below(4_000) {
+                    0 => 400_000_000_000,
+                    1..=6 => 3_000_000_000,
+                    _ => 2_000_000,
+                };
+                now += Duration::from_nanos(random.below(most));
                 // Times of overload and times in which the queue drains.
                 if random.below(100) < if call / 4_000 % 2 == 0 { 58 } else { 46 } {
                     let packet = (now, 40 + random.below(1475), random.below(3) == 0);
@@ -580,9 +651,11 @@ mod tests {
     #[test]
     fn a_wait_stands_when_an_interval_is_over() {
         let constants = Constants::new(&TUNING, 1514);
-        let (mut law, start) = (Law::NEW, Instant::from_millis(7));
-        let mut stands =
-            |after: Duration| law.standing(&constants, start + after, constants.target, 10 * 1514);
+        let (mut law, mut phase) = (Law::NEW, Phase::Passing);
+        let mut stands = |after: Duration| {
+            let came = Instant::from_millis(7) + after;
+            law.judge(&mut phase, &constants, came + constants.target, came, 10 * 1514, false) == Fate::Drop
+        };
         assert!(!stands(Duration::ZERO));
         assert!(!stands(constants.interval.saturating_sub(Duration::from_nanos(1))));
         assert!(stands(constants.interval));

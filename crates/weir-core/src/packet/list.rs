@@ -166,13 +166,13 @@ impl List {
     }
 }
 
-/// A list that packets enter at its end and leave at its front, and in no other way: 16 bytes.
+/// A list that packets enter at its end and leave at its front, and in no other way: 12 bytes.
 #[derive(Debug)]
 pub(crate) struct OneWay {
     head: u32,
     tail: u32,
-    /// Of fewer than 2^32 rows, below 2^32 each.
-    bytes: u64,
+    /// Modulo 2^32, which is 65,000 of the longest frames.
+    bytes: u32,
 }
 
 impl OneWay {
@@ -180,10 +180,10 @@ impl OneWay {
     pub(crate) const fn new() -> Self {
         OneWay { head: NIL, tail: NIL, bytes: 0 }
     }
-    /// The bytes of its packets.
+    /// The bytes of its packets, modulo 2^32.
     #[inline(always)]
     pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+        u64::from(self.bytes)
     }
     /// True if there is no packet.
     #[inline(always)]
@@ -195,7 +195,7 @@ impl OneWay {
     pub(crate) fn push_back(&mut self, table: &mut PacketTable, id: PacketId) {
         let row = table.row_mut(id.0);
         row.next = NIL;
-        self.bytes = self.bytes.plus(row.len.into());
+        self.bytes = self.bytes.wrapping_add(row.len);
         match self.head {
             NIL => self.head = id.0,
             _ => table.row_mut(self.tail).next = id.0,
@@ -209,20 +209,20 @@ impl OneWay {
             return None;
         }
         let (id, row) = (self.head, table.row(self.head));
-        self.bytes = self.bytes.less(row.len.into());
+        self.bytes = self.bytes.wrapping_sub(row.len);
         self.head = row.next;
         Some(PacketId(id))
     }
     /// How many packets there are, if links and bytes agree: for tests.
     pub(crate) fn packets_if_sound(&self, table: &PacketTable) -> Option<u64> {
-        let (mut at, mut last, mut packets, mut bytes) = (self.head, self.tail, 0, 0);
+        let (mut at, mut last, mut packets, mut bytes) = (self.head, self.tail, 0, 0u32);
         while at != NIL {
             let row = table.row(at);
             if packets > u64::from(table.capacity()) {
                 return None;
             }
             packets += 1;
-            bytes += u64::from(row.len);
+            bytes = bytes.wrapping_add(row.len);
             (last, at) = (at, row.next);
         }
         (last == self.tail && bytes == self.bytes).then_some(packets)

@@ -239,7 +239,7 @@ fn check_tells_the_room_and_what_control_packets_get() {
     );
     let memory = flat.split("interface em0: takes ").nth(1).expect("it says what it takes of memory");
     assert!(memory.contains(" kB beside frames: 1 queue of classes, "), "{memory}");
-    assert!(memory.contains("1024 of flows, 58 bytes each, and 660 kB of rows for packets"), "{memory}");
+    assert!(memory.contains("1024 of flows, 46 bytes each, and 660 kB of rows for packets"), "{memory}");
     assert!(
         flat.contains("control packets (ARP, routing protocols) go before all classes up to 500 kbit/s"),
         "{flat}"
