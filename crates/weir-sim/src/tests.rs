@@ -86,6 +86,21 @@ burst = 30
 period = \"70ms\"
 ";
 
+/// Each scenario of the bench runs: for a moment.
+#[test]
+fn what_the_bench_times_runs() {
+    for name in bench::NAMES {
+        let scenario = bench::scenario(name).unwrap_or_else(|| panic!("{name}"));
+        let scenario = Scenario { duration: Time::from_nanos(80_000_000), ..scenario };
+        let report =
+            crate::run(&scenario, Options::default()).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(bench::deliveries(&report) > 100, "{name}");
+        let managed = !name.contains("dumbbell");
+        assert_eq!(report.ports.len(), usize::from(managed), "{name}");
+        assert!(report.ports.iter().all(|port| port.classes.iter().all(|class| class.offered.packets > 0)));
+    }
+}
+
 /// One golden value: a change of it is a change of every simulation.
 #[test]
 fn the_event_hash_is_the_same_everywhere() {
