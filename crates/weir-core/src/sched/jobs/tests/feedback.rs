@@ -92,6 +92,8 @@ impl Model {
         let count = self.backlogged().len();
         let even = 1.0 / count as f64;
         self.unsure |= !count.is_power_of_two() && (rate - even).abs() < 1e-12 && (ratio - 1.0).abs() < 1e-9;
+        // So is what a class gets that lacks a part of its floor.
+        self.unsure |= rate < self.classes[class].floor - 1e-9 && (ratio - 1.0).abs() < close;
         ratio > 1.0 - 1e-9
     }
     fn is_late(&mut self, class: usize, now: u64) -> bool {
