@@ -202,7 +202,7 @@ impl View<'_> {
         match shape.instances.first() {
             Some(_) => self.node_of(shape, lowered, 0),
             // An interface for conditioners only has a plain queue.
-            None => Node { discipline: "fifoq".to_string(), ..Node::default() },
+            None => Node::plain(),
         }
     }
 
@@ -218,7 +218,8 @@ impl View<'_> {
         node
     }
 
-    /// The commands `red` and `rio`: what a RED or RIO does not say for itself. 0 says nothing.
+    /// The commands `red` and `rio`: what a RED or RIO does not say for itself. 0 says nothing. These are
+    /// lines of altq.conf with numbers by position, so the reader knows which words they stand for.
     fn defaults(&self, params: &mut Params, discipline: &str) {
         let mut set = |names: [&'static str; 3], d: &RedDefaults| {
             for (name, value) in names.into_iter().zip([d.thmin, d.thmax, d.invpmax]) {
@@ -382,12 +383,8 @@ impl View<'_> {
                     .unwrap_or(interface.place)
             }
         };
-        let of = if error.class.is_empty() { String::new() } else { format!("class `{}`: ", error.class) };
-        let found = match error.found == error.field {
-            true => format!("`{}` cannot stand here", error.field),
-            false => format!("`{}` cannot be {}", error.field, error.found),
-        };
-        self.refuse(place, format!("{of}{found}"), format!("expected {}", error.expected))
+        let (message, help) = hooks::refusal(error);
+        self.refuse(place, message, help)
     }
 
     fn warnings(&self, link: Link, room: Room) -> Vec<Diagnostic> {

@@ -5,6 +5,7 @@ use crate::plan::{Filter, Options};
 use crate::rules::Report;
 use crate::tree::{Instance, Shape};
 use std::collections::HashMap;
+use weir_core::queue::ParamError;
 use weir_core::sched::{ClassConfig, Finding, Node, Setting};
 
 /// The configuration of one discipline as the file gives it. A class whose queue is a discipline
@@ -51,6 +52,16 @@ fn findings(shape: &Shape<'_>, instance: &Instance<'_>) -> impl Iterator<Item = 
     let check = instance.entry.check;
     let found = check.map(|check| check(&node(shape, instance), &setting(shape, instance)));
     found.into_iter().flatten()
+}
+
+/// What a discipline or an AQM refused, in words: what is wrong, and what was expected.
+pub(crate) fn refusal(error: &ParamError) -> (String, String) {
+    let of = if error.class.is_empty() { String::new() } else { format!("class `{}`: ", error.class) };
+    let found = match error.found == error.field {
+        true => format!("`{}` cannot stand here", error.field),
+        false => format!("`{}` cannot be {}", error.field, error.found),
+    };
+    (format!("{of}{found}"), format!("expected {}", error.expected))
 }
 
 /// Where the option stands that a finding is about, or else the class or the discipline.

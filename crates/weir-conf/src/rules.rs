@@ -38,7 +38,7 @@ pub(crate) fn errors(plan: &Plan, registry: &Registry, skip: &dyn Fn(&Interface)
         let shape = Shape::of(interface, registry);
         nesting(&mut report, &shape);
         for instance in &shape.instances {
-            one(&mut report, &shape, instance);
+            one(&mut report, registry, &shape, instance);
         }
         filters(&mut report, &shape);
         crate::precedence::errors(&mut report, &shape);
@@ -64,7 +64,7 @@ fn nesting(report: &mut Report<'_>, shape: &Shape<'_>) {
     }
 }
 
-fn one(report: &mut Report<'_>, shape: &Shape<'_>, instance: &Instance<'_>) {
+fn one(report: &mut Report<'_>, registry: &Registry, shape: &Shape<'_>, instance: &Instance<'_>) {
     let interface = shape.interface;
     let name = instance.entry.name;
     if instance.entry.classes != Classes::None {
@@ -87,17 +87,18 @@ fn one(report: &mut Report<'_>, shape: &Shape<'_>, instance: &Instance<'_>) {
     for &index in &instance.members {
         let class = &interface.classes[index];
         bounds(report, &class.options);
-        red_or_rio(report, class);
+        if instance.entry.class_queues {
+            aqm(report, registry, class);
+        }
     }
 }
 
-/// ALTQ's flags for a class's queue: one of them. What its language does not know, `Registry`
-/// refuses when it builds.
-fn red_or_rio(report: &mut Report<'_>, class: &Class) {
-    if let (Some(_), Some(rio)) = (class.options.get("red"), class.options.get("rio")) {
-        let message = format!("class `{}` has both red and rio", class.name);
-        report.error(rio.place, message, "a queue has one of them: take one away");
-    }
+/// The words of a class ask for one AQM, and for what it takes.
+fn aqm(report: &mut Report<'_>, registry: &Registry, class: &Class) {
+    let Err(error) = registry.aqm_of_class(&class.name, &class.options.params()) else { return };
+    let place = class.options.get(&error.field).map_or(class.place, |given| given.place);
+    let (message, help) = hooks::refusal(&error);
+    report.error(place, message, help);
 }
 
 fn roots(report: &mut Report<'_>, interface: &Interface, instance: &Instance<'_>) {

@@ -290,7 +290,9 @@ fn what_a_discipline_refuses_is_said_at_its_word() {
     assert_eq!((error.line, error.column, error.message.as_str()), (1, 35, "`count` cannot be 5"));
     // A word that contradicts another.
     let text = "interface em0 bandwidth 10M priq\nclass priq em0 a NULL default codel pie\n";
-    let error = refused(text, &registry);
+    let outcome = read("altq.conf", text, &registry);
+    let error = &outcome.diagnostics[0];
+    assert!(outcome.plan.is_none(), "it is refused as soon as it is read");
     assert!(error.message.ends_with(" cannot stand here") && error.help.contains("not both"), "{error}");
     // Inside a class of another discipline.
     let text = "interface em0 priq\nclass priq em0 p NULL default picky count 5\nclass picky em0 a p\n";

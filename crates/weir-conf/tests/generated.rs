@@ -73,8 +73,11 @@ impl Generator {
                 set(&mut options, spec, value);
             }
         }
-        if options.has("red") && options.has("rio") {
-            options.remove("rio");
+        // A queue has one AQM: words that contradict one another are taken away.
+        while scope == Scope::Class
+            && let Err(error) = self.registry.aqm_of_class("", &options.params())
+        {
+            options.remove(&error.field);
         }
         for prefix in ["", "lo_", "med_", "hi_"] {
             let value = |name: &str| options.params().count(&format!("{prefix}{name}"));

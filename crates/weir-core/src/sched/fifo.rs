@@ -15,6 +15,7 @@ use crate::queue::{
     Alias, Backlog, Broken, Child, Cx, Discipline, DropReason, Leaf, Next, ParamError, Params, Scope,
     Verdict, Visit, params,
 };
+use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -25,6 +26,13 @@ pub(super) const ENTRY: Entry = Entry {
     build: Some(build),
     ..Entry::PLAIN
 };
+
+impl Node {
+    /// One queue that drops from its tail: for a port that needs no more.
+    pub fn plain() -> Node {
+        Node { discipline: ENTRY.name.to_owned(), ..Node::default() }
+    }
+}
 
 /// `fifoq`, or the AQM of the node's name as a discipline.
 pub(super) fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
