@@ -17,7 +17,7 @@ pub use drr::DeficitRoundRobin;
 pub use gps::{Gps, Job};
 pub use jobs::{JobsClass, JobsDrops, JobsHarm, jobs_harm, jobs_rates};
 pub use link_sharing::{ShareClass, fluid_shares};
-pub use ns2_cbq::{Forgives, Ns2Rules, Ns2Sent, Ns2Test, ns2_cbq};
+pub use ns2_cbq::{Forgives, Ns2Sent, Ns2Test, ns2_cbq};
 pub use promises::{PromisedClass, least_shares, may_lose};
 pub use ratio::Ratio;
 pub use red::RedAverage;

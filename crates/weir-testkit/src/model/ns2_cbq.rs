@@ -1,10 +1,10 @@
-//! CBQ as ns-2.35 runs it, on Floyd's trees: packet for packet, and what it would do without two
-//! quirks. The only model here of another program, and so in its floats.
+//! CBQ as ns-2.35 runs it, on Floyd's trees: packet for packet, and what it would do without a
+//! quirk. The only model here of another program, and so in its floats.
 //!
 //! **Free packets.** When ns-2 refused every class, the first that it looked at sends all the same, and
 //! that packet is charged to nobody. It looks at the higher priority first, so that is who has packets
 //! for nothing. Below a root of less than the link this is so in every spell in which the root is
-//! overlimit.
+//! overlimit. CBQ's ancestor-only does the same.
 //!
 //! **Forgiving.** When ns-2 refuses a class for the first time since that class last sent underlimit, it forgives
 //! the class its debt: `undertime` no longer counts `avgidle`. It does so while it still looks for
@@ -23,21 +23,6 @@ pub enum Forgives {
     AfterTheChoice,
     /// Not at all.
     Never,
-}
-
-/// What ns-2 does, or would do without a quirk.
-#[derive(Clone, Copy, Debug)]
-pub struct Ns2Rules {
-    /// When a refused class is forgiven its debt.
-    pub forgives: Forgives,
-    /// A packet that goes although all were refused is charged like any other, and those who have
-    /// packets take turns by their shares. In ns-2 the first that was looked at has it for nothing.
-    pub charges_all: bool,
-}
-
-impl Ns2Rules {
-    /// As ns-2.35 is.
-    pub const AS_IT_IS: Ns2Rules = Ns2Rules { forgives: Forgives::AtOnce, charges_all: false };
 }
 
 /// A test of Floyd's: a tree, a link-sharing rule, and sources that pause.
@@ -159,8 +144,6 @@ struct Class {
     queued: u32,
     forgiven: bool,
     refused: bool,
-    /// What it had though all were refused, bytes divided by its share.
-    spare: f64,
 }
 
 struct Ns2 {
@@ -168,18 +151,18 @@ struct Ns2 {
     classes: Vec<Class>,
     /// Whose turn it is in each ring.
     turn: Vec<usize>,
-    rules: Ns2Rules,
+    forgives: Forgives,
 }
 
 /// That test with weighted round robin: every packet in order.
-pub fn ns2_cbq(test: Ns2Test, rules: Ns2Rules) -> Vec<Ns2Sent> {
+pub fn ns2_cbq(test: Ns2Test, forgives: Forgives) -> Vec<Ns2Sent> {
     let tree = match test {
         Ns2Test::Formal => &FORMAL,
         Ns2Test::AncestorOnly => &ANCESTOR_ONLY,
         Ns2Test::AncestorOnlyFlat => &ANCESTOR_ONLY_FLAT,
     };
     let classes = vec![Class::default(); tree.places.len()];
-    let mut ns2 = Ns2 { tree, classes, turn: vec![0; tree.rings.len()], rules };
+    let mut ns2 = Ns2 { tree, classes, turn: vec![0; tree.rings.len()], forgives };
     let arrivals = arrivals(tree);
     let (mut next, mut now, mut sent) = (0, 0.0, Vec::new());
     loop {
@@ -245,10 +228,7 @@ impl Ns2 {
 
     /// Who sends, and whether all were refused.
     fn choose(&mut self, now: f64) -> Option<(usize, bool)> {
-        let chosen = match self.search(now) {
-            Some((first, true)) if self.rules.charges_all => Some((self.whose_spare(first), true)),
-            chosen => chosen,
-        };
+        let chosen = self.search(now);
         for class in &mut self.classes {
             if class.refused && !class.forgiven {
                 class.undertime -= (1.0 - GAIN) * class.average;
@@ -257,17 +237,6 @@ impl Ns2 {
             class.refused = false;
         }
         chosen
-    }
-
-    /// Of the ring of `first`, the class with packets that had least of such packets for its share.
-    fn whose_spare(&mut self, first: usize) -> usize {
-        let ring = self.tree.rings.iter().find(|ring| ring.contains(&first)).expect("leaves take turns");
-        let queued = ring.iter().copied().filter(|&c| self.classes[c].queued > 0);
-        let had = |class: &usize| self.classes[*class].spare;
-        let next = queued.min_by(|a, b| had(a).total_cmp(&had(b))).expect("`first` has packets");
-        let place = &self.tree.places[next];
-        self.classes[next].spare += f64::from(place.len_bytes) / place.share;
-        next
     }
 
     fn search(&mut self, now: f64) -> Option<(usize, bool)> {
@@ -306,7 +275,7 @@ impl Ns2 {
         if class.undertime <= now || class.forgiven {
             return;
         }
-        match self.rules.forgives {
+        match self.forgives {
             Forgives::Never => {}
             Forgives::AfterTheChoice => class.refused = true,
             Forgives::AtOnce => {
@@ -347,19 +316,18 @@ impl Ns2 {
 
     fn send(&mut self, leaf: usize, refused: bool, now: f64) {
         let len = self.tree.places[leaf].len_bytes;
-        let free = refused && !self.rules.charges_all;
         let class = &mut self.classes[leaf];
         class.queued -= 1;
-        if !free && class.credit > 0 {
+        if !refused && class.credit > 0 {
             class.credit -= i64::from(len);
         }
-        let on = !free && class.credit > 0;
+        let on = !refused && class.credit > 0;
         for (ring, turn) in self.tree.rings.iter().zip(&mut self.turn) {
             if let Some(place) = ring.iter().position(|&l| l == leaf) {
                 *turn = if on { place } else { (place + 1) % ring.len() };
             }
         }
-        let mut at = Some(leaf).filter(|_| !free);
+        let mut at = Some(leaf).filter(|_| !refused);
         while let Some(class) = at {
             self.charge(class, f64::from(len), now);
             at = self.parent(class);

@@ -1,8 +1,8 @@
 //! A class: what its configuration says, checked, and what it counts.
 
 use super::estimator::{Estimator, Shape};
-use super::link_sharing::{LEVELS, NONE, levels};
-use super::options::PARAMS;
+use super::link_sharing::{LEVELS, NONE, Rule, levels};
+use super::options::{Options, PARAMS};
 use crate::queue::params::{self, default_of};
 use crate::queue::{Link, ParamError, Params, Scope, Value, Visit};
 use crate::units::{Duration, Rate};
@@ -98,22 +98,23 @@ impl Settings {
     }
 
     /// What the estimator is made from.
-    pub fn shape(&self, gain_log2: u32, minidle: bool, leaf: bool, link: &Link) -> Shape {
+    /// `gives`: what the function of that name says.
+    pub fn shape(&self, options: &Options, leaf: bool, gives: bool, link: &Link) -> Shape {
         let packet = self.rate.time_for(link.cost_bytes(self.packet_bytes));
         let own = packet.saturating_sub(link.time_for(self.packet_bytes));
         let maxburst = if own > SLOW_PACKET.into() { 4 } else { default_of(PARAMS, "maxburst") as u32 };
         let maxburst = self.maxburst.unwrap_or(maxburst.max(self.minburst));
         Shape {
             rate: self.rate,
-            gain_log2,
+            gain_log2: options.gain_log2,
             maxburst,
             minburst: self.minburst.min(maxburst),
             packet_bytes: self.packet_bytes,
             largest_bytes: self.largest_bytes.max(self.packet_bytes),
-            minidle,
+            minidle: options.minidle,
             // Bursts are for classes that wait by themselves. The root must lend nothing in between.
             waits: !self.borrows && self.parent != NONE,
-            leaf,
+            own_time: leaf && !(gives && self.borrows),
         }
     }
 }
@@ -149,6 +150,13 @@ pub(super) fn check_tree(all: &[Settings]) -> Result<(), ParamError> {
         *has = has.saturating_sub(wanted);
     }
     wrong.map_or(Ok(()), |(_, error)| Err(error))
+}
+
+/// True where a packet that goes although all were refused is charged to nobody, as in ns-2: under
+/// ancestor-only below a root of less than the link, which never idles. Turns are those of ns-2 then, and so
+/// are the estimators of classes that borrow.
+pub(super) fn gives(options: &Options, root: Option<&Settings>, link: &Link) -> bool {
+    options.rule == Rule::AncestorOnly && options.efficient && root.is_some_and(|root| root.rate < link.rate)
 }
 
 /// Bytes that each class sends in a turn: in proportion to its rate, on average over the classes
@@ -197,12 +205,14 @@ pub(super) struct Count {
     /// Times that it had to wait with packets in its queue because nobody could lend.
     pub delays: u64,
     pub refused: u64,
+    /// Packets on the link that are charged to nobody when they have left.
+    pub uncharged: u64,
 }
 
 impl CbqClass {
     /// Shows its counters.
     pub fn visit_stats(&self, quantum: i64, visit: &mut dyn Visit) {
-        let Count { packets, bytes, overs, borrows, delays, refused } = self.count;
+        let Count { packets, bytes, overs, borrows, delays, refused, uncharged: _ } = self.count;
         let wake = self.estimator.wake();
         visit.value("packets", "packets", packets as i64);
         visit.value("bytes", "bytes", bytes as i64);

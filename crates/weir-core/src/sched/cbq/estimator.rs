@@ -49,8 +49,8 @@ pub(super) struct Shape {
     pub minidle: bool,
     /// Whether the class waits by itself: it cannot borrow, so `minburst` shapes its waiting.
     pub waits: bool,
-    /// Whether the class has no children.
-    pub leaf: bool,
+    /// Whether the class runs in its own time after waiting: leaves do, unless CBQ keeps to ns-2.
+    pub own_time: bool,
 }
 
 /// The estimator of one class.
@@ -72,7 +72,7 @@ pub(super) struct Estimator {
     wake: Instant,
     minburst: u32,
     /// The class runs in its own time.
-    leaf: bool,
+    own_time: bool,
     burst: Burst,
 }
 
@@ -126,7 +126,7 @@ impl Estimator {
             least: 0,
             wake: Instant::ZERO,
             minburst: 1,
-            leaf: shape.leaf,
+            own_time: shape.own_time,
             burst: NO_BURST,
         };
         new.shape(shape, link);
@@ -148,7 +148,7 @@ impl Estimator {
         self.least = if shape.minidle { -cost(shape.largest_bytes) } else { -MOST_CREDIT };
         self.minburst = if shape.waits { shape.minburst } else { 1 };
         self.burst.left = self.burst.left.min(self.minburst);
-        self.leaf = shape.leaf;
+        self.own_time = shape.own_time;
         self.average = self.average.clamp(self.least, self.most);
         if shape.rate.is_zero() {
             self.wake = Instant::NEVER;
@@ -269,7 +269,7 @@ impl Estimator {
     /// that has waited waits for the link no longer than it must.
     #[inline(always)]
     fn begin(&self, start: i128, since: [Fine; 2]) -> i128 {
-        if !self.leaf {
+        if !self.own_time {
             return start.min(self.from(start));
         }
         let since = raw(since[0].max(since[1]));
@@ -303,7 +303,7 @@ mod tests {
             largest_bytes: 65_535,
             minidle: true,
             waits: true,
-            leaf: true,
+            own_time: true,
         };
         let mut estimator = Estimator::new(&shape, link);
         let (on_link, cost) = (link.time_for(len), shape.rate.time_for(len.into()).raw());
@@ -362,7 +362,7 @@ mod tests {
             largest_bytes: 1_500,
             minidle: true,
             waits: true,
-            leaf: true,
+            own_time: true,
         };
         let mut estimator = Estimator::new(&shape, &link);
         let us = |n: i128| n * 1_000 * NANOSECOND;
@@ -400,7 +400,7 @@ mod tests {
             let link = Link::new(Rate::from_mbps(10), 24, 1_500);
             let (mut others, mut in_time) = ([0, 0], 0);
             for minburst in [1, 2] {
-                let waits = Shape { minburst, waits: true, leaf: random.below(2) == 0, ..shape(5) };
+                let waits = Shape { minburst, waits: true, own_time: random.below(2) == 0, ..shape(5) };
                 let mut estimator = Estimator::new(&waits, &link);
                 let mut now = Fine::from_nanos(random.below(1 << 40));
                 for _ in 0..2_000 {
@@ -442,7 +442,7 @@ mod tests {
             largest_bytes: 1_500,
             minidle: true,
             waits: false,
-            leaf: false,
+            own_time: false,
         }
     }
 

@@ -154,20 +154,27 @@ fn control_fits(class: &ClassConfig, index: usize, link: Rate, found: &mut Vec<F
 /// What is lawful and of no use.
 fn doubtful(node: &Node, setting: &Setting, found: &mut Vec<Finding>) {
     let link = setting.rate;
-    let root_is_limited = node.params.get("link-sharing") == Some(&Value::Word("ancestor-only"))
-        && !node.params.has("efficient");
+    let root_is_limited = node.params.get("link-sharing") == Some(&Value::Word("ancestor-only"));
     for (index, class) in node.classes.iter().enumerate() {
         let share = share(&class.params, link);
         let borrows = class.params.has("borrow");
         let word = given(&class.params, &SHARE);
         if root_is_limited && class.parent.is_none() && !word.is_empty() && share < link {
-            let message = format!(
-                "the root class `{}` has {share} of {link} bit/s, and under ancestor-only nobody borrows the rest",
+            let root = format!(
+                "the root class `{}` has {share} of {link} bit/s, and under ancestor-only",
                 class.name
             );
-            let help =
-                "the link idles meanwhile: give the root `pbandwidth 100`, or the interface `efficient`";
-            found.push(Finding::warning(Some(index), word, message, help));
+            let (message, help) = match node.params.has("efficient") {
+                false => (
+                    "nobody borrows the rest",
+                    "the link idles meanwhile: give the root `pbandwidth 100`; `efficient` would give the rest away",
+                ),
+                true => (
+                    "the rest is given away as in ns-2",
+                    "classes that may borrow can get less than their shares: for shares that hold, give the root `pbandwidth 100`",
+                ),
+            };
+            found.push(Finding::warning(Some(index), word, format!("{root} {message}"), help));
         }
         if share > link {
             let message =

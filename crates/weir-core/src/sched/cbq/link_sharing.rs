@@ -19,7 +19,7 @@
 //! wake-up times (overlimit), never polled, and moves by itself when its time has come.
 
 use super::wakes::Wakes;
-use super::wrr::{Ring, Standing};
+use super::wrr::{HeldBack, Ring, Standing};
 use crate::units::Instant;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -109,6 +109,8 @@ pub(super) struct LinkSharing {
     /// The last choice went by right ahead of a class that Top-Level would have let go first.
     ahead: bool,
     pub rule: Rule,
+    /// As ns-2: where all are refused, the first that was looked at sends and is charged to nobody.
+    pub gives: bool,
 }
 
 /// The level of each class: 1 without children, else one above the highest child. Parents come
@@ -147,7 +149,12 @@ fn lender(members: &[Member], class: u32, ceiling: u8) -> Option<u32> {
 
 impl LinkSharing {
     /// `positions` in the order of the file, parents before children, fewer than `LEVELS` levels.
-    pub fn new(positions: &[Position], rule: Rule, packet_by_packet: bool) -> Self {
+    pub fn new(positions: &[Position], rule: Rule, packet_by_packet: bool, gives: bool) -> Self {
+        let held_back = match rule {
+            _ if gives => HeldBack::LosesCredit,
+            Rule::TopLevel => HeldBack::LosesTurn,
+            Rule::Formal | Rule::AncestorOnly => HeldBack::KeepsTurn,
+        };
         let parents: Vec<u32> = positions.iter().map(|p| p.parent).collect();
         let levels = levels(&parents);
         let mut places = vec![Vec::new(); 8];
@@ -174,15 +181,13 @@ impl LinkSharing {
             queued: 0,
             wakes: Wakes::new(members.len()),
             members,
-            rings: places
-                .iter()
-                .map(|ring| Ring::new(ring, packet_by_packet, rule != Rule::TopLevel))
-                .collect(),
+            rings: places.iter().map(|ring| Ring::new(ring, packet_by_packet, held_back)).collect(),
             unsatisfied: [0; LEVELS],
             levels: 0,
             top_level: u8::MAX,
             ahead: false,
             rule,
+            gives,
         }
     }
 
@@ -434,10 +439,14 @@ impl LinkSharing {
         false
     }
 
-    /// When every class is overlimit: the next that has somebody to borrow from.
+    /// When every class is overlimit: the next that has somebody to borrow from. In ns-2 it is the first
+    /// that was looked at.
     pub fn pick_any_borrower(&mut self) -> Option<Pick> {
         let mut rings = self.rings.iter_mut().rev().filter(|ring| ring.any(true));
-        let (class, ()) = rings.find_map(|ring| ring.pick(true, |_| Some(())))?;
+        let class = match self.gives {
+            true => rings.find_map(Ring::pass_first)?,
+            false => rings.find_map(|ring| ring.pick(true, |_| Some(())))?.0,
+        };
         Some(Pick { class, lender: self.members[class as usize].lender })
     }
 

@@ -18,21 +18,24 @@
 //! Backlog makes an ancestor unsatisfied only where it may borrow from that ancestor. Under formal
 //! and top-level the root is the link and always lends. Under ancestor-only it has an estimator, as
 //! in ns-2: a root that is just at its limit lends only what the link would idle for otherwise.
-//! ns-2 charges nobody for such packets; here they are charged. A root below 100 % lets the link
-//! idle under ancestor-only, unless `efficient` is set. `maxburst` and `minburst` are exact, and a
-//! burst that was waited for enters the average whole. `minburst` concerns only classes that may
-//! not borrow, since others do not wait by themselves. A leaf that has packets does not count the
-//! wait for the link as idleness. Under top-level, an underlimit leaf with packets goes before all
-//! who borrow, with or without an arrival. Under formal and ancestor-only a class that is held back
-//! keeps its turn, so that excess bandwidth follows the weights too.
+//! A root below 100 % lets the link idle under ancestor-only. With `efficient` it gives the rest away
+//! as ns-2 does: the first class that was looked at sends, and nobody is charged for that packet. A
+//! class that is refused loses its turn and its credit then, and one that may borrow takes its wait
+//! for the link for idleness. `maxburst` and `minburst` are exact, and a burst that was waited for
+//! enters the average whole. `minburst` concerns only classes that may not borrow, since others do not wait by
+//! themselves. Elsewhere a leaf that has packets does not count that wait. Under top-level, an
+//! underlimit leaf with packets goes before all who borrow, with or without an arrival. Under formal
+//! and ancestor-only a class that is held back keeps its turn otherwise, so that excess bandwidth
+//! follows the weights too.
 //! Cost: the same whatever the number of classes without packets; 400 bytes per class and its
 //! queue.
 //! Guarantees (in brackets the tests of this folder): a leaf that is always backlogged gets at
 //! least 99 % of its share, and at most 101 % if it may not borrow (`a20`). Under ancestor-only a
-//! class of higher priority in its agency may take the whole agency. Equal priorities share by
-//! weight whatever the packet sizes (`a21`). The rules agree on whole agencies (`a22`). Bursts are
-//! `maxburst` long (`a23`). No wake-up is wasted (`a05`). Borrowing fills the link (`a28`). Idle
-//! classes cost nothing (`a41`). The link-sharing tables of the paper hold (`floyd`).
+//! class of higher priority in its agency may take the whole agency. Where packets are given away,
+//! that holds for classes that may not borrow, and for the only one of the highest priority. Equal
+//! priorities share by weight whatever the packet sizes (`a21`). The rules agree on whole agencies
+//! (`a22`). Bursts are `maxburst` long (`a23`). No wake-up is wasted (`a05`). Borrowing fills the link
+//! (`a28`). Idle classes cost nothing (`a41`). The link-sharing tables of the paper hold (`floyd`).
 
 mod class;
 mod estimator;
@@ -58,7 +61,7 @@ use crate::units::{Fine, Instant};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
-use class::{CbqClass, Count, Settings, check_tree, quanta};
+use class::{CbqClass, Count, Settings, check_tree, gives, quanta};
 use estimator::Estimator;
 use link_sharing::{LinkSharing, NONE, Pick, Position, Rule};
 use options::{Options, PARAMS};
@@ -163,9 +166,10 @@ impl Cbq {
         link: Link,
     ) -> Self {
         let parents: Vec<u32> = settings.iter().map(|s| s.parent).collect();
+        let gives = gives(&options, settings.first(), &link);
         let make = |(index, s): (usize, Settings)| {
             let leaf = !parents.contains(&(index as u32));
-            let shape = s.shape(options.gain_log2, options.minidle, leaf, &link);
+            let shape = s.shape(&options, leaf, gives, &link);
             CbqClass { estimator: Estimator::new(&shape, &link), settings: s, count: Count::default() }
         };
         let classes: Vec<CbqClass> = settings.into_iter().enumerate().map(make).collect();
@@ -323,6 +327,17 @@ impl Cbq {
         }
     }
 
+    /// The link sends a packet that takes `on_link`, now or when it is free. Answers from when on.
+    #[inline(always)]
+    fn occupy(&mut self, now: Instant, on_link: Fine) -> Fine {
+        let now = Fine::from(now);
+        // A link that is still busy goes on without a pause.
+        let start = if self.link_free < now { self.idle_until(now) } else { self.link_free };
+        self.link_free = (start + on_link).min(now + self.ahead);
+        self.starts_next = self.link_free.ceil();
+        start
+    }
+
     /// What a packet of `pick.class` that just left means for everybody.
     #[inline(always)]
     fn sent(&mut self, cx: &Cx, pick: Pick, len: u32) {
@@ -334,12 +349,8 @@ impl Cbq {
         count.borrows += u64::from(pick.lender != NONE);
         self.sharing.sent(class, bytes);
         if !self.options.callback {
-            let now = Fine::from(cx.now);
             let on_link = cx.link.time_for(len);
-            // A link that is still busy goes on without a pause.
-            let start = if self.link_free < now { self.idle_until(now) } else { self.link_free };
-            self.link_free = (start + on_link).min(now + self.ahead);
-            self.starts_next = self.link_free.ceil();
+            let start = self.occupy(cx.now, on_link);
             self.charge(class, bytes, start, on_link, cx.now);
         }
         if self.children[class].is_empty() || self.held_count > 0 {
@@ -353,11 +364,26 @@ impl Cbq {
         self.sharing.departed(pick, starts);
     }
 
+    /// The same for a packet of `class` that went although all were refused, where that is charged to nobody.
+    #[cold]
+    fn gave(&mut self, cx: &Cx, class: usize, len: u32) {
+        let count = &mut self.classes[class].count;
+        count.packets += 1;
+        count.bytes += u64::from(len);
+        if self.options.callback {
+            count.uncharged += 1;
+        } else {
+            self.occupy(cx.now, cx.link.time_for(len));
+        }
+        self.refresh(class, false, cx.now);
+    }
+
     /// Everything that is made from the classes' settings, anew.
     fn rebuild(&mut self, now: Instant) {
+        let gives = gives(&self.options, self.classes.first().map(|root| &root.settings), &self.link);
         for (index, class) in self.classes.iter_mut().enumerate() {
             let leaf = self.sharing.members[index].level == 1;
-            let shape = class.settings.shape(self.options.gain_log2, self.options.minidle, leaf, &self.link);
+            let shape = class.settings.shape(&self.options, leaf, gives, &self.link);
             class.estimator.shape(&shape, &self.link);
         }
         // Children that are held are asked again: until when depends on shares and lenders too.
@@ -388,7 +414,7 @@ fn sharing(options: &Options, classes: &[CbqClass], link: &Link) -> LinkSharing 
             },
         })
         .collect();
-    LinkSharing::new(&positions, options.rule, options.prr)
+    LinkSharing::new(&positions, options.rule, options.prr, gives(options, settings.first(), link))
 }
 
 impl Discipline for Cbq {
@@ -420,8 +446,10 @@ impl Discipline for Cbq {
                 return Next::Idle;
             }
             let mut pick = self.sharing.pick(self.starts(cx.now));
+            let mut is_free = false;
             if pick.is_none() && self.options.efficient {
                 pick = self.sharing.pick_any_borrower();
+                is_free = self.sharing.gives;
             }
             let Some(pick) = pick else {
                 self.ask_inner(cx);
@@ -430,7 +458,11 @@ impl Discipline for Cbq {
             let class = pick.class as usize;
             match self.children[class].take(cx) {
                 Next::Packet(id) => {
-                    self.sent(cx, pick, cx.packets.get(&id).len);
+                    let len = cx.packets.get(&id).len;
+                    match is_free {
+                        false => self.sent(cx, pick, len),
+                        true => self.gave(cx, class, len),
+                    }
                     return Next::Packet(id);
                 }
                 Next::At(at) => self.hold(class, at),
@@ -550,7 +582,10 @@ impl Discipline for Cbq {
             let bytes = cx.link.cost_bytes(len);
             let start = Fine::from(at).saturating_sub(on_link);
             self.link_free = self.idle_until(start) + on_link;
-            self.charge(class, bytes, start, on_link, cx.now);
+            match &mut self.classes[class].count.uncharged {
+                0 => self.charge(class, bytes, start, on_link, cx.now),
+                free => *free -= 1,
+            }
         }
     }
 

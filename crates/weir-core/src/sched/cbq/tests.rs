@@ -426,6 +426,30 @@ fn a26_estimated_and_true_completion_give_the_same_shares() {
     }
 }
 
+/// Below a root of 90 % the higher priority has the tenth that is given away beside what it may borrow, and
+/// whenever packets are counted. Reversed: where nothing is given away, it does not.
+#[test]
+fn a26_what_is_given_away_is_charged_to_nobody() {
+    let first = |mode: &'static str, efficient: bool| {
+        let mut params = discipline("ancestor-only", 16).with("completion", Value::Word(mode));
+        if efficient {
+            params.set("efficient", Value::Flag);
+        }
+        let leaf = |permille, priority| with(class("leaf", Some(0), permille, true), "priority", priority);
+        let classes = vec![class("root", None, 900, false), leaf(320, 2), leaf(550, 1)];
+        let mut port = port(link(10), params, classes);
+        let sent = saturate(&mut port, &mut [source(1, &[500]), source(2, &[1_000])], 0, 6 * SECOND);
+        let [first, second] = [1, 2].map(|leaf| share(&sent, leaf, link(10), SECOND, 6 * SECOND));
+        let whole = if efficient { 1.0 } else { 0.9 };
+        assert!((first + second - whole).abs() < 0.003, "{mode}, {efficient}: {first} {second}");
+        first
+    };
+    for mode in ["estimated", "callback"] {
+        let (given, not) = (first(mode, true), first(mode, false));
+        assert!((0.44..0.5).contains(&given) && not < 0.36, "{mode}: {given} {not}");
+    }
+}
+
 /// With `completion callback` a packet counts when the link says that it has left, and until then not at
 /// all. Estimated, it counts as soon as it is given.
 #[test]
