@@ -35,7 +35,7 @@ macro_rules! bounded {
         }
     )*};
 }
-bounded!(u32, u64, i64);
+bounded!(u32, u64, i64, u128, i128);
 
 #[cfg(test)]
 mod tests {

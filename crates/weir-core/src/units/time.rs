@@ -1,5 +1,6 @@
 //! Instants and durations in nanoseconds, and the finer time that byte counts need.
 
+use super::Bounded;
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 
@@ -204,12 +205,12 @@ impl Add for Fine {
     type Output = Fine;
     /// Cannot overflow: 2^96 covers every sum of a u64 instant and spans of this crate.
     fn add(self, o: Fine) -> Fine {
-        Fine(self.0 + o.0)
+        Fine(self.0.plus(o.0))
     }
 }
 impl AddAssign for Fine {
     fn add_assign(&mut self, o: Fine) {
-        self.0 += o.0;
+        *self = *self + o;
     }
 }
 

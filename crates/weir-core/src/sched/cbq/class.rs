@@ -159,6 +159,25 @@ pub(super) fn gives(options: &Options, root: Option<&Settings>, link: &Link) -> 
     options.rule == Rule::AncestorOnly && options.efficient && root.is_some_and(|root| root.rate < link.rate)
 }
 
+/// The classes depth first from the root, siblings in the order of the file, each with its depth.
+pub(super) fn depth_first(parents: &[u32]) -> Vec<(u32, u32)> {
+    let count = parents.len();
+    // The first class below each, those without a parent below the last entry; and the next sibling.
+    let (mut first, mut next) = (alloc::vec![NONE; count + 1], alloc::vec![NONE; count]);
+    for (class, &parent) in parents.iter().enumerate().rev() {
+        let first = &mut first[if parent == NONE { count } else { parent as usize }];
+        next[class] = core::mem::replace(first, class as u32);
+    }
+    let (mut shown, mut stack) = (Vec::with_capacity(count), alloc::vec![(first[count], 1)]);
+    while let Some((class, depth)) = stack.pop() {
+        if class != NONE {
+            shown.push((class, depth));
+            stack.extend([(next[class as usize], depth), (first[class as usize], depth + 1)]);
+        }
+    }
+    shown
+}
+
 /// Bytes that each class sends in a turn: in proportion to its rate, on average over the classes
 /// of its priority the largest packet on the wire.
 pub(super) fn quanta(all: &[Settings], link: &Link) -> Vec<i64> {
@@ -193,7 +212,7 @@ pub(super) struct CbqClass {
     pub count: Count,
 }
 
-/// What a class has done.
+/// What a class has done. All but the bytes are counted one by one: no machine comes to 2^64.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Count {
     pub packets: u64,

@@ -23,7 +23,7 @@
 //! 1024: 2^107.
 
 use crate::queue::Link;
-use crate::units::{Fine, Instant, PerByte, Rate};
+use crate::units::{Bounded, Fine, Instant, PerByte, Rate};
 
 /// One nanosecond.
 const NANOSECOND: i128 = 1 << 32;
@@ -71,6 +71,8 @@ pub(super) struct Estimator {
     least: i128,
     wake: Instant,
     minburst: u32,
+    /// Packets enter the average in bursts, or the last burst has not ended.
+    bursts: bool,
     /// The class runs in its own time.
     own_time: bool,
     burst: Burst,
@@ -126,6 +128,7 @@ impl Estimator {
             least: 0,
             wake: Instant::ZERO,
             minburst: 1,
+            bursts: false,
             own_time: shape.own_time,
             burst: NO_BURST,
         };
@@ -148,6 +151,7 @@ impl Estimator {
         self.least = if shape.minidle { -cost(shape.largest_bytes) } else { -MOST_CREDIT };
         self.minburst = if shape.waits { shape.minburst } else { 1 };
         self.burst.left = self.burst.left.min(self.minburst);
+        self.bursts = self.minburst > 1 || self.burst.on_link > 0;
         self.own_time = shape.own_time;
         self.average = self.average.clamp(self.least, self.most);
         if shape.rate.is_zero() {
@@ -182,23 +186,24 @@ impl Estimator {
         }
         let (start, on_link) = (raw(start), raw(on_link));
         let cost = raw(self.per_byte.time_for(bytes));
-        if self.minburst > 1 || self.burst.on_link > 0 {
+        if self.bursts {
             return self.charge_burst(start, on_link, cost, since);
         }
         // What `charge_burst` does where each packet is a burst of its own.
         let begin = if self.over { self.begin(start, since) } else { start };
-        self.until = start + on_link;
-        let (end, idle) = (begin + on_link, begin - self.next);
+        self.until = start.plus(on_link);
+        let (end, idle) = (begin.plus(on_link), begin.less(self.next));
         if !self.over || idle > 0 {
             return self.enter(end, idle, cost, on_link, self.over);
         }
         // What `enter` comes to for a class that was waiting and is not late: it goes on waiting.
         let gain_log2 = self.gain_log2 & 31;
         (self.average, self.last) = ((idle >> gain_log2).max(self.least), end);
-        self.wait_until(begin + cost.max(on_link) + self.debt(gain_log2))
+        self.wait_until(begin.plus(cost.max(on_link)).plus(self.debt(gain_log2)))
     }
 
     /// The plain form of `charge`: packets of a burst enter the average together.
+    #[cold]
     fn charge_burst(&mut self, start: i128, on_link: i128, cost: i128, since: [Fine; 2]) -> Instant {
         let begun = self.burst.on_link > 0;
         let regulated = if begun { self.burst.regulated } else { self.over };
@@ -218,6 +223,7 @@ impl Estimator {
             return self.wake;
         }
         let burst = core::mem::replace(&mut self.burst, NO_BURST);
+        self.bursts = self.minburst > 1;
         self.enter(end, burst.idle, burst.cost, burst.on_link, regulated)
     }
 
@@ -225,16 +231,16 @@ impl Estimator {
     /// at the class's rate and `on_link` on the link. `regulated`: it was waited for.
     #[inline(always)]
     fn enter(&mut self, end: i128, idle: i128, cost: i128, on_link: i128, regulated: bool) -> Instant {
-        let own = (cost - on_link).max(0);
+        let own = cost.less(on_link).max(0);
         // At most 10: a shift by less than a word is one instruction.
         let gain_log2 = self.gain_log2 & 31;
         let (average, wait) = if regulated {
             // When the waiting ended the average was 0. What this burst costs is waited for next.
             (idle >> gain_log2, own)
         } else {
-            let idle = end - self.last - cost;
+            let idle = end.less(self.last).less(cost);
             let wait = own.saturating_mul(i128::from(self.minburst)).min(MOST_CREDIT);
-            (self.average + ((idle - self.average) >> gain_log2), wait)
+            (self.average.plus(idle.less(self.average) >> gain_log2), wait)
         };
         self.average = average.clamp(self.least, self.most);
         self.last = end;
@@ -245,14 +251,14 @@ impl Estimator {
             return self.wake;
         }
         self.average = self.average.min(0);
-        self.wait_until(end + wait + self.debt(gain_log2))
+        self.wait_until(end.plus(wait).plus(self.debt(gain_log2)))
     }
 
     /// The next packet, starting at x, brings the average to 0 if its idle time
     /// x + on_link - last - cost = -(G - 1) * average.
     #[inline(always)]
     fn debt(&self, gain_log2: u32) -> i128 {
-        self.average - (self.average << gain_log2)
+        self.average.less(self.average << gain_log2)
     }
 
     /// The class is overlimit until `next`, which is not negative: no packet ends before time begins, and no
@@ -274,14 +280,14 @@ impl Estimator {
         }
         let since = raw(since[0].max(since[1]));
         // A class is not without packets while its last one is on the link.
-        let from = if since <= self.until + NANOSECOND { self.next } else { self.from(since) };
+        let from = if since <= self.until.plus(NANOSECOND) { self.next } else { self.from(since) };
         start.min(from)
     }
     /// Hosts count whole nanoseconds: who starts in the nanosecond in which its waiting ended
     /// is in time. Who starts before that has borrowed.
     #[inline]
     fn from(&self, start: i128) -> i128 {
-        if start - self.next < NANOSECOND { self.next } else { start }
+        if start.less(self.next) < NANOSECOND { self.next } else { start }
     }
 }
 

@@ -20,12 +20,14 @@
 
 use super::wakes::Wakes;
 use super::wrr::{HeldBack, Ring, Standing};
-use crate::units::Instant;
+use crate::units::{Bounded, Instant};
 use alloc::vec;
 use alloc::vec::Vec;
 
 /// "No class."
 pub(super) const NONE: u32 = u32::MAX;
+/// Priorities, which `PARAMS` allow: 0 to 7.
+const PRIORITIES: usize = 8;
 /// Levels that the bits of a word can count.
 pub(super) const LEVELS: usize = 64;
 
@@ -41,6 +43,8 @@ pub(super) enum Rule {
 #[derive(Clone, Copy)]
 pub(super) struct Member {
     pub parent: u32,
+    /// The parent, if packets of the class count against it.
+    pub above: u32,
     /// The parent, if the class may borrow from it.
     pub lender: u32,
     /// Classes with packets from which the lenders lead to here, itself included.
@@ -95,15 +99,9 @@ pub(super) struct Pick {
 
 pub(super) struct LinkSharing {
     pub members: Vec<Member>,
-    rings: Vec<Ring>,
-    /// Priorities with a class that is ready; with one that is ready or might borrow.
-    ready: u8,
-    queued: u8,
+    rings: Rings,
     wakes: Wakes,
-    /// Unsatisfied classes per level.
-    unsatisfied: [u32; LEVELS],
-    /// The levels with any.
-    levels: u64,
+    levels: Levels,
     /// The Top-Level variable.
     top_level: u8,
     /// The last choice went by right ahead of a class that Top-Level would have let go first.
@@ -111,6 +109,65 @@ pub(super) struct LinkSharing {
     pub rule: Rule,
     /// As ns-2: where all are refused, the first that was looked at sends and is charged to nobody.
     pub gives: bool,
+}
+
+/// A ring for each priority.
+struct Rings {
+    of: [Ring; PRIORITIES],
+    /// Priorities with a class that is ready; with one that is ready or might borrow.
+    ready: u8,
+    queued: u8,
+}
+
+impl Rings {
+    /// The ring of a priority, which is below 8.
+    #[inline(always)]
+    fn of(&self, priority: u8) -> &Ring {
+        &self.of[usize::from(priority) % PRIORITIES]
+    }
+    #[inline(always)]
+    fn of_mut(&mut self, priority: u8) -> &mut Ring {
+        &mut self.of[usize::from(priority) % PRIORITIES]
+    }
+    /// Lets a class stand where it belongs now.
+    #[inline(always)]
+    fn stand(&mut self, member: &mut Member) {
+        let to = match (member.queued, member.under) {
+            (false, _) => Standing::Out,
+            (true, true) => Standing::Ready,
+            (true, false) if member.lender != NONE => Standing::Over,
+            (true, false) => Standing::Out,
+        };
+        if member.standing != to {
+            let ring = self.of_mut(member.priority);
+            ring.stand(member.place as usize, member.standing, to);
+            let (ready, queued) = (ring.any(false), ring.any(true));
+            member.standing = to;
+            let priority = member.priority % PRIORITIES as u8;
+            let with = |set: u8, any: bool| set & !(1 << priority) | u8::from(any) << priority;
+            (self.ready, self.queued) = (with(self.ready, ready), with(self.queued, queued));
+        }
+    }
+}
+
+/// The levels of the tree.
+struct Levels {
+    /// Unsatisfied classes per level: at most all.
+    unsatisfied: [u32; LEVELS],
+    /// The levels with any.
+    any: u64,
+}
+
+impl Levels {
+    /// One class more, or less, is unsatisfied.
+    #[inline(always)]
+    fn count(&mut self, level: u8, more: bool) {
+        let level = usize::from(level) % LEVELS;
+        let count = &mut self.unsatisfied[level];
+        *count = if more { count.plus(1) } else { count.less(1) };
+        let bit = 1 << level;
+        self.any = if *count > 0 { self.any | bit } else { self.any & !bit };
+    }
 }
 
 /// The level of each class: 1 without children, else one above the highest child. Parents come
@@ -157,12 +214,13 @@ impl LinkSharing {
         };
         let parents: Vec<u32> = positions.iter().map(|p| p.parent).collect();
         let levels = levels(&parents);
-        let mut places = vec![Vec::new(); 8];
-        let mut members = Vec::with_capacity(positions.len());
+        let mut places = vec![Vec::new(); PRIORITIES];
+        let mut members: Vec<Member> = Vec::with_capacity(positions.len());
         for (class, p) in positions.iter().enumerate() {
             let ring = &mut places[usize::from(p.priority)];
             members.push(Member {
                 parent: p.parent,
+                above: p.parent,
                 lender: if p.borrows { p.parent } else { NONE },
                 demand: 0,
                 place: ring.len() as u32,
@@ -176,51 +234,27 @@ impl LinkSharing {
             });
             ring.push((class as u32, p.quantum));
         }
+        // The root is the link, and counts nothing, but where the rule needs its limit.
+        for member in &mut members {
+            let of_root = parents.get(member.parent as usize) == Some(&NONE);
+            if of_root && rule != Rule::AncestorOnly {
+                member.above = NONE;
+            }
+        }
         LinkSharing {
-            ready: 0,
-            queued: 0,
             wakes: Wakes::new(members.len()),
             members,
-            rings: places.iter().map(|ring| Ring::new(ring, packet_by_packet, held_back)).collect(),
-            unsatisfied: [0; LEVELS],
-            levels: 0,
+            rings: Rings {
+                of: core::array::from_fn(|p| Ring::new(&places[p], packet_by_packet, held_back)),
+                ready: 0,
+                queued: 0,
+            },
+            levels: Levels { unsatisfied: [0; LEVELS], any: 0 },
             top_level: u8::MAX,
             ahead: false,
             rule,
             gives,
         }
-    }
-
-    #[inline]
-    fn stand(&mut self, class: usize) {
-        let member = &mut self.members[class];
-        let to = match (member.queued, member.under) {
-            (false, _) => Standing::Out,
-            (true, true) => Standing::Ready,
-            (true, false) if member.lender != NONE => Standing::Over,
-            (true, false) => Standing::Out,
-        };
-        if member.standing != to {
-            let priority = usize::from(member.priority);
-            let ring = &mut self.rings[priority];
-            ring.stand(member.place as usize, member.standing, to);
-            member.standing = to;
-            let bit = 1 << priority;
-            self.ready = if ring.any(false) { self.ready | bit } else { self.ready & !bit };
-            self.queued = if ring.any(true) { self.queued | bit } else { self.queued & !bit };
-        }
-    }
-
-    #[inline]
-    fn count(&mut self, level: u8, more: bool) {
-        let level = usize::from(level);
-        if more {
-            self.unsatisfied[level] += 1;
-        } else {
-            self.unsatisfied[level] -= 1;
-        }
-        let bit = 1 << level;
-        self.levels = if self.unsatisfied[level] > 0 { self.levels | bit } else { self.levels & !bit };
     }
 
     /// The class's own queue has packets that could go, and they would start at `starts`.
@@ -235,7 +269,7 @@ impl LinkSharing {
                 member.under = member.wake <= starts;
                 let (under, level, wake) = (member.under, member.level, member.wake);
                 if under {
-                    self.count(level, true);
+                    self.levels.count(level, true);
                 } else {
                     self.wakes.set(at, wake);
                 }
@@ -245,14 +279,16 @@ impl LinkSharing {
             }
             at = lender as usize;
         }
-        self.members[class].queued = true;
-        self.stand(class);
+        let member = &mut self.members[class];
+        member.queued = true;
+        self.rings.stand(member);
     }
 
     /// The class's own queue has no more packets that could go.
     pub fn leave(&mut self, class: usize) {
-        self.members[class].queued = false;
-        self.stand(class);
+        let member = &mut self.members[class];
+        member.queued = false;
+        self.rings.stand(member);
         let mut at = class;
         loop {
             let member = &mut self.members[at];
@@ -260,7 +296,7 @@ impl LinkSharing {
             let (demand, under, level, lender) = (member.demand, member.under, member.level, member.lender);
             if demand == 0 {
                 if under {
-                    self.count(level, false);
+                    self.levels.count(level, false);
                 } else {
                     self.wakes.set(at, Instant::NEVER);
                 }
@@ -273,28 +309,23 @@ impl LinkSharing {
     }
 
     /// The class is underlimit from `wake` on.
-    #[inline]
+    #[inline(always)]
     pub fn set_wake(&mut self, class: usize, wake: Instant, now: Instant) {
         let member = &mut self.members[class];
         member.wake = wake;
         if member.demand == 0 {
             return;
         }
-        let (was, level) = (member.under, member.level);
+        let was = member.under;
         member.under = wake <= now;
+        if was != member.under {
+            self.levels.count(member.level, member.under);
+            self.rings.stand(member);
+        }
         match (was, member.under) {
             (true, true) => {}
-            (false, false) => self.wakes.set(class, wake),
-            (true, false) => {
-                self.wakes.set(class, wake);
-                self.count(level, false);
-                self.stand(class);
-            }
-            (false, true) => {
-                self.wakes.set(class, Instant::NEVER);
-                self.count(level, true);
-                self.stand(class);
-            }
+            (_, false) => self.wakes.set(class, wake),
+            (false, true) => self.wakes.set(class, Instant::NEVER),
         }
     }
 
@@ -303,10 +334,10 @@ impl LinkSharing {
     pub fn advance(&mut self, now: Instant) -> u32 {
         let mut moved = 0;
         while let Some(class) = self.wakes.take_due(now) {
-            self.members[class].under = true;
-            let level = self.members[class].level;
-            self.count(level, true);
-            self.stand(class);
+            let member = &mut self.members[class];
+            member.under = true;
+            self.levels.count(member.level, true);
+            self.rings.stand(member);
             moved += 1;
         }
         moved
@@ -370,10 +401,10 @@ impl LinkSharing {
     /// if every class with demand is overlimit.
     #[inline]
     pub fn pick(&mut self, starts: Instant) -> Option<Pick> {
-        if self.levels == 0 {
+        if self.levels.any == 0 {
             return None;
         }
-        let lowest = self.levels.trailing_zeros() as u8;
+        let lowest = self.levels.any.trailing_zeros() as u8;
         let right_ahead = self.rule == Rule::TopLevel && lowest == 1;
         let ceiling = match self.rule {
             Rule::Formal => lowest,
@@ -412,11 +443,11 @@ impl LinkSharing {
     #[inline(always)]
     fn pick_below(&mut self, ceiling: u8) -> Option<Pick> {
         let (members, borrowers) = (&self.members, ceiling > 1);
-        let mut priorities = if borrowers { self.queued } else { self.ready };
+        let mut priorities = if borrowers { self.rings.queued } else { self.rings.ready };
         while priorities != 0 {
             let priority = priorities.ilog2();
             priorities &= !(1 << priority);
-            let ring = &mut self.rings[priority as usize];
+            let ring = self.rings.of_mut(priority as u8);
             if let Some((class, lender)) = ring.pick(borrowers, |class| lender(members, class, ceiling)) {
                 return Some(Pick { class, lender });
             }
@@ -427,12 +458,12 @@ impl LinkSharing {
     /// True if Top-Level lets a class of a priority above `priority` borrow.
     #[inline]
     fn borrower_above(&self, priority: u8) -> bool {
-        let mut priorities = self.queued & !(u8::MAX >> (7 - priority));
+        let mut priorities = self.rings.queued & (0xfe << (priority % PRIORITIES as u8));
         while priorities != 0 {
             let above = priorities.ilog2();
             priorities &= !(1 << above);
             let may = |class: u32| lender(&self.members, class, self.top_level).is_some();
-            if self.rings[above as usize].has_borrower(may) {
+            if self.rings.of(above as u8).has_borrower(may) {
                 return true;
             }
         }
@@ -442,7 +473,7 @@ impl LinkSharing {
     /// When every class is overlimit: the next that has somebody to borrow from. In ns-2 it is the first
     /// that was looked at.
     pub fn pick_any_borrower(&mut self) -> Option<Pick> {
-        let mut rings = self.rings.iter_mut().rev().filter(|ring| ring.any(true));
+        let mut rings = self.rings.of.iter_mut().rev().filter(|ring| ring.any(true));
         let class = match self.gives {
             true => rings.find_map(Ring::pass_first)?,
             false => rings.find_map(|ring| ring.pick(true, |_| Some(())))?.0,
@@ -454,7 +485,7 @@ impl LinkSharing {
     #[inline]
     pub fn sent(&mut self, class: usize, bytes: u64) {
         let member = &self.members[class];
-        self.rings[usize::from(member.priority)].sent(member.place as usize, bytes);
+        self.rings.of_mut(member.priority).sent(member.place as usize, bytes);
     }
 
     /// True if the class's own queue has packets that could go.
@@ -465,13 +496,13 @@ impl LinkSharing {
     /// The class's share of a round, bytes.
     pub fn quantum(&self, class: usize) -> i64 {
         let member = &self.members[class];
-        self.rings[usize::from(member.priority)].quantum(member.place as usize)
+        self.rings.of(member.priority).quantum(member.place as usize)
     }
 
     /// Classes that the scheduler has looked at.
     #[cfg(test)]
     pub fn looks(&self) -> u64 {
-        self.rings.iter().map(|ring| ring.looks).sum()
+        self.rings.of.iter().map(|ring| ring.looks).sum()
     }
 
     /// Counts everything anew and compares: for tests.
@@ -484,7 +515,7 @@ impl LinkSharing {
                 demand[at as usize] += 1;
                 at = self.members[at as usize].lender;
             }
-            if self.rings[usize::from(member.priority)].standing(member.place as usize) != member.standing {
+            if self.rings.of(member.priority).standing(member.place as usize) != member.standing {
                 return Err("a ring disagrees with a class about its standing");
             }
             if (member.standing == Standing::Ready) != (member.queued && member.under && member.demand > 0) {
@@ -506,10 +537,10 @@ impl LinkSharing {
                 }
             }
         }
-        if unsatisfied != self.unsatisfied {
+        if unsatisfied != self.levels.unsatisfied {
             return Err("a level miscounts its unsatisfied classes");
         }
-        match (0..LEVELS).all(|l| (self.levels >> l & 1 == 1) == (unsatisfied[l] > 0)) {
+        match (0..LEVELS).all(|l| (self.levels.any >> l & 1 == 1) == (unsatisfied[l] > 0)) {
             true => Ok(()),
             false => Err("the levels with unsatisfied classes are miscounted"),
         }

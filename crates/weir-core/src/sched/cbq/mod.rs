@@ -57,11 +57,10 @@ use crate::queue::{
     Routes, Scope, Verdict, Visit, params,
 };
 use crate::spread::Cut;
-use crate::units::{Fine, Instant};
+use crate::units::{Bounded, Fine, Instant};
 use alloc::boxed::Box;
-use alloc::vec;
 use alloc::vec::Vec;
-use class::{CbqClass, Count, Settings, check_tree, gives, quanta};
+use class::{CbqClass, Count, Settings, check_tree, depth_first, gives, quanta};
 use estimator::Estimator;
 use link_sharing::{LinkSharing, NONE, Pick, Position, Rule};
 use options::{Options, PARAMS};
@@ -106,25 +105,6 @@ fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, 
         ranges.push(first..builder.next_leaf());
     }
     Ok(Box::new(Cbq::new(options, settings, children, Routes::new(&ranges), link)))
-}
-
-/// The classes depth first from the root, siblings in the order of the file, each with its depth.
-fn depth_first(parents: &[u32]) -> Vec<(u32, u32)> {
-    let count = parents.len();
-    // The first class below each, those without a parent below the last entry; and the next sibling.
-    let (mut first, mut next) = (vec![NONE; count + 1], vec![NONE; count]);
-    for (class, &parent) in parents.iter().enumerate().rev() {
-        let first = &mut first[if parent == NONE { count } else { parent as usize }];
-        next[class] = core::mem::replace(first, class as u32);
-    }
-    let (mut shown, mut stack) = (Vec::with_capacity(count), vec![(first[count], 1)]);
-    while let Some((class, depth)) = stack.pop() {
-        if class != NONE {
-            shown.push((class, depth));
-            stack.extend([(next[class as usize], depth), (first[class as usize], depth + 1)]);
-        }
-    }
-    shown
 }
 
 /// Class-based queueing.
@@ -238,6 +218,7 @@ impl Cbq {
     }
 
     /// The child gives nothing before `at`: nobody need look at it until then.
+    #[cold]
     fn hold(&mut self, class: usize, at: Instant) {
         self.sharing.leave(class);
         self.held.set(class, at.min(HELD_FOR_EVER));
@@ -245,6 +226,7 @@ impl Cbq {
     }
 
     /// Before a time is named: inner disciplines show whether they will have a packet then.
+    #[inline(never)]
     fn ask_inner(&mut self, cx: &mut Cx) {
         for n in 0..self.inner.len() {
             let class = self.inner[n] as usize;
@@ -275,7 +257,26 @@ impl Cbq {
         }
     }
 
+    /// What the child of a class gives, where that is not known without asking. If it is nothing, the class is
+    /// looked at anew, or held.
+    #[inline(never)]
+    fn take(&mut self, cx: &mut Cx, class: usize) -> Option<PacketId> {
+        match self.children[class].take(cx) {
+            Next::Packet(id) => return Some(id),
+            Next::At(at) => self.hold(class, at),
+            Next::Held(_) => self.hold(class, HELD_FOR_EVER),
+            // All that was there was dropped on the way out.
+            Next::Idle if self.children[class].is_empty() => self.refresh(class, false, cx.now),
+            Next::Idle => {
+                cx.broken("cbq", "a child with packets said that it had none");
+                self.hold(class, HELD_FOR_EVER);
+            }
+        }
+        None
+    }
+
     /// When a class may send that may not now. No child is asked before that.
+    #[inline(never)]
     fn wait(&mut self) -> Next {
         for n in 0..self.inner.len() {
             let class = self.inner[n] as usize;
@@ -310,20 +311,20 @@ impl Cbq {
         let now = self.starts(now);
         let mut at = class;
         loop {
-            let member = &mut self.sharing.members[at];
-            let parent = member.parent;
-            if parent == NONE && self.options.rule != Rule::AncestorOnly {
+            let member = &self.sharing.members[at];
+            if member.parent == NONE && self.options.rule != Rule::AncestorOnly {
                 break;
             }
+            let above = member.above;
             let class = &mut self.classes[at];
             let wake =
                 class.estimator.charge(start, on_link, bytes, [self.busy_since, member.since().into()]);
-            class.count.overs += u64::from(wake > now);
+            class.count.overs = class.count.overs.plus((wake > now).into());
             self.sharing.set_wake(at, wake, now);
-            if parent == NONE {
+            if above == NONE {
                 break;
             }
-            at = parent as usize;
+            at = above as usize;
         }
     }
 
@@ -344,9 +345,9 @@ impl Cbq {
         let class = pick.class as usize;
         let bytes = cx.link.cost_bytes(len);
         let count = &mut self.classes[class].count;
-        count.packets += 1;
+        count.packets = count.packets.plus(1);
         count.bytes += u64::from(len);
-        count.borrows += u64::from(pick.lender != NONE);
+        count.borrows = count.borrows.plus((pick.lender != NONE).into());
         self.sharing.sent(class, bytes);
         if !self.options.callback {
             let on_link = cx.link.time_for(len);
@@ -456,24 +457,19 @@ impl Discipline for Cbq {
                 return if self.backlogged == 0 { Next::Idle } else { self.wait() };
             };
             let class = pick.class as usize;
-            match self.children[class].take(cx) {
-                Next::Packet(id) => {
-                    let len = cx.packets.get(&id).len;
-                    match is_free {
-                        false => self.sent(cx, pick, len),
-                        true => self.gave(cx, class, len),
-                    }
-                    return Next::Packet(id);
-                }
-                Next::At(at) => self.hold(class, at),
-                Next::Held(_) => self.hold(class, HELD_FOR_EVER),
-                // All that was there was dropped on the way out.
-                Next::Idle if self.children[class].is_empty() => self.refresh(class, false, cx.now),
-                Next::Idle => {
-                    cx.broken("cbq", "a child with packets said that it had none");
-                    self.hold(class, HELD_FOR_EVER);
-                }
+            let id = match self.children[class].take_plain(&cx.packets) {
+                Some(id) => id,
+                None => match self.take(cx, class) {
+                    Some(id) => id,
+                    None => continue,
+                },
+            };
+            let len = cx.packets.get(&id).len;
+            match is_free {
+                false => self.sent(cx, pick, len),
+                true => self.gave(cx, class, len),
             }
+            return Next::Packet(id);
         }
     }
 

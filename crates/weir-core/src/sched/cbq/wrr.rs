@@ -12,6 +12,7 @@
 //! from whoever sent, as in ALTQ: that is how top-level has always been, and its published tables
 //! show it. In ns-2 it loses credit and debt too.
 
+use crate::units::Bounded;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -34,16 +35,17 @@ pub(super) enum HeldBack {
 }
 
 /// The sets of a word.
-const READY: usize = 0;
-const OVER: usize = 1;
+const READY: usize = Standing::Ready as usize;
+const OVER: usize = Standing::Over as usize;
+const STANDINGS: usize = 3;
 
 /// The classes of one priority.
 pub(super) struct Ring {
     turns: Vec<Turn>,
-    /// A bit for each that is underlimit, with packets; and overlimit, with packets and a lender.
-    sets: Vec<[u64; 2]>,
-    ready_count: u32,
-    over_count: u32,
+    /// For each standing a bit for each class that stands so. That of `Out` nobody reads.
+    sets: Vec<[u64; STANDINGS]>,
+    /// How many they are, of all classes of the ring.
+    counts: [u32; STANDINGS],
     cursor: usize,
     /// The same for the classes that send while the class with the turn is held back.
     aside_cursor: usize,
@@ -81,9 +83,8 @@ impl Ring {
             |&(class, quantum): &(u32, i64)| Turn { class, credit: quantum.max(1), quantum: quantum.max(1) };
         Ring {
             turns: members.iter().map(turn).collect(),
-            sets: vec![[0; 2]; members.len().div_ceil(64)],
-            ready_count: 0,
-            over_count: 0,
+            sets: vec![[0; STANDINGS]; members.len().div_ceil(64)],
+            counts: [0, 0, members.len() as u32],
             cursor: 0,
             aside_cursor: 0,
             aside: false,
@@ -97,7 +98,7 @@ impl Ring {
     /// True if a class is ready, or, with `borrowers`, might borrow.
     #[inline]
     pub fn any(&self, borrowers: bool) -> bool {
-        self.ready_count > 0 || (borrowers && self.over_count > 0)
+        self.counts[READY] > 0 || (borrowers && self.counts[OVER] > 0)
     }
 
     fn has(&self, set: usize, place: usize) -> bool {
@@ -117,16 +118,11 @@ impl Ring {
     #[inline]
     pub fn stand(&mut self, place: usize, from: Standing, to: Standing) {
         let (sets, bit) = (&mut self.sets[place / 64], 1 << (place % 64));
-        match from {
-            Standing::Ready => (self.ready_count, sets[READY]) = (self.ready_count - 1, sets[READY] & !bit),
-            Standing::Over => (self.over_count, sets[OVER]) = (self.over_count - 1, sets[OVER] & !bit),
-            Standing::Out => {}
-        }
-        match to {
-            Standing::Ready => (self.ready_count, sets[READY]) = (self.ready_count + 1, sets[READY] | bit),
-            Standing::Over => (self.over_count, sets[OVER]) = (self.over_count + 1, sets[OVER] | bit),
-            Standing::Out => {}
-        }
+        let (from, to) = (from as usize, to as usize);
+        sets[from] &= !bit;
+        sets[to] |= bit;
+        self.counts[from] = self.counts[from].less(1);
+        self.counts[to] = self.counts[to].plus(1);
     }
 
     /// The first candidate at or after `from`, without wrapping.
