@@ -16,7 +16,8 @@ pub(crate) fn enter(parent: u32) -> io::Result<()> {
 }
 
 /// Settings of every namespace: no IPv6 chatter, no forwarding, nothing remembered of earlier
-/// connections, and buffers that do not become the bottleneck.
+/// connections, buffers that do not become the bottleneck, and bridges that only bridge: what passes them
+/// does not go through the packet filter's hooks, which the kernel has them do where it has `br_netfilter`.
 fn quiet() -> io::Result<()> {
     for (path, value) in [
         ("ipv6/conf/all/disable_ipv6", "1"),
@@ -27,9 +28,12 @@ fn quiet() -> io::Result<()> {
         ("ipv4/tcp_no_metrics_save", "1"),
         ("ipv4/tcp_rmem", "4096 262144 16777216"),
         ("ipv4/tcp_wmem", "4096 262144 16777216"),
+        ("bridge/bridge-nf-call-arptables", "0"),
+        ("bridge/bridge-nf-call-iptables", "0"),
+        ("bridge/bridge-nf-call-ip6tables", "0"),
     ] {
         let path = format!("/proc/sys/net/{path}");
-        // A kernel built without IPv6 has no such path, and no chatter either.
+        // A kernel built without IPv6 has no such path, and no chatter either; likewise `br_netfilter`.
         if std::path::Path::new(&path).exists() {
             std::fs::write(&path, value).map_err(|e| io::Error::new(e.kind(), format!("{path}: {e}")))?;
         }

@@ -10,8 +10,10 @@
 //! - By itself the kernel forwards on the generator's processor. So two rows have its work moved to
 //!   the second processor (RPS), where Weir's worker runs.
 //! - Processor time per packet is what is missing to a thread of the idle class on each processor,
-//!   at a rate that all modes carry. What it takes to make a packet and to lead it to the box is
-//!   measured with the box's interface down, and taken off.
+//!   at a low rate, where each burst is a wake-up, and at half of what htb carries here. What it takes to make a
+//!   packet and to lead it to the box is measured with the box's interface down, and taken off. The rest is
+//!   divided by the packets that arrived.
+//! - No bridge of the testbed, the kernel's own in the box included, goes through the packet filter's hooks.
 //! - All packets of the generator go to one class, for htb and for CBQ.
 //!
 //! Absolute figures belong to the machine; the rows are to be held against each other.
@@ -74,6 +76,10 @@ impl Mode {
         Mode::WeirXdp,
         Mode::WeirXdpBusy,
     ];
+    /// As JSON and the command line call it.
+    pub fn key(self) -> String {
+        serde_json::to_value(self).ok().and_then(|key| key.as_str().map(String::from)).unwrap_or_default()
+    }
     /// As the table calls it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -97,9 +103,11 @@ const BLAST: Duration = Duration::from_millis(600);
 const COUNTED: Duration = Duration::from_millis(450);
 const STREAM: Duration = Duration::from_millis(1000);
 const PINGS: u32 = 100;
-/// The rate at which processor time is measured, packets a second, and for how long.
-const PACE: u64 = 40_000;
+/// The low rate at which processor time is measured, packets a second, and for how long.
+const LOW_PPS: u64 = 40_000;
 const SOAKED: Duration = Duration::from_millis(500);
+/// How long a node may take to answer.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 /// Left out at the beginning, while windows open and caches fill.
 const WARM_UP: Duration = Duration::from_millis(300);
 
@@ -110,36 +118,84 @@ const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 
 /// at the earliest point, so that the receiver costs next to nothing.
 const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 9, 9, 9);
 
-/// Measures all modes, `rounds` times each. `progress` hears what is being measured.
-pub fn bench(rounds: usize, program: &Program, progress: &mut dyn FnMut(&str)) -> Result<BenchReport, Error> {
+/// What is to be measured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rows {
+    /// What stands in the box, in turn.
+    pub modes: Vec<Mode>,
+    /// Whether both directions are loaded at once, too.
+    pub both_ways: bool,
+}
+
+impl Rows {
+    /// As what rows of [`Rows::both_ways`] are asked for.
+    pub const BOTH_WAYS: &'static str = "both-ways";
+
+    /// Those of these names, as JSON has them; all without names.
+    ///
+    /// # Errors
+    /// A name that no row has.
+    pub fn of(names: &[String]) -> Result<Rows, String> {
+        let mut rows = Rows { modes: Vec::new(), both_ways: names.is_empty() };
+        for name in names {
+            match Mode::ALL.into_iter().find(|mode| mode.key() == *name) {
+                Some(mode) => rows.modes.push(mode),
+                None if name == Rows::BOTH_WAYS => rows.both_ways = true,
+                None => {
+                    let keys = Mode::ALL.map(Mode::key).join(" ");
+                    return Err(format!("no row `{name}`; there are {keys} {}", Rows::BOTH_WAYS));
+                }
+            }
+        }
+        if names.is_empty() {
+            rows.modes = Mode::ALL.to_vec();
+        }
+        Ok(rows)
+    }
+}
+
+/// Measures `rows`, `rounds` times each. `progress` hears what is being measured.
+pub fn bench(
+    rows: &Rows,
+    rounds: usize,
+    program: &Program,
+    progress: &mut dyn FnMut(&str),
+) -> Result<BenchReport, Error> {
     let ([hosts_cpu, cpu], mut bed) = build(program)?;
-    let mut measured: Vec<Vec<Sample>> = vec![Vec::new(); Mode::ALL.len()];
+    let mut measured: Vec<Vec<Sample>> = vec![Vec::new(); rows.modes.len()];
     let mut both_ways = [Vec::new(), Vec::new()];
+    progress("what htb carries");
+    let rates = [LOW_PPS, half_of_htb(&mut bed, cpu)?];
     for round in 1..=rounds {
         // Modes take turns within a round, so that a slow moment of the machine hits them all.
         progress(&format!("round {round} of {rounds}: the generator alone"));
         bed.boxed().tell(&Order::Ip("link set dev left down\n".into()))?;
-        let alone = busy(&mut bed, [hosts_cpu, cpu]);
+        let alone = rates.map(|pps| busy(&mut bed, [hosts_cpu, cpu], pps));
         bed.boxed().tell(&Order::Ip("link set dev left up\n".into()))?;
         bed.ready()?;
-        let before = alone?;
-        for (mode, samples) in Mode::ALL.into_iter().zip(&mut measured) {
+        for (&mode, samples) in rows.modes.iter().zip(&mut measured) {
             progress(&format!("round {round} of {rounds}: {}", mode.name()));
             bed.call_box("bench-begin", json!({ "mode": mode, "cpu": cpu }))?;
-            let sample = measure(&mut bed).and_then(|sample| {
-                let more = busy(&mut bed, [hosts_cpu, cpu])? - before;
-                Ok(Sample { cpu_us: more * 1e6 / PACE as f64, ..sample })
+            let sample = measure(&mut bed).and_then(|mut sample| {
+                for ((us, pps), alone) in
+                    [&mut sample.cpu_us, &mut sample.cpu_half_us].into_iter().zip(rates).zip(&alone)
+                {
+                    let with = busy(&mut bed, [hosts_cpu, cpu], pps)?;
+                    let before = alone.as_ref().map_err(Clone::clone)?;
+                    *us = (with.processors - before.processors) * 1e6 / with.pps;
+                }
+                Ok(sample)
             });
             bed.call_box("bench-end", Value::Null)?;
             samples.push(sample?);
         }
-        for (workers, samples) in both::WORKERS.into_iter().zip(&mut both_ways) {
+        for (workers, samples) in both::WORKERS.into_iter().zip(&mut both_ways).filter(|_| rows.both_ways) {
             progress(&format!("round {round} of {rounds}: both ways, workers {workers}"));
             samples.push(both::measure(&mut bed, workers, [hosts_cpu, cpu])?);
         }
     }
-    let report = BenchReport::of(&measured).map_err(Error::Broke)?;
-    Ok(report.with_both_ways(&both_ways))
+    let report = BenchReport::of(&rows.modes, &measured).map_err(Error::Broke)?;
+    Ok(if rows.both_ways { report.with_both_ways(&both_ways) } else { report })
 }
 
 /// Packets that a way in carries on this machine, between two pairs of interfaces of its own.
@@ -208,20 +264,48 @@ fn two_processors() -> [usize; 2] {
     [0, count.min(2) - 1]
 }
 
-/// How much of the two processors is busy, in processors, while the sender sends `PACE` packets of 60 bytes a second.
-fn busy(bed: &mut Bed, cpus: [usize; 2]) -> Result<f64, NodeError> {
+/// Half of the packets of 60 bytes a second that htb carries beside the generator, in thousands.
+fn half_of_htb(bed: &mut Bed, cpu: usize) -> Result<u64, NodeError> {
+    bed.call_box("bench-begin", json!({ "mode": Mode::KernelHtb, "cpu": cpu }))?;
+    let carried = packets(bed, 60);
+    bed.call_box("bench-end", Value::Null)?;
+    Ok((carried? / 2e3).max(1.0) as u64 * 1000)
+}
+
+/// What the processors did while packets were sent.
+struct Busy {
+    /// How much of the two was busy, in processors.
+    processors: f64,
+    /// Packets a second that arrived.
+    pps: f64,
+}
+
+/// What the two processors do while the sender sends `pps` packets of 60 bytes a second.
+fn busy(bed: &mut Bed, cpus: [usize; 2], pps: u64) -> Result<Busy, NodeError> {
     let length_ns = (WARM_UP + SOAKED + WARM_UP).as_nanos();
-    let paced = json!({ "size": 60, "length_ns": length_ns, "pps": PACE });
+    let paced = json!({ "size": 60, "length_ns": length_ns, "pps": pps });
     bed.host(SENDER)?.ask(&call("bench-blast", paced))?;
     sleep_until(now() + WARM_UP);
+    let first = received(bed)?;
     let order = |cpu: usize| call("bench-soak", json!({ "cpu": cpu, "length_ns": SOAKED.as_nanos() }));
     // The box's node drives its soaker on the worker's processor, the left one's on the other.
     bed.side(0).ask(&order(cpus[0]))?;
     bed.boxed().ask(&order(cpus[1]))?;
-    let patience = std::time::Duration::from_secs(10);
-    let answers = [bed.side(0).answer(patience)?, bed.boxed().answer(patience)?];
-    bed.host(SENDER)?.answer(patience)?;
-    Ok(answers.iter().map(|answer| answer.as_f64().unwrap_or(f64::NAN)).sum())
+    let answers = [bed.side(0).answer(PATIENCE)?, bed.boxed().answer(PATIENCE)?];
+    let pps = rate(first, received(bed)?);
+    bed.host(SENDER)?.answer(PATIENCE)?;
+    Ok(Busy { processors: answers.iter().map(|answer| answer.as_f64().unwrap_or(f64::NAN)).sum(), pps })
+}
+
+/// Packets that have arrived at the receiver, and when they were counted, in nanoseconds.
+fn received(bed: &mut Bed) -> Result<[u64; 2], NodeError> {
+    let answer = bed.host(RECEIVER)?.tell(&call("bench-received", Value::Null))?;
+    Ok(["packets", "at_ns"].map(|name| answer[name].as_u64().unwrap_or(0)))
+}
+
+/// Packets a second between two counts.
+fn rate(first: [u64; 2], last: [u64; 2]) -> f64 {
+    (last[0] - first[0]) as f64 * 1e9 / (last[1] - first[1]).max(1) as f64
 }
 
 fn measure(bed: &mut Bed) -> Result<Sample, NodeError> {
@@ -229,11 +313,13 @@ fn measure(bed: &mut Bed) -> Result<Sample, NodeError> {
     let us = |name: &str| ping[name].as_f64().unwrap_or(f64::NAN);
     Ok(Sample {
         ping_mean_us: us("mean_us"),
+        ping_least_us: us("least_us"),
         ping_p99_us: us("p99_us"),
         pps_60: packets(bed, 60)?,
         pps_1514: packets(bed, 1514)?,
         tcp_bps: stream(bed)?,
         cpu_us: f64::NAN,
+        cpu_half_us: f64::NAN,
     })
 }
 
@@ -246,15 +332,11 @@ fn packets(bed: &mut Bed, size: u32) -> Result<f64, NodeError> {
     let length_ns = (WARM_UP + BLAST).as_nanos();
     bed.host(SENDER)?.ask(&call("bench-blast", json!({ "size": size, "length_ns": length_ns })))?;
     sleep_until(now() + WARM_UP);
-    let count = |bed: &mut Bed| -> Result<(u64, u64), NodeError> {
-        let answer = bed.host(RECEIVER)?.tell(&call("bench-received", Value::Null))?;
-        Ok((answer["packets"].as_u64().unwrap_or(0), answer["at_ns"].as_u64().unwrap_or(0)))
-    };
-    let first = count(bed)?;
+    let first = received(bed)?;
     sleep_until(now() + COUNTED);
-    let last = count(bed)?;
-    bed.host(SENDER)?.answer(std::time::Duration::from_secs(10))?;
-    Ok((last.0 - first.0) as f64 * 1e9 / (last.1 - first.1).max(1) as f64)
+    let last = received(bed)?;
+    bed.host(SENDER)?.answer(PATIENCE)?;
+    Ok(rate(first, last))
 }
 
 /// Payload a second of one greedy CUBIC stream.
@@ -288,12 +370,11 @@ fn stream(bed: &mut Bed) -> Result<f64, NodeError> {
     };
     bed.host(RECEIVER)?.tell(&Order::Receive(receiver))?;
     bed.host(SENDER)?.tell(&Order::Send(sender))?;
-    let patience = std::time::Duration::from_secs(10);
     for name in [SENDER, RECEIVER] {
         bed.host(name)?.ask(&Order::Collect)?;
     }
-    bed.host(SENDER)?.answer(patience)?;
-    let seen = bed.host(RECEIVER)?.answer(patience)?;
+    bed.host(SENDER)?.answer(PATIENCE)?;
+    let seen = bed.host(RECEIVER)?.answer(PATIENCE)?;
     let seen: Vec<FlowReport> = serde_json::from_value(seen).unwrap_or_default();
     let skip = (WARM_UP.as_nanos() / cell_ns) as usize;
     let bytes: u64 = seen.iter().flat_map(|r| r.delivered.iter().skip(skip)).sum();

@@ -1,7 +1,7 @@
 //! The lab's nodes by themselves, for this crate's own tests; elsewhere they are `weir lab-node`.
 //!
 //! `hold` builds a small testbed, prints the processes of its nodes, and waits to be killed.
-//! `bench ROUNDS` measures the data plane beside the kernel's.
+//! `bench ROUNDS [ROW...]` measures the data plane beside the kernel's.
 //! `run SCENARIO` runs one live and prints its report as JSON.
 
 use std::process::ExitCode;
@@ -18,10 +18,10 @@ fn main() -> ExitCode {
     {
         return report(path);
     }
-    if let [bench_, rounds] = arguments.as_slice()
+    if let [bench_, rounds, rows @ ..] = arguments.as_slice()
         && bench_ == "bench"
     {
-        return bench(rounds);
+        return bench(rounds, rows);
     }
     match weir_lab::node(&weir_core::sched::Registry::builtin(), &arguments) {
         Ok(()) => ExitCode::SUCCESS,
@@ -32,10 +32,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn bench(rounds: &str) -> ExitCode {
+fn bench(rounds: &str, rows: &[String]) -> ExitCode {
     let rounds = rounds.parse().unwrap_or(3);
     let done = this().and_then(|program| {
-        weir_lab::bench::bench(rounds, &program, &mut |what| eprintln!("{what}")).map_err(|e| e.to_string())
+        let rows = weir_lab::bench::Rows::of(rows)?;
+        let mut say = |what: &str| eprintln!("{what}");
+        weir_lab::bench::bench(&rows, rounds, &program, &mut say).map_err(|e| e.to_string())
     });
     match done {
         Ok(report) => {

@@ -7,7 +7,7 @@ use crate::experiment::PARTS;
 use serde_json::json;
 use std::process::Command;
 use weir_core::sched::Registry;
-use weir_lab::bench::Figure;
+use weir_lab::bench::{Figure, Rows};
 
 /// Runs benchmarks by name; `sim`, its scenarios, `live` and `accuracy` are the other kinds.
 pub fn run(registry: &Registry, names: &[String], rounds: Option<u16>, json: bool) -> Done {
@@ -103,15 +103,11 @@ fn peak_rss_bytes() -> u64 {
 /// Rounds of the live bench, unless said otherwise.
 const ROUNDS: usize = 10;
 
-/// The live bridge beside the kernel's own forwarding.
+/// The live bridge beside the kernel's own forwarding: these rows, or all.
 fn live(names: &[String], rounds: usize, json: bool) -> Done {
-    if let Some(name) = names.first() {
-        let why =
-            format!("`weir bench live` always measures all of its rows, and takes no name: found `{name}`");
-        return Err(Failure::usage(why));
-    }
+    let rows = Rows::of(names).map_err(Failure::usage)?;
     let program = weir_lab::Program::this().map_err(Failure::failed)?;
-    let report = weir_lab::bench::bench(rounds, &program, &mut |what| eprintln!("weir: {what}"))
+    let report = weir_lab::bench::bench(&rows, rounds, &program, &mut |what| eprintln!("weir: {what}"))
         .map_err(super::run::lab_failure)?;
     if json {
         return print_json(&report);
@@ -120,8 +116,9 @@ fn live(names: &[String], rounds: usize, json: bool) -> Done {
         let spread = 50.0 * (figure.high - figure.low) / figure.median.abs().max(1e-9);
         format!("{:.digits$} ±{spread:.0}%", figure.median / unit)
     };
-    let mut rows =
-        table(&["IN THE BOX", ">60 B|kpps", ">1514 B|kpps", ">TCP|Gbit/s", ">PING|µs", ">CPU|µs/packet"]);
+    let [rates, ping] = [[">60 B|kpps", ">1514 B|kpps", ">TCP|Gbit/s"], [">PING|µs", ">LEAST|µs"]];
+    let cpu = [">CPU|µs/packet", ">AT HALF|µs/packet"];
+    let mut rows = table(&[&["IN THE BOX"][..], &rates, &ping, &cpu].concat());
     for row in &report.rows {
         rows.add(vec![
             row.mode.name().to_string(),
@@ -129,7 +126,9 @@ fn live(names: &[String], rounds: usize, json: bool) -> Done {
             show(row.pps_1514, 1e3, 0),
             show(row.tcp_bps, 1e9, 1),
             show(row.ping_mean_us, 1.0, 0),
+            show(row.ping_least_us, 1.0, 0),
             show(row.cpu_us, 1.0, 1),
+            show(row.cpu_half_us, 1.0, 1),
         ]);
     }
     rows.print();
@@ -142,8 +141,10 @@ fn live(names: &[String], rounds: usize, json: bool) -> Done {
             show(row.pps_1514, 1e3, 0),
         ]);
     }
-    rows.print();
-    out!("");
+    if !report.both_ways.is_empty() {
+        rows.print();
+        out!("");
+    }
     let mut rows = table(&["", "FIGURE", "ASKED", ">MEASURED"]);
     for target in &report.targets {
         let Figure { median, low, high } = target.measured;

@@ -80,5 +80,6 @@ fn rates_that_make_no_sense_are_refused() {
     }
     weir(&["bench", "fifo", "--rounds", "2"])
         .fails(2, &["only `weir bench accuracy` and `weir bench live` have `--rounds`"]);
-    weir(&["bench", "live", "cbq"]).fails(2, &["takes no name: found `cbq`"]);
+    weir(&["bench", "live", "cbq"])
+        .fails(2, &["no row `cbq`; there are kernel ", " weir-cbq ", " both-ways"]);
 }

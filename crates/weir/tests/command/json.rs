@@ -151,8 +151,10 @@ fn live_benches() {
         pps_1514,
         tcp_bps: 9.1e9,
         ping_mean_us: 41.5,
+        ping_least_us: 40.0,
         ping_p99_us: 60.25,
         cpu_us: 3.5,
+        cpu_half_us: 1.5,
     };
     // More is asked of AF_XDP than of the kernel.
     let more = |mode| if matches!(mode, Mode::WeirXdp | Mode::WeirXdpBusy) { 3.0 } else { 1.0 };
@@ -160,7 +162,7 @@ fn live_benches() {
         Mode::ALL.map(|mode| pps.map(|pps| sample(pps * more(mode), 8e5 * more(mode))).to_vec())
     };
     let both = |pps_60: f64| vec![BothSample { pps_60, pps_1514: 5e5 }; 3];
-    let report = BenchReport::of(&rounds([3e5, 1e5, 2e5])).unwrap();
+    let report = BenchReport::of(&Mode::ALL, &rounds([3e5, 1e5, 2e5])).unwrap();
     let value = report.with_both_ways(&[both(6e5), both(8e5)]);
     let value = serde_json::to_value(value).unwrap();
     let shape = of(&page(), "weir bench live -j");
@@ -168,16 +170,14 @@ fn live_benches() {
     assert_eq!((&value["rounds"], &value["rows"][0]["pps_60"]["median"]), (&3.into(), &2e5.into()));
     assert_eq!(value["rows"].as_array().unwrap().len(), Mode::ALL.len());
     let targets = value["targets"].as_array().unwrap();
-    assert_eq!((targets.len(), value["both_ways"][1]["workers"].as_u64()), (12, Some(2)), "{value}");
+    assert_eq!((targets.len(), value["both_ways"][1]["workers"].as_u64()), (17, Some(2)), "{value}");
     assert!(targets.iter().all(|target| target["verdict"] == "reached"), "{value}");
     // The page names every mode, and no other.
     let words = shape["rows"][0]["mode"].as_str().unwrap();
-    let modes: Vec<String> =
-        Mode::ALL.iter().map(|m| serde_json::to_value(m).unwrap().as_str().unwrap().to_string()).collect();
-    assert_eq!(words, modes.join("|"));
+    assert_eq!(words, Mode::ALL.map(Mode::key).join("|"));
     // A figure that is none is an error, not a `null` among numbers.
     for nothing in [0.0, f64::NAN] {
-        let error = BenchReport::of(&rounds([nothing; 3])).unwrap_err();
+        let error = BenchReport::of(&Mode::ALL, &rounds([nothing; 3])).unwrap_err();
         assert!(error.contains("kernel bridge: packets"), "{error}");
     }
 }
