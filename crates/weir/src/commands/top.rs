@@ -230,7 +230,7 @@ impl Top {
                 [&curve.measured, &curve.allocated].map(|points| points.iter().copied().collect::<Vec<_>>());
             frame.render_widget(curves(place, [&points[0], &points[1]]), chart);
         }
-        let hidden = self.rows.len().saturating_sub(usize::from(table.height) - 1);
+        let hidden = self.rows.len().saturating_sub(usize::from(table.height.saturating_sub(1)));
         let mut keys = "q ends".to_owned();
         if hidden > 0 {
             keys += ", arrows and page keys scroll";
@@ -381,7 +381,7 @@ mod tests {
         top.next_curve();
         top.scroll(5);
         top.scroll(-9);
-        for (width, height) in [(1, 1), (5, 3), (200, 60)] {
+        for (width, height) in [(0, 0), (40, 0), (1, 1), (5, 3), (200, 60)] {
             let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
             terminal.draw(|frame| top.draw(frame)).unwrap();
             top.take(Duration::from_secs(1), Ok(seen(5, 5)));
