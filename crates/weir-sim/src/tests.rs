@@ -91,13 +91,17 @@ period = \"70ms\"
 fn what_the_bench_times_runs() {
     for name in bench::NAMES {
         let scenario = bench::scenario(name).unwrap_or_else(|| panic!("{name}"));
-        let scenario = Scenario { duration: Time::from_nanos(80_000_000), ..scenario };
+        let scenario = Scenario { duration: Time::from_nanos(200_000_000), ..scenario };
         let report =
             crate::run(&scenario, Options::default()).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!(bench::deliveries(&report) > 100, "{name}");
         let managed = !name.contains("dumbbell");
         assert_eq!(report.ports.len(), usize::from(managed), "{name}");
-        assert!(report.ports.iter().all(|port| port.classes.iter().all(|class| class.offered.packets > 0)));
+        for port in &report.ports {
+            // The root of CBQ has a queue, too, which no filter names.
+            let busy = port.classes.iter().filter(|class| class.offered.packets > 0).count();
+            assert!(busy == 1 || busy == 20, "{name}: {busy} classes have packets");
+        }
     }
 }
 
