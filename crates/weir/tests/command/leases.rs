@@ -343,7 +343,8 @@ fn three_boxes_share_a_broker_that_is_killed_and_cut_off() {
         wait("new allocations", || beds.iter().all(has_enough));
         broker.kill();
         let killed = Instant::now();
-        let orphaned = |bed: &Bed| allocated(bed) == FROM && lease(bed)["state"] == "ORPHANED" && !reached(bed);
+        let orphaned =
+            |bed: &Bed| allocated(bed) == FROM && lease(bed)["state"] == "ORPHANED" && !reached(bed);
         wait("all orphaned", || beds.iter().all(orphaned));
         in_time!(killed.elapsed() <= TTL + Duration::from_secs(1), "{:?}", killed.elapsed());
         pause(2_000);
