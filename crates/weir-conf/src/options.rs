@@ -13,6 +13,10 @@ use weir_text::{Place, Trouble};
 /// Most options that a message lists.
 const MOST_LISTED: usize = 8;
 
+/// How a service curve is written.
+const FORM: &str =
+    "a service curve is `[sc 4M 5ms 1M]`: kind, first rate, time, second rate; or `[sc 1M]`: kind, rate";
+
 impl Reader<'_> {
     /// Reads the option that begins at the next word, if `entry` has one of that name, and puts
     /// it into `options`. False if it has none.
@@ -84,7 +88,6 @@ impl Reader<'_> {
         scope: Scope,
         options: &mut Options,
     ) -> Done<bool> {
-        const FORM: &str = "a service curve is `[sc 4M 5ms 1M]`: kind, first rate, time, second rate; or `[sc 1M]`: kind, rate";
         let curves = || entry.params().filter(|p| p.scope == scope && p.kind == Kind::Curve);
         let Some(open) = words.peek().filter(|_| curves().next().is_some()) else { return Ok(false) };
         words.take();
@@ -119,6 +122,9 @@ impl Reader<'_> {
                 Trouble::new(word.place, "the first rate of the service curve is missing", FORM).into()
             );
         }
+        if word.text.contains(',') {
+            return Err(Trouble::new(word.place, "a service curve has spaces, not commas", FORM).into());
+        }
         let straight = closes(&mut word) || words.accept("]").is_some();
         let m1 = number::rate(word.text).map_err(|bad| at(word, bad))?;
         if straight {
@@ -127,7 +133,12 @@ impl Reader<'_> {
             self.put(options, spec, Some(Value::Curve(line)), name.place);
             return Ok(true);
         }
-        let word = words.need("the time of the service curve", FORM)?;
+        let mut word = words.need("the time of the service curve", FORM)?;
+        if closes(&mut word) {
+            return Err(
+                Trouble::new(word.place, "the second rate of the service curve is missing", FORM).into()
+            );
+        }
         let d = number::time(word.text, Some(TimeUnit::Millis)).map_err(|bad| at(word, bad))?;
         if let Some(warning) = d.warning {
             self.warn(at(word, warning));
@@ -153,6 +164,10 @@ impl Reader<'_> {
             .collect();
         let of =
             if scope == Scope::Class { format!("a class of {}", entry.name) } else { entry.name.to_string() };
+        if entry.params().any(|p| p.kind == Kind::Curve && p.name == word.text) {
+            let message = format!("the service curve `{}` has no brackets", word.text);
+            return Trouble::new(word.place, message, FORM).into();
+        }
         let mut trouble = Trouble::new(word.place, format!("`{}` is no option of {of}", word.text), "");
         match weir_text::nearest(word.text, names.iter().copied()) {
             Some(name) => {

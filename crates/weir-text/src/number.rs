@@ -32,6 +32,10 @@ impl Bad {
         self.write = Some(on_one_line(&word.into()));
         self
     }
+    /// The same, unless digits stand in `rest`, which is not read: what was meant is not known then.
+    fn write_what_is_read(self, rest: &str, word: String) -> Self {
+        if rest.contains(|c: char| c.is_ascii_digit()) { self } else { self.write(word) }
+    }
 }
 
 /// A number that was read, and a warning about how it is written.
@@ -212,7 +216,7 @@ pub fn rate(word: &str) -> Result<Rate, Bad> {
             let shown = &number.suffix[number.suffix.len() - rest.len()..];
             let letter = if unit == ' ' { "" } else { &number.suffix[..1] };
             let message = format!("`{shown}` after the rate in `{word}`");
-            return Err(Bad::new(message, EXPECTED).write(format!("{figure}{letter}")));
+            return Err(Bad::new(message, EXPECTED).write_what_is_read(shown, format!("{figure}{letter}")));
         }
     }
     if number.negative && number.mantissa > 0 {
@@ -302,7 +306,7 @@ pub fn time(word: &str, bare: Option<TimeUnit>) -> Result<Read<Duration>, Bad> {
             let figure = figure(word, &number);
             let help = format!("{expected}; units are ns, us, ms, s and min");
             return Err(Bad::new(format!("`{rest}` after the time in `{word}`"), help)
-                .write(format!("{figure}{unit}")));
+                .write_what_is_read(rest, format!("{figure}{unit}")));
         }
     };
     let too_long = || Bad::new(format!("the time `{word}` is too long"), expected);

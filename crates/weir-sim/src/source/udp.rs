@@ -60,6 +60,9 @@ impl Pattern {
     }
 }
 
+/// The shortest time that is drawn from a Pareto distribution.
+const LEAST_PARETO_NS: u64 = 1_000;
+
 #[derive(Debug)]
 struct Periods {
     on_ns: u64,
@@ -72,10 +75,11 @@ impl Times {
     fn draw(&self, mean_ns: u64, random: &mut Stream) -> Fine {
         Fine::from_nanos(match self.distribution {
             Distribution::Constant => mean_ns,
-            // A draw is at least 1 ns, so that each period lets time pass.
+            // A draw is at least 1 ns, so that each period lets time pass. A shape near 1 draws next to nothing, however
+            // long the mean: there it is the shortest mean that a file may ask for, so that a run ends.
             Distribution::Uniform => random.uniform_ns(mean_ns).max(1),
             Distribution::Exponential => random.exponential_ns(mean_ns).max(1),
-            Distribution::Pareto => random.pareto_ns(mean_ns, self.shape).max(1),
+            Distribution::Pareto => random.pareto_ns(mean_ns, self.shape).max(LEAST_PARETO_NS),
         })
     }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use weir_conf::{Built, BuiltFilter, Plan, Source};
 use weir_core::classify::FilterId;
 use weir_core::classify::explain::{self, Cause};
-use weir_core::packet::{ControlKind, Key};
+use weir_core::packet::{ControlKind, Family, Key};
 use weir_core::port::{Port, PortConfig, Protect, Refill, WireConfig};
 use weir_core::queue::Link;
 use weir_core::sched::Registry;
@@ -216,8 +216,8 @@ fn print_recognised(recognised: &Recognised) {
     out!("{} of {directions} directions of UDP flows are real-time, {quic} are QUIC", flows.len());
 }
 
-/// Why a filter that matches lost to `winner`: filters are asked by `ruleno`, the highest first, and
-/// of equals the later line first.
+/// Why a filter that matches lost to `winner`: filters are asked by `ruleno`, the highest first, of
+/// equals those on a single IPv4 destination first, and of these the later line first.
 fn why_lost(source: &Source, filters: &[BuiltFilter], loser: FilterId, winner: FilterId) -> String {
     let [loser, winner] = [loser, winner].map(|id| &filters[id.index()].filter);
     if loser.ruleno != winner.ruleno {
@@ -225,6 +225,10 @@ fn why_lost(source: &Source, filters: &[BuiltFilter], loser: FilterId, winner: F
             "its ruleno {} is below {}, and the highest is asked first",
             loser.ruleno, winner.ruleno
         );
+    }
+    let is_host = |f: &weir_conf::plan::Filter| f.family == Family::V4 && f.dst.1 == u128::from(u32::MAX);
+    if is_host(winner) && !is_host(loser) {
+        return "the other is on a single destination, and of equal ruleno those are asked first".into();
     }
     match (loser.place.line, winner.place.line) {
         (0, _) | (_, 0) => "it stands before the other, and of equal ruleno the later is asked first".into(),
