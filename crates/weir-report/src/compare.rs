@@ -22,6 +22,22 @@ pub struct Comparison {
 /// What to call runs that are shown together: what they differ in, of kind, scenario and seed; with
 /// a letter before it, or that alone, where this does not tell all of them apart.
 pub fn labels(runs: &[&Report]) -> Vec<String> {
+    let labels = differences(runs);
+    if all_differ(&labels) {
+        return labels;
+    }
+    let lettered =
+        labels.iter().zip('a'..).map(|(label, letter)| format!("{letter} {label}").trim_end().into());
+    lettered.collect()
+}
+
+/// True if kind, scenario and seed tell all of the runs apart.
+pub fn are_told_apart(runs: &[&Report]) -> bool {
+    all_differ(&differences(runs))
+}
+
+/// What each run differs in, of kind, scenario and seed.
+fn differences(runs: &[&Report]) -> Vec<String> {
     let parts: [fn(&Meta) -> String; 3] = [
         |meta| meta.kind.name().to_string(),
         |meta| meta.scenario.clone(),
@@ -30,14 +46,11 @@ pub fn labels(runs: &[&Report]) -> Vec<String> {
     let varies = |part: &&fn(&Meta) -> String| runs.iter().any(|run| part(&run.meta) != part(&runs[0].meta));
     let varying: Vec<_> = parts.iter().filter(varies).collect();
     let of = |run: &&Report| varying.iter().map(|part| part(&run.meta)).collect::<Vec<_>>().join(" ");
-    let labels: Vec<String> = runs.iter().map(of).collect();
-    let same = |(n, label): (usize, &String)| labels[..n].contains(label);
-    if !labels.iter().enumerate().any(same) {
-        return labels;
-    }
-    let lettered =
-        labels.iter().zip('a'..).map(|(label, letter)| format!("{letter} {label}").trim_end().into());
-    lettered.collect()
+    runs.iter().map(of).collect()
+}
+
+fn all_differ(labels: &[String]) -> bool {
+    !labels.iter().enumerate().any(|(n, label)| labels[..n].contains(label))
 }
 
 /// One value of all runs.

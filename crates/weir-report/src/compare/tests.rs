@@ -101,4 +101,5 @@ fn several_runs_carry_their_labels() {
     // What tells some runs apart but not all gets a letter.
     let alike = [&runs[0], &runs[0], &runs[1]];
     assert_eq!(labels(&alike), ["a seed 1", "b seed 1", "c seed 2"]);
+    assert!(are_told_apart(&all) && !are_told_apart(&alike));
 }

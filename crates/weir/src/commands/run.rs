@@ -126,7 +126,14 @@ pub fn lab_failure(error: weir_lab::Error) -> Failure {
 /// `weir compare`.
 pub fn compare(paths: &[PathBuf], out: Option<&Path>, json: bool) -> Done {
     let read = |path: &PathBuf| Report::read(path).map_err(Failure::usage);
-    let reports = paths.iter().map(read).collect::<Result<Vec<Report>, Failure>>()?;
+    let mut reports = paths.iter().map(read).collect::<Result<Vec<Report>, Failure>>()?;
+    // Where nothing else tells the runs apart, their files do, unless one is given twice.
+    let once = paths.iter().enumerate().all(|(n, path)| !paths[..n].contains(path));
+    if once && !weir_report::compare::are_told_apart(&reports.iter().collect::<Vec<_>>()) {
+        for (report, path) in reports.iter_mut().zip(paths) {
+            report.meta.scenario = path.to_string_lossy().trim_end_matches("/report.json").to_string();
+        }
+    }
     let runs: Vec<&Report> = reports.iter().collect();
     if let Some(out) = out {
         let failed = |e: std::io::Error| Failure::failed(format!("{}: {e}", out.display()));

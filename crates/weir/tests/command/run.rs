@@ -72,6 +72,10 @@ fn two_reports_side_by_side() {
     for label in ["a seed 1", "b seed 2", "c seed 1"] {
         assert!(three.lines().next().unwrap().contains(label), "{three}");
     }
+    // Another file of the same scenario and seed: the files tell which is which.
+    weir(&["sim", &toml, "--out", &folder.path("c"), "--seed", "1"]).ok();
+    let alike = weir(&["compare", "-j", &a, &folder.path("c/report.json")]).ok().json();
+    assert_eq!(alike["names"], serde_json::json!([folder.path("a"), folder.path("c")]));
     let rows = |a: &str, b: &str| weir(&["compare", "-j", a, b]).ok().json()["rows"].clone();
     let equal = rows(&a, &a);
     assert!(equal.as_array().unwrap().iter().all(|r| r["a"] == r["b"]), "a run beside itself");
