@@ -15,21 +15,24 @@
 //!
 //! At run time another configuration takes the place of the present one by [`Edge::follow`]. Single flows
 //! are moved by [`Edge::evict_flow`], [`Edge::pin`] and [`Edge::unpin`]; [`Edge::explain`] says what is
-//! known of one. [`Edge::recognise`] switches recognition off and on. Where another process goes on with the port,
+//! known of one. [`Edge::recognise`] switches recognition off and on. [`Edge::set_sessions`] says which traffic is not
+//! judged, because it has its own bandwidth. Where another process goes on with the port,
 //! it has [`Edge::inherit`] what [`Edge::estate`] said.
 //!
-//! No call allocates, but for `new` and `follow`. Equal calls give equal answers: randomness comes from the configured seed.
+//! No call allocates, but for `new`, `follow` and `set_sessions`. Equal calls give equal answers: randomness comes from the configured seed.
 
 mod config;
 mod estate;
 mod explain;
 mod follow;
 mod packet;
+mod session;
 
 pub use config::{
     Class, ClassStats, Config, ContractStats, FlowStats, Reason, Recognition, Turnover, Verdict,
 };
 pub use explain::{Explained, NotEvicted, Why};
+pub use session::{Place, SESSIONS, Session, SessionNow};
 
 use crate::admit::{Admission, Gate};
 use crate::allocate::{Action, Allocation, Allocator, Answer, Backlog, Window, Windows};
@@ -58,6 +61,8 @@ struct Lane {
     /// Admitted flows, by their places in the table.
     admitted: Vec<u32>,
     queued: Backlog,
+    /// Bytes of sessions that wait in the class, where it is measured behind its queue.
+    apart_bytes: u64,
     stats: ClassStats,
 }
 
@@ -71,6 +76,7 @@ impl Lane {
             window: Window::new(Windows { hold: 1, ..windows }, now),
             admitted: Vec::with_capacity(flows),
             queued: Backlog::default(),
+            apart_bytes: 0,
             stats: ClassStats::default(),
             class: class.clone(),
             filed: class.clone(),
@@ -154,6 +160,9 @@ pub struct Edge {
     histories: Vec<History>,
     /// For its form `per aggregate`, a row for each contract; empty if it is off.
     aggregates: Vec<Aggregate>,
+    sessions: session::Sessions,
+    /// The packet at hand is one of a session, within its rate.
+    is_apart: bool,
     /// When the table is swept next.
     sweep_at: Instant,
     stats: FlowStats,
@@ -177,6 +186,8 @@ impl Edge {
             recognises: true,
             histories: alloc::vec![History::default(); histories],
             aggregates: alloc::vec![Aggregate::default(); aggregates],
+            sessions: session::Sessions::default(),
+            is_apart: false,
             sweep_at: now + SWEEP,
             stats: FlowStats::default(),
             random,
@@ -240,12 +251,15 @@ impl Edge {
     /// A packet goes to this leaf, and waits there from now on.
     pub fn entered(&mut self, now: Instant, leaf: u32, len: u32) {
         let bytes = u64::from(len + self.config.overhead);
+        let is_apart = core::mem::take(&mut self.is_apart);
         let Some(class) = self.lanes.iter().position(|lane| lane.class.leaf == leaf) else { return };
         let lane = &mut self.lanes[class];
         lane.queued = Backlog { bytes: lane.queued.bytes + bytes, packets: lane.queued.packets + 1 };
         if let Some(allocator) = &mut lane.allocator {
-            if !allocator.plan().at_shaper {
-                allocator.entered(now, bytes);
+            match (allocator.plan().at_shaper, is_apart) {
+                (false, false) => allocator.entered(now, bytes),
+                (true, true) => lane.apart_bytes += bytes,
+                (false, true) | (true, false) => {}
             }
             allocator.queued(now, lane.queued);
         }
@@ -259,9 +273,12 @@ impl Edge {
         let lane = &mut self.lanes[class];
         lane.queued.bytes = lane.queued.bytes.saturating_sub(bytes);
         lane.queued.packets = lane.queued.packets.saturating_sub(1);
+        // Of which packets these are is not known behind the queue; their sum is.
+        let apart = bytes.min(lane.apart_bytes);
+        lane.apart_bytes -= apart;
         if let Some(allocator) = &mut lane.allocator {
-            if taken && allocator.plan().at_shaper {
-                allocator.entered(now, bytes);
+            if taken && allocator.plan().at_shaper && bytes > apart {
+                allocator.entered(now, bytes - apart);
             }
             allocator.queued(now, lane.queued);
         }

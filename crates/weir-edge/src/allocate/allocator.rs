@@ -145,6 +145,8 @@ pub struct Allocator {
     plan: Allocation,
     window: Window,
     allocated: u64,
+    /// What the class has besides, bit/s: the law neither asks for it nor gives it back.
+    apart: u64,
     version: u64,
     outstanding: Option<Outstanding>,
     queued: Backlog,
@@ -158,7 +160,8 @@ pub struct Allocator {
     /// The last answer took so long, T_bb.
     answered_in: Duration,
     accounted_to: Instant,
-    shape: Option<u64>,
+    /// The rate is to be said.
+    shape: bool,
     ask: Option<Request>,
     evict: bool,
     /// What the class uses, where that is known: windows then decide nothing.
@@ -174,6 +177,7 @@ impl Allocator {
             plan,
             window: Window::new(plan.windows, now),
             allocated,
+            apart: 0,
             version: 0,
             outstanding: None,
             queued: Backlog::default(),
@@ -185,7 +189,7 @@ impl Allocator {
             evict_after: Instant::ZERO,
             answered_in: Duration::ZERO,
             accounted_to: now,
-            shape: Some(allocated),
+            shape: true,
             ask: None,
             evict: false,
             told: None,
@@ -200,6 +204,22 @@ impl Allocator {
     /// B_d: what the class has, bit/s.
     pub fn allocated_bps(&self) -> u64 {
         self.allocated
+    }
+    /// What is set apart in the class for traffic that the law does not see, bit/s.
+    pub fn apart_bps(&self) -> u64 {
+        self.apart
+    }
+    /// The rate of the class, bit/s: B_d and what is set apart.
+    pub fn rate_bps(&self) -> u64 {
+        self.allocated.saturating_add(self.apart)
+    }
+    /// From now on so many bit/s are set apart in the class.
+    pub fn set_apart(&mut self, now: Instant, bps: u64) {
+        self.timer(now);
+        if core::mem::replace(&mut self.apart, bps) != bps {
+            self.restate();
+        }
+        self.test(now);
     }
     /// B_m: what the class is measured to use, bit/s.
     pub fn estimate_bps(&self) -> u64 {
@@ -270,7 +290,7 @@ impl Allocator {
 
     /// Says the rate of the class again: the host gave the class another port.
     pub fn restate(&mut self) {
-        self.shape = Some(self.allocated);
+        self.shape = true;
     }
 
     /// Changes parameters at run time. The windows begin anew if theirs changed. An allocation outside
@@ -412,8 +432,8 @@ impl Allocator {
 
     /// What is to be done, one thing after the other; first a rate, then what is asked.
     pub fn poll(&mut self) -> Option<Action> {
-        if let Some(rate) = self.shape.take() {
-            return Some(Action::Shape(rate));
+        if core::mem::take(&mut self.shape) {
+            return Some(Action::Shape(self.rate_bps()));
         }
         self.ask.take().map(Action::Ask)
     }
@@ -436,7 +456,7 @@ impl Allocator {
         self.account(now);
         if rate != self.allocated {
             self.allocated = rate;
-            self.shape = Some(rate);
+            self.shape = true;
         }
     }
 
@@ -453,7 +473,8 @@ impl Allocator {
         let Some(wish) = wish.map(|wish| self.within(wish)) else { return };
         let refused = wish > self.allocated && at < self.refused_until;
         // A fall must not make congestion of what waits. [condition (c) of the delay's bound]
-        let congests = |c: &Congestion| c.is_congested(wish, self.queued, self.longest);
+        let congests =
+            |c: &Congestion| c.is_congested(wish.saturating_add(self.apart), self.queued, self.longest);
         let unwise = wish < self.allocated && self.plan.congestion.as_ref().is_some_and(congests);
         if !refused && !unwise {
             self.request(at, wish);
@@ -488,7 +509,7 @@ impl Allocator {
     fn test(&mut self, now: Instant) {
         self.account(now);
         let Some(control) = self.plan.congestion else { return };
-        if !control.is_congested(self.allocated, self.queued, self.longest) {
+        if !control.is_congested(self.rate_bps(), self.queued, self.longest) {
             if self.congested_since.take().is_some() && !control.packets {
                 self.guard_until = now + self.plan.guard;
             }
@@ -510,7 +531,8 @@ impl Allocator {
                 helpless = self.denied || now.since(outstanding.since) >= self.patience();
             }
             None => {
-                let wish = self.within(control.wish(self.queued, self.longest));
+                let needed = control.wish(self.queued, self.longest);
+                let wish = self.within(needed.saturating_sub(self.apart));
                 if now < self.refused_until || wish <= self.allocated {
                     helpless = true;
                 } else {

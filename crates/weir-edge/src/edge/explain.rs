@@ -36,6 +36,8 @@ pub struct Sent {
 /// Why a flow is what it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Why {
+    /// It is traffic of the session of this number, which is not judged, since that time.
+    Session(u128, Instant),
     /// Recognition is off, or was not configured: no packet is looked at.
     Off,
     /// It is not UDP over IP: nothing else is looked at.
@@ -90,6 +92,12 @@ pub enum NotEvicted {
 impl Edge {
     /// What is known of the flow of that key, and why it is what it is.
     pub fn explain(&self, key: &Key) -> Explained {
+        if let Some(session) = self.session_of(key) {
+            let contract = self.contract_of(key).and_then(|contract| self.id_of(contract));
+            let why = Why::Session(session.id, session.since);
+            let last = session.last.unwrap_or(Instant::ZERO);
+            return Explained { contract, state: State::Admitted, pinned: true, last, sent: None, why };
+        }
         if let Some(flow) = self.flows.find(key).filter(|_| self.recognises()) {
             return self.explain_flow(self.flows.get(flow));
         }

@@ -9,6 +9,7 @@
 //! | a flow that no contract has any more | ends, and is forgotten |
 //! | the meter of a contract that goes on | keeps its tokens, as far as the new depth holds them, and counters |
 //! | an allocator of a class that goes on | keeps B_d, within the new `from` and `to`, and its estimate |
+//! | a session whose class goes on | keeps its tokens |
 //! | an option that was set by its handler | stays set, unless the configuration says another value of it |
 //!
 //! Tokens are never multiplied: a contract that is changed over and over has no more than one that stays.
@@ -93,6 +94,7 @@ impl Edge {
     pub fn follow(&mut self, now: Instant, config: Config, kept: &[Option<usize>]) {
         self.timer(now);
         let change = Change::new(self, config, kept);
+        let sessions = self.move_sessions(&change.config.classes, &change.kept);
         self.part_with(now, &change);
         self.change_terms(now, &change);
         self.rehouse(now, &change);
@@ -109,6 +111,9 @@ impl Edge {
         self.config = change.config;
         self.config.classes = self.lanes.iter().map(|lane| lane.class.clone()).collect();
         self.chain();
+        if !sessions.is_empty() {
+            self.set_sessions(now, sessions);
+        }
     }
 
     /// Flows end that do not stay, and those are forgotten that nobody has.

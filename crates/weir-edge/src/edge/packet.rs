@@ -31,6 +31,11 @@ impl Edge {
     pub fn packet(&mut self, now: Instant, key: &Key, payload: Payload<'_>, len: u32) -> Verdict {
         let as_is = |reason| Verdict { tos: key.tos, drop: false, reason, found: None };
         let best_effort = |reason| Verdict { tos: key.tos & 3, drop: false, reason, found: None };
+        if !self.sessions.is_empty()
+            && let Some(verdict) = self.of_session(now, key, len)
+        {
+            return verdict;
+        }
         let Some(&Recognition { idle, .. }) = self.config.recognition.as_ref() else {
             return as_is(Reason::Ordinary);
         };
