@@ -197,6 +197,7 @@ fn config(folder: &Path) -> Result<(Config, Vec<String>), String> {
         agreements: Vec::new(),
         neighbours: Vec::new(),
         profiles: Vec::new(),
+        edges: Vec::new(),
         tokens: Vec::new(),
     };
     let mut tokens = Vec::new();

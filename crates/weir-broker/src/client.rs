@@ -12,14 +12,16 @@
 
 pub(crate) mod link;
 pub(crate) mod rest;
+mod sessions;
 
 use crate::book::{Name, Refusal, Request};
 use crate::cops::pep;
 use crate::holder::{Carried, Holder, Standing, State, Terms};
 use crate::http::{HttpError, Target};
-use crate::wire::Answer;
+use crate::wire::{Answer, SessionNow, SessionsNow};
 use crate::{MILLISECOND, Nanos, Rate, SECOND};
 use link::Link;
+use sessions::Sessions;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -42,6 +44,12 @@ pub trait Shaper: Send {
     /// When this returns, no more is used of any lease than was said before.
     fn settle(&mut self) {}
 
+    /// These sessions are in effect when this returns, as far as they concern traffic here, and no others: those that are.
+    fn sessions(&mut self, all: &[SessionNow]) -> Vec<Name> {
+        let _ = all;
+        Vec::new()
+    }
+
     /// The broker can be reached again, or no longer, and why. For people: leases go on meanwhile.
     fn broker(&mut self, reached: Result<(), &HttpError>);
 }
@@ -63,6 +71,8 @@ pub struct Edge {
     pub token: Option<String>,
     /// The leases.
     pub leases: Vec<Terms>,
+    /// The name by which it has sessions; none: it has none.
+    pub sessions: Option<Name>,
     /// Of the jitter.
     pub seed: u64,
 }
@@ -91,6 +101,8 @@ pub(crate) enum Word {
     AllSaid,
     /// The lease was given back, and is forgotten.
     Forgotten(Name),
+    /// This edge has these sessions in effect, and asks which it is to have.
+    Sessions(Name, Vec<Name>),
 }
 
 /// What a session has heard.
@@ -106,6 +118,10 @@ pub(crate) enum Said {
     Heard,
     /// It wants a lease to come down.
     CalledBack { lease: Name, version: u64, rate: Rate },
+    /// The sessions of this edge are others.
+    SessionsChanged(Name),
+    /// The sessions that it is to have; none: the broker knows none.
+    Sessions(Option<SessionsNow>),
     /// It wants to hear of all that is held.
     Sync,
     /// The session has ended.
@@ -146,6 +162,7 @@ struct Keeping<S> {
     link: Link,
     /// What is due until then is said together.
     quiet_until: Nanos,
+    sessions: Option<Sessions>,
     /// Not all that is held has been said in this session.
     sync: bool,
     /// Who waits until all is given back.
@@ -172,8 +189,9 @@ impl Client {
         let (orders, heard) = unbounded_channel();
         let leases = edge.leases.iter().map(|terms| Kept::new(terms.clone(), None)).collect();
         let (random, link) = (Random::new(edge.seed), Link::new(edge.seed));
-        let mut keeping =
-            Keeping { edge, shaper, leases, random, link, quiet_until: 0, sync: false, giving: None };
+        let sessions = edge.sessions.clone().map(Sessions::of);
+        let (quiet_until, sync, giving) = (0, false, None);
+        let mut keeping = Keeping { edge, shaper, leases, random, link, quiet_until, sessions, sync, giving };
         let builder = std::thread::Builder::new().name("leases".into());
         let thread = builder.spawn(move || {
             runtime.block_on(keeping.run(heard));
@@ -242,6 +260,7 @@ impl<S: Shaper> Keeping<S> {
             let at = now();
             self.shape(at);
             self.ask(at);
+            self.ask_sessions(at);
             self.reach();
             self.part_with();
             let wait = self.wait(at);
@@ -277,6 +296,8 @@ impl<S: Shaper> Keeping<S> {
     fn wait(&self, at: Nanos) -> Duration {
         let ends = self.leases.iter().map(|kept| kept.holder.until()).filter(|&until| until > at);
         let due = self.leases.iter().filter_map(|kept| kept.holder.poll_at());
+        let sessions = self.sessions.as_ref().and_then(|sessions| sessions.poll_at(self.link.is_free()));
+        let ends = ends.chain(sessions);
         let next = match self.link.begins_in() {
             None if self.link.is_free() => ends.chain(due.map(|due| due.max(self.quiet_until))).min(),
             begins_in => ends.chain(begins_in.map(|pause| at + pause)).min(),
@@ -367,6 +388,17 @@ impl<S: Shaper> Keeping<S> {
         }
     }
 
+    /// Ends the sessions of traffic whose time is over, and asks which there are, if that is due.
+    fn ask_sessions(&mut self, at: Nanos) {
+        let Some(sessions) = &mut self.sessions else { return };
+        sessions.pass(at, &mut self.shaper);
+        if self.link.is_free()
+            && let Some(in_effect) = sessions.ask(at)
+        {
+            self.link.say(Word::Sessions(sessions.edge.clone(), in_effect));
+        }
+    }
+
     /// Begins a session, if it is time to.
     fn reach(&mut self) {
         if self.link.begins_in() != Some(0) {
@@ -387,6 +419,15 @@ impl<S: Shaper> Keeping<S> {
             Said::Reached => {
                 self.shaper.broker(Ok(()));
                 self.say_all();
+                self.sessions.iter_mut().for_each(Sessions::lost);
+            }
+            Said::SessionsChanged(edge) => {
+                self.sessions.iter_mut().filter(|sessions| sessions.edge == edge).for_each(Sessions::changed);
+            }
+            Said::Sessions(answer) => {
+                if let Some(sessions) = &mut self.sessions {
+                    sessions.answered(now(), answer, &mut self.shaper);
+                }
             }
             Said::Sync => self.say_all(),
             Said::CalledBack { lease, version, rate } => {

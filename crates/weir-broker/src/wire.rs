@@ -176,6 +176,55 @@ pub enum Told {
         /// What is free by it.
         freed_bps: u64,
     },
+    /// The sessions of this edge are others, or last longer: it is to ask which it has.
+    Sessions {
+        /// Its name.
+        edge: Name,
+    },
+}
+
+/// The body of `PUT /v1/sessions/EDGE`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InEffect {
+    /// The sessions that the edge has in effect. A session that is over and is not among these is free.
+    pub sessions: Vec<Name>,
+}
+
+/// The answer to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionsNow {
+    /// How long the edge may have them, counted from when it asked. It asks again before.
+    pub holds_ms: u32,
+    /// The sessions that it is to have, and no others.
+    pub sessions: Vec<SessionNow>,
+}
+
+/// Traffic for which bandwidth is set apart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionNow {
+    /// A UUID.
+    pub session: Name,
+    /// The resources, each `LINK:CLASS`.
+    pub path: Vec<Name>,
+    /// What it has.
+    pub rate_bps: u64,
+    /// How long it lasts, counted from when the edge asked.
+    pub left_ms: u64,
+    /// Whose it is: the device is at any of these.
+    pub device: Vec<End>,
+    /// Whom the device speaks with: in both directions.
+    pub server: Vec<End>,
+}
+
+/// Where one end of a session's traffic may be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// Its addresses, as `198.51.100.0/24`.
+    pub prefix: String,
+    /// Its ports, each from the first to the last; none: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<[u16; 2]>,
 }
 
 impl Wish {
@@ -233,11 +282,12 @@ impl Told {
         }
     }
 
-    /// The lease that it is about.
+    /// The lease that it is about, or the edge.
     pub fn lease(&self) -> &Name {
         let (Told::Answered(Answer { lease, .. })
         | Told::CalledBack { lease, .. }
-        | Told::Ended { lease, .. }) = self;
+        | Told::Ended { lease, .. }
+        | Told::Sessions { edge: lease }) = self;
         lease
     }
 

@@ -209,7 +209,8 @@ fn prefix(word: Word<'_>, text: &str) -> Done<Prefix> {
     Ok(prefix)
 }
 
-pub(crate) fn shown(prefix: &Prefix) -> String {
+/// A prefix as it is typed.
+pub fn shown(prefix: &Prefix) -> String {
     match prefix.v6 {
         false => format!("{}/{}", Ipv4Addr::from_bits(prefix.address as u32), prefix.length),
         true => format!("{}/{}", Ipv6Addr::from_bits(prefix.address), prefix.length),

@@ -61,9 +61,16 @@ fn cause(cause: &Cause) -> String {
     }
 }
 
+/// The number of a session as its broker writes it: a UUID.
+pub fn session(id: u128) -> String {
+    let hex = format!("{id:032x}");
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
 /// Why a flow is what it is, by which rule it was found, and since when it is so.
 pub fn why(why: &Why, now: Instant) -> (String, Option<Kind>, Option<Instant>) {
     match why {
+        Why::Session(id, since) => (format!("session {}", session(*id)), None, Some(*since)),
         Why::Off => ("recognition is off".into(), None, None),
         Why::NotUdp => ("not UDP: only that is looked at".into(), None, None),
         Why::NoContract => ("no contract has its source".into(), None, None),

@@ -153,7 +153,7 @@ fn a_session_has_its_rate_and_no_more() {
         }
         let most = RATE * 10 + 2 * (RATE / 10).max(2 * 8 * 1_514);
         assert!((RATE * 10 - 8_000..=most).contains(&marked), "{marked} of {all}");
-        let now = edge.sessions().next().unwrap();
+        let now = edge.sessions().next().unwrap().1;
         assert_eq!(now.in_profile[0] * 8, marked);
         assert_eq!((now.in_profile[0] + now.best_effort[0]) * 8, all);
     }
@@ -202,15 +202,15 @@ fn sessions_outlast_another_configuration() {
     edge.follow(at(1), config(LEAF + 2), &[Some(0)]);
     assert_eq!(sent(&mut edge, 1, &key(17, 5_004)).reason, Reason::OutOfProfile, "no tokens are made");
     assert_eq!(polled(&mut edge), (Some(FROM + RATE), vec![]));
-    let now = edge.sessions().next().unwrap();
+    let now = edge.sessions().next().unwrap().1;
     assert_eq!((now.id, now.leaf, now.since), (9, LEAF + 2, at(0)));
     // The same said again changes nothing; with another rate it begins anew.
     edge.set_sessions(at(2), vec![session(9, LEAF + 2)]);
-    assert_eq!(edge.sessions().next(), Some(now));
+    assert_eq!(edge.sessions().next().map(|s| s.1), Some(now));
     assert_eq!(polled(&mut edge), (None, vec![]));
     edge.set_sessions(at(2), vec![Session { rate_bps: 2 * RATE, ..session(9, LEAF + 2) }, session(10, 99)]);
     assert_eq!(polled(&mut edge), (Some(FROM + 2 * RATE), vec![]));
-    assert_eq!(edge.sessions().map(|s| s.id).collect::<Vec<_>>(), [9], "leaf 99 is no class");
+    assert_eq!(edge.sessions().map(|s| s.1.id).collect::<Vec<_>>(), [9], "leaf 99 is no class");
     edge.follow(at(3), config(LEAF), &[None]);
     assert_eq!(edge.sessions().count(), 0);
     assert_eq!(polled(&mut edge), (Some(FROM), vec![]));

@@ -10,6 +10,7 @@
 //!        <── Answer ─────      <─ usable ─
 //!        <── ComeDown ───
 //!        <── SayHolds ───
+//!        <── Sessions ───      <─ sessions ─
 //! ```
 //!
 //! - `local`: a broker in this process.
@@ -23,11 +24,12 @@ use crate::line::Back;
 use lease::Lease;
 use local::Local;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use weir_edge::allocate::{self, Answer};
+use weir_edge::edge::Session;
 
 /// How long the thread may take to say how the brokers are.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -68,6 +70,15 @@ pub enum Standing {
 
 /// A class of an edge, as brokers know it: the interface by which its packets leave, and its name.
 pub type Who = (Arc<str>, Arc<str>);
+
+/// Traffic for which a broker elsewhere has set bandwidth apart.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Booked {
+    /// The classes that it goes through.
+    pub classes: Vec<Who>,
+    /// What it is. Its leaf is that of each class.
+    pub session: Session,
+}
 
 /// What a class has without having asked for it.
 pub(crate) struct Hold {
@@ -168,10 +179,26 @@ enum Broker {
 struct Far {
     way: Arc<dyn Elsewhere>,
     leases: BTreeMap<Who, Lease>,
+    sessions: Vec<Booked>,
     counts: Counts,
 }
 
 impl Far {
+    fn new(way: Arc<dyn Elsewhere>) -> Far {
+        Far { way, leases: BTreeMap::new(), sessions: Vec::new(), counts: Counts::default() }
+    }
+
+    /// The place of a class in its edge, if that is there.
+    fn place(&self, class: &Who) -> Option<u32> {
+        self.leases.get(class).and_then(Lease::place)
+    }
+
+    /// The sessions of these that are in effect: those of which a class is here.
+    fn in_effect(&self) -> Vec<u128> {
+        let is_here = |booked: &&Booked| booked.classes.iter().any(|class| self.place(class).is_some());
+        self.sessions.iter().filter(is_here).map(|booked| booked.session.id).collect()
+    }
+
     /// Says which leases there are.
     fn keep(&self) {
         let classes: Vec<Who> = self.leases.keys().cloned().collect();
@@ -191,9 +218,7 @@ impl Broker {
     fn of(kind: Kind) -> Broker {
         match kind {
             Kind::Local { capacity_bps } => Broker::Local(Local::new(capacity_bps)),
-            Kind::Elsewhere(way) => {
-                Broker::Elsewhere(Far { way, leases: BTreeMap::new(), counts: Counts::default() })
-            }
+            Kind::Elsewhere(way) => Broker::Elsewhere(Far::new(way)),
         }
     }
 
@@ -263,6 +288,15 @@ enum Word {
         /// Dropped once no more is used.
         done: Sender<()>,
     },
+    /// A broker elsewhere has set bandwidth apart for these, and for no others.
+    Sessions {
+        broker: Arc<str>,
+        sessions: Vec<Booked>,
+        /// Told which of them are in effect.
+        in_effect: Sender<Vec<u128>>,
+        /// Dropped once they are, and no others.
+        done: Sender<()>,
+    },
     State(Sender<Vec<BrokerState>>),
 }
 
@@ -300,6 +334,13 @@ impl Desk {
         let _ = self.0.send(Word::Usable { who, broker, rate_bps, standing, done });
         ComingDown(waits)
     }
+    /// A broker elsewhere has set bandwidth apart for these sessions, and for no others: which of them are in effect, and
+    /// what to wait for until no others are.
+    pub fn sessions(&self, broker: Arc<str>, sessions: Vec<Booked>) -> (Vec<u128>, ComingDown) {
+        let ((done, waits), (in_effect, heard)) = (channel(), channel());
+        let _ = self.0.send(Word::Sessions { broker, sessions, in_effect, done });
+        (heard.recv_timeout(PATIENCE).unwrap_or_default(), ComingDown(waits))
+    }
     /// How the brokers are; none if their thread does not answer.
     pub fn state(&self) -> Vec<BrokerState> {
         let (to, state) = channel();
@@ -330,6 +371,8 @@ struct Brokers {
     all: BTreeMap<String, Broker>,
     /// The edges, by the interfaces before which they stand.
     edges: BTreeMap<Arc<str>, To>,
+    /// The interfaces whose edges were told of sessions.
+    told: BTreeSet<Arc<str>>,
 }
 
 impl Brokers {
@@ -338,6 +381,41 @@ impl Brokers {
         for To { back, direction, edge } in self.edges.values() {
             back.ask(Request::SayHolds { direction: *direction, edge: *edge });
         }
+    }
+
+    /// Tells all edges the sessions of their classes.
+    fn tell_all_sessions(&mut self, done: Option<&Sender<()>>) {
+        for interface in self.edges.keys().cloned().collect::<Vec<_>>() {
+            self.tell_sessions(&interface, done.cloned());
+        }
+    }
+
+    /// Tells the edge before an interface the sessions of its classes, those of all brokers.
+    fn tell_sessions(&mut self, interface: &Arc<str>, done: Option<Sender<()>>) {
+        let Some(To { back, direction, edge }) = self.edges.get(interface) else { return };
+        let far = self.all.values().filter_map(|broker| match broker {
+            Broker::Elsewhere(far) => Some(far),
+            Broker::Local(_) => None,
+        });
+        let of = |far: &Far| {
+            let here = |booked: &Booked| {
+                let leaf = |class: &Who| far.place(class).filter(|_| class.0 == *interface);
+                let leaves: Vec<u32> = booked.classes.iter().filter_map(leaf).collect();
+                leaves.into_iter().map(|leaf| Session { leaf, ..booked.session.clone() }).collect::<Vec<_>>()
+            };
+            far.sessions.iter().flat_map(here).collect::<Vec<_>>()
+        };
+        let sessions: Vec<Session> = far.flat_map(of).collect();
+        let had = if sessions.is_empty() {
+            self.told.remove(interface)
+        } else {
+            self.told.insert(interface.clone());
+            true
+        };
+        if !had {
+            return;
+        }
+        back.ask(Request::Sessions { direction: *direction, edge: *edge, sessions, done });
     }
 }
 
@@ -375,6 +453,8 @@ fn hear(brokers: &mut Brokers, word: Word) {
             if is_new {
                 brokers.ask_what_is_held();
             }
+            // Those of brokers that are gone end.
+            brokers.tell_all_sessions(None);
         }
         Word::Hold { interface, to, holds } => {
             match &to {
@@ -412,10 +492,11 @@ fn hear(brokers: &mut Brokers, word: Word) {
                     }
                 }
             }
+            brokers.tell_sessions(&interface, None);
         }
         Word::Ask { who, broker, request, reply } => match brokers.all.get_mut(&*broker) {
             Some(Broker::Local(local)) => reply.send(local.ask(who, request.rate_bps)),
-            Some(Broker::Elsewhere(Far { way, leases, counts })) => {
+            Some(Broker::Elsewhere(Far { way, leases, counts, .. })) => {
                 // An edge that is yet to say what it has is not answered, and the law repeats its request.
                 if let Some(lease) = leases.get_mut(&who) {
                     counts.requests += 1;
@@ -427,7 +508,7 @@ fn hear(brokers: &mut Brokers, word: Word) {
             None => reply.send(Answer::Refused),
         },
         Word::Usable { who, broker, rate_bps, standing, done } => {
-            if let Some(Broker::Elsewhere(Far { way, leases, counts })) = brokers.all.get_mut(&*broker)
+            if let Some(Broker::Elsewhere(Far { way, leases, counts, .. })) = brokers.all.get_mut(&*broker)
                 && let Some(lease) = leases.get_mut(&who)
             {
                 let wished = lease.wish();
@@ -440,6 +521,13 @@ fn hear(brokers: &mut Brokers, word: Word) {
                     way.want(&who, lease.wish());
                 }
             }
+        }
+        Word::Sessions { broker, sessions, in_effect, done } => {
+            let Some(Broker::Elsewhere(far)) = brokers.all.get_mut(&*broker) else { return };
+            far.sessions = sessions;
+            // Whoever said it may wait no longer.
+            let _ = in_effect.send(far.in_effect());
+            brokers.tell_all_sessions(Some(&done));
         }
         Word::State(to) => {
             let _ = to.send(brokers.all.iter().map(|(name, broker)| broker.state(name)).collect());

@@ -4,11 +4,11 @@
 //! socket pair) that ends its sleep. It never waits for anybody; who asks, waits. Statistics come
 //! in slices. What is about one direction goes to the worker that runs it, all else to each.
 
-use crate::bridge::{Bridge, Passed, WorkerEstate};
+use crate::bridge::Bridge;
 use crate::broker::BrokerState;
 use crate::direction::{Change, Changed};
 use crate::edge_state::EdgeState;
-use crate::fail_open::{FailCounts, FailState, Failing};
+use crate::fail_open::FailState;
 use crate::gather::{Assembly, Part, of_workers};
 use crate::line::Line;
 use crate::watch::LinkState;
@@ -20,7 +20,6 @@ use std::sync::{Arc, Mutex};
 use weir_core::port::{Account, Layout, Port, PortPlan};
 use weir_core::queue::DropReason;
 use weir_core::units::{Duration, Instant};
-use weir_edge::allocate::Answer;
 use weir_edge::edge::Edge;
 use weir_io::{Io, Socket};
 
@@ -28,8 +27,10 @@ pub use crate::gather::egresses;
 
 mod exchange;
 mod fail;
+mod request;
 
 pub(crate) use exchange::Exchange;
+pub(crate) use request::{Frozen, Request};
 
 /// What happened so far, at one moment, on every bridge.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -325,87 +326,6 @@ pub(crate) fn heads<L: Io, R: Io>(bridge: &mut Bridge<L, R>, names: &[String; 2]
             }
         })
         .collect()
-}
-
-/// What is done with an edge, or told that there is none.
-pub(crate) type EdgeAct = Box<dyn FnOnce(Option<&mut Edge>, Instant) + Send>;
-
-/// What a worker can be asked.
-pub(crate) enum Request {
-    State(Sender<Part>),
-    Bypass {
-        on: bool,
-        done: Sender<bool>,
-    },
-    /// What stands in the port of a direction, for a plan that is to follow it.
-    Layout {
-        direction: usize,
-        done: Sender<Option<Layout>>,
-    },
-    Change {
-        direction: usize,
-        change: Change,
-        done: Sender<Changed>,
-    },
-    /// Something is to be done with the edge of a direction, if it has one.
-    Edge {
-        direction: usize,
-        act: EdgeAct,
-    },
-    /// A broker answered a request of the edge of that number.
-    Answer {
-        direction: usize,
-        edge: u64,
-        class: u32,
-        version: u64,
-        answer: Answer,
-    },
-    /// The edge of that number is to say at the desk what its classes have.
-    SayHolds {
-        direction: usize,
-        edge: u64,
-    },
-    /// A broker takes back what a class of the edge of that number has above `rate_bps`. If it is to wait, it asks for
-    /// no more for its `retry`. `done` is dropped once it is so.
-    ComeDown {
-        direction: usize,
-        edge: u64,
-        class: u32,
-        rate_bps: u64,
-        wait: bool,
-        done: Option<Sender<()>>,
-    },
-    Exchange {
-        side: usize,
-        socket: Socket,
-        done: Sender<()>,
-    },
-    Fail {
-        failing: Failing,
-        asked: Instant,
-        done: Sender<io::Result<()>>,
-    },
-    /// Stand still until `Thaw` comes.
-    Pause {
-        done: Sender<()>,
-    },
-    /// The same, for another process that takes over, until one of the two below comes.
-    Freeze {
-        done: Sender<io::Result<Frozen>>,
-    },
-    /// Go on: nobody has taken over.
-    Thaw,
-    /// End at once: another process has what was told.
-    Leave,
-    Stop,
-}
-
-/// A worker that stands still.
-pub(crate) struct Frozen {
-    pub(crate) worker: WorkerEstate,
-    /// None if its bridge fails closed.
-    pub(crate) failing: Option<FailCounts>,
-    pub(crate) directions: Vec<Passed>,
 }
 
 /// How long an answer, or a part of one, may take before the worker counts as hanging.

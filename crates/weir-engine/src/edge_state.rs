@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weir_core::units::Instant;
 use weir_edge::allocate::{Answer, Law};
-use weir_edge::edge::{ContractStats, FlowStats, Turnover};
+use weir_edge::edge::{ContractStats, Edge, FlowStats, Turnover};
 use weir_edge::recognise::Kind;
 
 /// Names of the kinds by which flows are found, by `Kind::index`.
@@ -61,6 +61,12 @@ pub struct EdgeClassState {
     pub broker: Option<String>,
     /// What became of its flows.
     pub flows: FlowCounts,
+    /// Sessions in effect, whose flows are not among these.
+    #[serde(default)]
+    pub sessions: u64,
+    /// What is set apart for them, bit/s: the class has it besides what it asks for.
+    #[serde(default)]
+    pub sessions_bps: u64,
     /// Windows that ended, and of these those in which admitted flows sent more than the limit.
     pub windows: u64,
     /// Windows in which admitted flows sent more than the limit.
@@ -218,6 +224,12 @@ fn recognition(on: bool, stats: FlowStats, capacity: u32) -> RecognitionState {
     }
 }
 
+/// How many sessions a class has, and what is set apart for them.
+fn sessions(edge: &Edge, leaf: u32) -> (u64, u64) {
+    let own = edge.sessions().filter(|(session, _)| session.leaf == leaf);
+    own.fold((0, 0), |(count, bps), (session, _)| (count + 1, session.rate_bps.saturating_add(bps)))
+}
+
 /// All but the contracts.
 pub(crate) fn head(edge: &mut LiveEdge, dropped_packets: u64, now: Instant) -> EdgeState {
     let capacity = edge.edge().config().recognition.map(|r| r.flows);
@@ -227,10 +239,13 @@ pub(crate) fn head(edge: &mut LiveEdge, dropped_packets: u64, now: Instant) -> E
         let (name, broker, last) = edge.class(place).unwrap_or_default();
         let (name, broker) = (name.to_owned(), broker.map(str::to_owned));
         let last = last.map(|last| RequestState { ago_ns: now.since(last.at).as_nanos(), ..last.into() });
+        let (sessions, sessions_bps) = sessions(edge.edge(), leaf);
         EdgeClassState {
             name,
             broker,
             flows: stats.flows.into(),
+            sessions,
+            sessions_bps,
             windows: stats.windows,
             windows_above: stats.windows_above,
             allocator: edge.allocator_mut(leaf).map(|allocator| allocator_state(allocator, last, now)),

@@ -397,6 +397,16 @@ impl<L: Io, R: Io> Run<L, R> {
                     });
                     drop(done);
                 }
+                Request::Sessions { direction, edge, sessions, done } => {
+                    let now = weir_sys::now();
+                    self.guarded(now, |bridge| {
+                        let mut all = bridge.directions_mut().iter_mut();
+                        if let Some(one) = all.find(|one| one.index() == direction) {
+                            one.set_sessions(now, edge, sessions);
+                        }
+                    });
+                    drop(done);
+                }
                 Request::Exchange { side, socket, done } => {
                     self.bridge.exchange(side, socket);
                     let _ = done.send(());

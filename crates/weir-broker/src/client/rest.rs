@@ -3,8 +3,10 @@
 use super::{PATIENCE, Said, Word};
 use crate::http::{Connection, Events, HttpError, Target};
 use crate::serve::SILENCE;
-use crate::wire::{Answers, Entry, Told, Wishes};
+use crate::wire::{Answers, Entry, InEffect, Told, Wishes};
 use hyper::Method;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 struct Session {
@@ -49,6 +51,7 @@ impl Session {
                         let leases: Vec<Entry> = wishes.iter().map(Entry::from).collect();
                         self.ask(Wishes { leases }).await?;
                     }
+                    Some(Word::Sessions(edge, sessions)) => self.sessions(&edge, InEffect { sessions }).await?,
                     // A batch says all of it.
                     Some(Word::Shaped(_) | Word::AllSaid | Word::Forgotten(_)) => {}
                     None => return Ok(()),
@@ -58,16 +61,39 @@ impl Session {
         }
     }
 
-    /// Sends the wishes, and hears of what is called back until their answers are there.
-    async fn ask(&mut self, wishes: Wishes) -> Result<(), HttpError> {
-        let answers = self.ask.json::<Answers>(Method::POST, "/v1/batch", Some(&wishes));
-        tokio::pin!(answers);
-        let answers = loop {
+    /// Sends something, and hears of what is called back until its answer is there.
+    async fn call<T: DeserializeOwned>(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<Result<T, HttpError>, HttpError> {
+        let answer = self.ask.json::<T>(method, path, Some(body));
+        tokio::pin!(answer);
+        loop {
             tokio::select! {
-                answers = &mut answers => break answers,
+                answer = &mut answer => return Ok(answer),
                 told = self.events.next(3 * SILENCE) => hear(told, &self.said)?,
             }
+        }
+    }
+
+    /// Says which sessions an edge has in effect, and hears which it is to have.
+    async fn sessions(&mut self, edge: &str, in_effect: InEffect) -> Result<(), HttpError> {
+        let answer = self.call(Method::PUT, &format!("/v1/sessions/{edge}"), &in_effect).await?;
+        let answer = match answer {
+            Ok(answer) => Some(answer),
+            // It has none for this edge, or is of a version before there were any.
+            Err(HttpError::Refused { .. }) => None,
+            Err(why) => return Err(why),
         };
+        let _ = self.said.send(Said::Sessions(answer));
+        Ok(())
+    }
+
+    /// Sends the wishes.
+    async fn ask(&mut self, wishes: Wishes) -> Result<(), HttpError> {
+        let answers = self.call(Method::POST, "/v1/batch", &wishes).await?;
         let said = match answers {
             Ok(Answers { leases, waiting }) => {
                 let (asked, told) = (wishes.leases.len(), leases.len() + waiting.len());
@@ -93,6 +119,7 @@ fn hear(told: Option<String>, said: &UnboundedSender<Said>) -> Result<(), HttpEr
     let heard = match serde_json::from_str(&told) {
         Ok(Told::CalledBack { lease, version, rate_bps: rate }) => Said::CalledBack { lease, version, rate },
         Ok(Told::Answered(answer)) => Said::Answers(vec![answer]),
+        Ok(Told::Sessions { edge }) => Said::SessionsChanged(edge),
         Ok(Told::Ended { .. }) | Err(_) => return Ok(()),
     };
     let _ = said.send(heard);

@@ -224,6 +224,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
                     self.line.say(&Message::Report { handle, report: Report::Success });
                 }
             }
+            // Sessions are told by REST alone.
+            Word::Sessions(..) => self.tell(Said::Sessions(None)),
             Word::AllSaid => {
                 if std::mem::take(&mut self.sync) {
                     self.line.say(&Message::SyncDone { handle: None });

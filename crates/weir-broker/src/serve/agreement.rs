@@ -191,7 +191,8 @@ impl Task {
             Said::NotNow(why) | Said::Lost(why) => {
                 self.log().refused(&format!("agreement {}: {why}", self.resource));
             }
-            Said::Heard => {}
+            // A broker has leases alone at its neighbour's.
+            Said::Heard | Said::SessionsChanged(_) | Said::Sessions(_) => {}
         }
         true
     }

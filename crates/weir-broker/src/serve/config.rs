@@ -39,6 +39,10 @@
 //! rate = "512k"
 //! longest = "60min"
 //!
+//! [[edge]]
+//! name = "edge1"
+//! devices = ["203.0.113.0/24", "2001:db8:17::/56"]
+//!
 //! [[token]]
 //! name = "portal"
 //! role = "read"
@@ -56,6 +60,11 @@
 //! key = "etcd.key"
 //! silence = "10s"
 //! ```
+
+mod edge;
+
+pub(super) use edge::carrier;
+pub use edge::{Edge, Prefix};
 
 use super::who::Role;
 use crate::book::{MAX_PATH, MAX_TTL_MS, MIN_TTL_MS, Name, is_name};
@@ -111,6 +120,9 @@ pub struct Config {
     /// What applications may ask for.
     #[serde(default, rename = "profile")]
     pub profiles: Vec<Profile>,
+    /// Boxes that are told of sessions.
+    #[serde(default, rename = "edge")]
+    pub edges: Vec<Edge>,
     /// Who may come without a certificate.
     #[serde(default, rename = "token")]
     pub tokens: Vec<Token>,
@@ -460,6 +472,7 @@ impl Config {
                 return Err(format!("profile \"{}\" is there twice: leave one", profile.name));
             }
         }
+        edge::check(&self.edges, name)?;
         for (at, neighbour) in self.neighbours.iter().enumerate() {
             name("neighbour", &neighbour.domain)?;
             if self.neighbours[..at].iter().any(|other| other.domain == neighbour.domain) {

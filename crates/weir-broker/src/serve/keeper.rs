@@ -37,6 +37,8 @@ pub(super) enum Job {
     Wait(Waiting),
     Look(Look),
     Listen(Listener),
+    /// What listeners are to hear, and the book knows nothing of.
+    Tell(Told),
     Stop,
 }
 
@@ -279,6 +281,7 @@ impl Kept {
                 self.listeners.retain(|listener| !listener.to.is_closed());
                 self.listeners.push(listener);
             }
+            Job::Tell(told) => self.spread(&told),
             Job::Stop => group.stop = true,
         }
     }
@@ -320,14 +323,20 @@ impl Kept {
                 }
             }
             ask(&mut self.agreements, event, true);
-            let Some(told) = Told::of(event) else { continue };
-            let owner = told.owner();
-            self.listeners.retain(|listener| {
-                let its_own = listener.owner.as_deref().is_none_or(|wanted| wanted == owner);
-                if its_own { listener.to.try_send(told.clone()).is_ok() } else { !listener.to.is_closed() }
-            });
+            if let Some(told) = Told::of(event) {
+                self.spread(&told);
+            }
         }
         self.tell_lent();
+    }
+
+    /// Tells it to those who listen.
+    fn spread(&mut self, told: &Told) {
+        let owner = told.owner();
+        self.listeners.retain(|listener| {
+            let its_own = listener.owner.as_deref().is_none_or(|wanted| wanted == owner);
+            if its_own { listener.to.try_send(told.clone()).is_ok() } else { !listener.to.is_closed() }
+        });
     }
 
     /// Those who wait for what is decided about a lease hear it, and those whose version a newer one has replaced hear that.

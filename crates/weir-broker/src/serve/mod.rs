@@ -145,6 +145,7 @@ impl Broker {
             tokens: config.tokens,
             neighbours: config.neighbours,
             profiles: config.profiles,
+            edges: config.edges,
             sessions: qod::Sessions::default(),
             limits: who::Limits::default(),
             log: log::Log::new(),

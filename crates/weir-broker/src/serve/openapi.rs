@@ -60,6 +60,8 @@ pub(super) mod tests {
             "ResourcesNow" => reads_and_writes::<wire::ResourcesNow>(example),
             "Capacity" => reads_and_writes::<wire::Capacity>(example),
             "Told" => reads_and_writes::<wire::Told>(example),
+            "InEffect" => reads_and_writes::<wire::InEffect>(example),
+            "SessionsNow" => reads_and_writes::<wire::SessionsNow>(example),
             "AuditLines" => reads_and_writes::<wire::AuditLines>(example),
             "Problem" => reads_and_writes::<wire::Problem>(example),
             other => Err(format!("there is no {other}")),

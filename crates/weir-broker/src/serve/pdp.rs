@@ -271,6 +271,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
                 Decided::CalledBack { lease, version, rate }
             }
             Told::Ended { lease, .. } => Decided::Ended { lease },
+            // It is about no lease.
+            Told::Sessions { .. } => return,
         };
         self.line.say(&Message::Decision { handle, decided: Ok(decided) });
     }

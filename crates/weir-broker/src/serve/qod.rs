@@ -5,9 +5,12 @@
 //! is meant, by what profile, since when and for how long. Both are written together. There is nothing else to keep, so
 //! a broker that starts again has its sessions. A profile of the broker's file says what lease it is.
 
+mod edges;
 mod session;
 #[cfg(test)]
 mod tests;
+
+pub(super) use edges::in_effect;
 
 use super::clock::time_of_day_ms;
 use super::keeper::{BEHIND, Busy, Job, Listener};
@@ -28,8 +31,9 @@ use axum::routing::{get, post};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 use session::{Create, Extend, Retrieve, Session, Why};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, Notify, mpsc};
 
 /// As `GET /quality-on-demand/v1/openapi.json` gives it.
@@ -47,6 +51,8 @@ pub(super) struct Sessions {
     changing: Mutex<()>,
     /// There is another end to wait for.
     news: Notify,
+    /// Sessions that are over, and until when their boxes are waited for.
+    coming_down: std::sync::Mutex<HashMap<Name, Instant>>,
 }
 
 /// What is wrong, in the words of the API.
@@ -180,7 +186,8 @@ impl Desk {
         let name = lease.clone();
         let look = self.keeper.look(move |kept| {
             let book = kept.journal.book();
-            Some((book.note(&name).map(Session::of)??, book.wish(&name)?))
+            let session = book.note(&name).map(Session::of)??;
+            Some((Some(session).filter(Session::is_known)?, book.wish(&name)?))
         });
         let message = "sessionId: there is no such session; what has ended is forgotten";
         look.await?.ok_or_else(|| Error::new(StatusCode::NOT_FOUND, "NOT_FOUND", message))
@@ -191,8 +198,8 @@ impl Desk {
         let prefix = format!("{owner}/");
         let look = self.keeper.look(move |kept| {
             let own = kept.journal.book().notes(&prefix);
-            own.filter_map(|(lease, text)| Some((lease[prefix.len()..].to_owned(), Session::of(text)?)))
-                .collect()
+            let known = |text| Session::of(text).filter(Session::is_known);
+            own.filter_map(|(lease, text)| Some((lease[prefix.len()..].to_owned(), known(text)?))).collect()
         });
         Ok(look.await?)
     }
@@ -206,14 +213,6 @@ impl Desk {
         self.sessions.news.notify_one();
         // A path of this domain alone waits for nobody.
         verdict(&events, 0, &request).ok_or(Busy::Full)
-    }
-
-    /// The session has ended, and is remembered for a while.
-    async fn over(&self, session: &mut Session, wish: Request, why: Why) -> Result<(), Busy> {
-        let at = time_of_day_ms().clamp(session.began_ms, session.ends_ms());
-        session.ended = Some((at, why));
-        let nothing = Request { ttl_ms: REMEMBERED_MS, ..back(wish) };
-        self.note(BROKER, nothing, Some(session)).await.map(drop)
     }
 }
 
@@ -231,7 +230,7 @@ async fn create(
     let lease = lease(&who, &id)?;
     desk.owns(&who, &lease)?;
     let asked: Create = body(bytes)?;
-    let (profile, mut session) = asked.judge(&desk.profiles, time_of_day_ms())?;
+    let (profile, mut session) = asked.judge(&desk.profiles, &desk.edges, time_of_day_ms())?;
     desk.goes_through(&lease, &profile.path)?;
     let _alone = desk.sessions.changing.lock().await;
     let own = desk.sessions_of(owner(&who)).await?;
@@ -239,17 +238,26 @@ async fn create(
         let message = format!("session {other} is for the same traffic: DELETE it first");
         return Err(Error::new(StatusCode::CONFLICT, "CONFLICT", message));
     }
+    if let Some(edge) = &session.edge
+        && desk.sessions_at(edge).await?.iter().filter(|(.., wish)| wish.rate > 0).count() >= edges::SESSIONS
+    {
+        let message = format!("edge {edge} has {} sessions, the most that it takes", edges::SESSIONS);
+        return Err(Error::new(StatusCode::TOO_MANY_REQUESTS, "QUOTA_EXCEEDED", message));
+    }
     let (rate, ttl_ms) = (profile.rate.as_bps(), (session.duration * 1_000) as u32);
     let (path, domains) = (profile.path.clone(), Vec::new());
     let request = Request { lease, version: 1, path, rate, min: rate, ttl_ms, domains };
     match desk.note(&who.name, request.clone(), Some(&session)).await? {
-        Verdict::Granted { .. } => {}
+        Verdict::Granted { .. } => desk.nudge(&session),
         Verdict::Refused(Refusal::TooMany { limit }) => {
             let message = format!("{} has {limit} leases and sessions, the most allowed", owner(&who));
             return Err(Error::new(StatusCode::TOO_MANY_REQUESTS, "QUOTA_EXCEEDED", message));
         }
         // The API's way to say that there is no room.
-        Verdict::Refused(_) => desk.over(&mut session, request, Why::NetworkTerminated).await?,
+        Verdict::Refused(_) => {
+            let nothing = Request { rate: 0, min: 0, ..request };
+            desk.over(BROKER, &mut session, nothing, Why::NetworkTerminated).await?;
+        }
     }
     Ok(reply(StatusCode::CREATED, &session.info(&id, time_of_day_ms())))
 }
@@ -262,9 +270,16 @@ async fn show(Caller(who): Caller, State(desk): State<Shared>, Path(id): Path<St
 async fn end(Caller(who): Caller, State(desk): State<Shared>, Path(id): Path<String>) -> Outcome {
     let lease = lease(&who, &id)?;
     desk.owns(&who, &lease)?;
-    let _alone = desk.sessions.changing.lock().await;
-    let (_, wish) = desk.session(&lease).await?;
-    desk.note(&who.name, back(wish), None).await?;
+    let alone = desk.sessions.changing.lock().await;
+    let (mut session, wish) = desk.session(&lease).await?;
+    if session.edge.is_none() || wish.rate == 0 {
+        desk.note(&who.name, back(wish), None).await?;
+    } else {
+        desk.over(&who.name, &mut session, wish, Why::DeleteRequested).await?;
+        drop(alone);
+        // Its box is about to come down. If it does not answer, the lease goes on for a while.
+        desk.settled(&lease).await?;
+    }
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -296,7 +311,10 @@ async fn extend(
     session.duration = session.duration.saturating_add(more).min(profile.longest_s()).max(session.duration);
     let request = Request { version: wish.version + 1, ttl_ms: session.left_ms(now), ..wish };
     match desk.note(&who.name, request, Some(&session)).await? {
-        Verdict::Granted { .. } => Ok(reply(StatusCode::OK, &session.info(&id, now))),
+        Verdict::Granted { .. } => {
+            desk.nudge(&session);
+            Ok(reply(StatusCode::OK, &session.info(&id, now)))
+        }
         Verdict::Refused(why) => Err(not_allowed(why.to_string())),
     }
 }
@@ -357,30 +375,72 @@ impl Desk {
             let all = kept.journal.book().notes("");
             all.filter_map(|(lease, text)| Some((Name::from(lease), Session::of(text)?))).collect::<Vec<_>>()
         });
-        let (now, mut next) = (time_of_day_ms(), LOOK);
-        for (lease, session) in look.await? {
+        let (all, now, mut next) = (look.await?, time_of_day_ms(), LOOK);
+        self.sessions.coming_down().retain(|lease, _| all.iter().any(|(known, _)| known == lease));
+        for (lease, session) in all {
             let is_called_back = called_back.as_ref() == Some(&lease);
-            if session.ended.is_some() {
-                continue;
-            }
-            if session.is_available(now) && !is_called_back {
-                next = next.min(Duration::from_millis(session.ends_ms() - now));
-                continue;
-            }
-            let mut why = Why::DurationExpired;
-            if session.is_available(now) {
-                // Others may have ended since: then there is room for all of it.
-                let (session, wish) = self.session(&lease).await?;
-                let again = Request { version: wish.version + 1, ttl_ms: session.left_ms(now), ..wish };
-                if let Verdict::Granted { .. } = self.note(BROKER, again, Some(&session)).await? {
-                    next = next.min(Duration::from_millis(session.ends_ms() - now));
-                    continue;
-                }
-                why = Why::NetworkTerminated;
-            }
-            let (mut session, wish) = self.session(&lease).await?;
-            self.over(&mut session, wish, why).await?;
+            let wait = match session.ended {
+                Some(_) => self.come_down(&lease, &session).await?,
+                None => self.end_if_over(&lease, &session, now, is_called_back).await?,
+            };
+            next = wait.map_or(next, |wait| next.min(wait));
         }
         Ok(next)
+    }
+
+    /// Gives the lease of a session back that is over, if its box has had the time to come down: how long that still takes.
+    async fn come_down(&self, lease: &Name, session: &Session) -> Result<Option<Duration>, Error> {
+        let name = lease.clone();
+        let wish = self.keeper.look(move |kept| kept.journal.book().wish(&name)).await?;
+        let Some(wish) = wish.filter(|wish| wish.rate > 0) else { return Ok(None) };
+        let now = Instant::now();
+        let until = *self.sessions.coming_down().entry(lease.clone()).or_insert(now + edges::COMES_DOWN);
+        if now < until {
+            return Ok(Some(until - now));
+        }
+        self.release(session, wish).await?;
+        Ok(None)
+    }
+
+    /// Ends a session if its time is over, if it is called back and no longer fits, or if its box has not taken it: how long
+    /// that is not so.
+    async fn end_if_over(
+        &self,
+        lease: &Name,
+        session: &Session,
+        now_ms: u64,
+        is_called_back: bool,
+    ) -> Result<Option<Duration>, Error> {
+        let left = |session: &Session| Duration::from_millis(session.ends_ms() - now_ms);
+        let not_taken = session.edge.is_some() && !session.taken;
+        let takes_until = session.began_ms + edges::HOLDS.as_millis() as u64;
+        let mut why = Why::DurationExpired;
+        if session.is_available(now_ms) {
+            let is_late = not_taken && now_ms >= takes_until;
+            if !is_called_back && !is_late {
+                let wait = if not_taken { Duration::from_millis(takes_until - now_ms) } else { LOOK };
+                return Ok(Some(left(session).min(wait)));
+            }
+            if !is_late {
+                // Others may have ended since: then there is room for all of it.
+                let (session, wish) = self.session(lease).await?;
+                let ttl_ms = session.left_ms(now_ms);
+                let again = Request { version: wish.version + 1, ttl_ms, ..wish };
+                if let Verdict::Granted { .. } = self.note(BROKER, again, Some(&session)).await? {
+                    return Ok(Some(left(&session)));
+                }
+            }
+            why = Why::NetworkTerminated;
+        }
+        let (mut session, wish) = self.session(lease).await?;
+        self.over(BROKER, &mut session, wish, why).await?;
+        // Its box is waited for from now on.
+        Ok(self.come_down(lease, &session).await?.filter(|_| session.edge.is_some()))
+    }
+}
+
+impl Sessions {
+    fn coming_down(&self) -> std::sync::MutexGuard<'_, HashMap<Name, Instant>> {
+        self.coming_down.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

@@ -1,6 +1,6 @@
 //! The REST door. `openapi.json` beside this file describes it; a test holds both to each other.
 
-use super::config::{Neighbour, Profile, Token};
+use super::config::{Edge, Neighbour, Profile, Token};
 use super::keeper::{BEHIND, Busy, Keeper, Kept, Listener};
 use super::log::Log;
 use super::openapi;
@@ -41,6 +41,7 @@ pub(super) struct Desk {
     pub tokens: Vec<Token>,
     pub neighbours: Vec<Neighbour>,
     pub profiles: Vec<Profile>,
+    pub edges: Vec<Edge>,
     pub sessions: Sessions,
     pub limits: Limits,
     pub log: Log,
@@ -100,6 +101,7 @@ pub(super) fn router(desk: Shared) -> Router {
         .route("/v1/resources", get(resources))
         .route("/v1/resources/{name}", put(provide))
         .route("/v1/events", get(events))
+        .route("/v1/sessions/{edge}", put(super::qod::in_effect))
         .route("/v1/audit", get(audit))
         .route("/metrics", get(metrics))
         .route("/openapi.json", get(async || ([(header::CONTENT_TYPE, "application/json")], openapi::TEXT)))

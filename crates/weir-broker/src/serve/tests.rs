@@ -51,6 +51,7 @@ impl Folder {
             agreements: Vec::new(),
             neighbours: Vec::new(),
             profiles: Vec::new(),
+            edges: Vec::new(),
             tokens: Vec::new(),
         }
     }

@@ -239,9 +239,9 @@ impl Edge {
         self.sessions.open.iter().map(|open| open.session.clone()).collect()
     }
 
-    /// The sessions that are in effect.
-    pub fn sessions(&self) -> impl Iterator<Item = SessionNow> {
-        self.sessions.open.iter().map(|open| open.now)
+    /// The sessions that are in effect, and what they have sent.
+    pub fn sessions(&self) -> impl Iterator<Item = (&Session, SessionNow)> {
+        self.sessions.open.iter().map(|open| (&open.session, open.now))
     }
 
     /// The session that a packet is of.

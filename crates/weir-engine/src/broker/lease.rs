@@ -44,6 +44,11 @@ impl Lease {
         }
     }
 
+    /// Its place in its edge, if that is there.
+    pub(super) fn place(&self) -> Option<u32> {
+        self.to.as_ref().ok().map(|_| self.place)
+    }
+
     /// Its edge has gone.
     pub(super) fn leave(&mut self) {
         if self.to.is_ok() {
@@ -135,7 +140,7 @@ fn above(hold: &Hold) -> u64 {
 #[cfg(test)]
 mod tests {
     use crate::broker::{
-        BrokerState, ComingDown, Desk, Elsewhere, GRACE, Hold, Kind, Reply, Standing, To, Who,
+        Booked, BrokerState, ComingDown, Desk, Elsewhere, GRACE, Hold, Kind, Reply, Standing, To, Who,
     };
     use crate::control::Request;
     use crate::line::{Inbox, Line};
@@ -143,6 +148,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
     use weir_edge::allocate;
+    use weir_edge::edge::Session;
 
     /// Leases as somebody keeps them: all that was said.
     #[derive(Default)]
@@ -215,6 +221,11 @@ mod tests {
                     format!("down to {rate_bps}{}", if wait { ", wait" } else { "" })
                 }
                 Request::SayHolds { direction: 0, edge: 1 } => "say".into(),
+                Request::Sessions { direction: 0, edge: 1, sessions, done: waits } => {
+                    done.extend(waits);
+                    let of = |s: &Session| format!(" {} on {} with {}", s.id, s.leaf, s.rate_bps);
+                    format!("sessions{}", sessions.iter().map(of).collect::<String>())
+                }
                 _ => panic!("another request"),
             };
             let mut done = Vec::new();
@@ -360,6 +371,42 @@ mod tests {
         rig.said();
         rig.hold(FROM + 300);
         assert_eq!(rig.said(), ["keep eth0:rt", "rt 300"]);
+    }
+
+    /// An edge hears of the sessions of its classes, whether it comes before them or after, and of none once their broker is gone.
+    /// Those of no class here are not in effect.
+    #[test]
+    fn an_edge_hears_of_the_sessions_of_its_classes() {
+        let rig = Rig::new();
+        let of = |id: u128, interface: &str| Booked {
+            classes: vec![("peer".into(), "rt".into()), (interface.into(), "rt".into())],
+            session: Session { id, leaf: 0, rate_bps: 400, device: Vec::new(), server: Vec::new() },
+        };
+        let set = |sessions: Vec<Booked>| {
+            let desk = rig.desk.clone();
+            let waits = std::thread::spawn(move || {
+                let (in_effect, coming) = desk.sessions("core".into(), sessions);
+                ComingDown::settle([coming]);
+                in_effect
+            });
+            let mut told = Vec::new();
+            while !waits.is_finished() {
+                told.extend(rig.told());
+            }
+            told.extend(rig.told());
+            (waits.join().unwrap(), told)
+        };
+        let both = || vec![of(7, "eth0"), of(8, "eth1")];
+        assert_eq!(set(both()), (vec![], vec![]), "no edge is there");
+        rig.hold(FROM);
+        assert_eq!(rig.told(), ["sessions 7 on 3 with 400"]);
+        assert_eq!(set(both()), (vec![7], vec!["sessions 7 on 3 with 400".into()]));
+        assert_eq!(set(vec![of(9, "eth0")]), (vec![9], vec!["sessions 9 on 3 with 400".into()]));
+        assert_eq!(set(vec![]), (vec![], vec!["sessions".into()]));
+        assert_eq!(set(vec![]), (vec![], vec![]), "it has heard that");
+        set(both());
+        rig.desk.declare(vec![("core".into(), Kind::Local { capacity_bps: 1_000 })]);
+        assert_eq!(rig.told(), ["say", "sessions"]);
     }
 
     /// What a class gives up it cannot have again without the broker, not even at once.

@@ -19,7 +19,7 @@ use weir_core::queue::{DropReason, Params};
 use weir_core::sched::LeafInfo;
 use weir_core::units::{Duration, Instant};
 use weir_edge::allocate::{Action, Allocator, Answer, Backlog, Request};
-use weir_edge::edge::{Config, Edge, Verdict};
+use weir_edge::edge::{Config, Edge, Session, Verdict};
 use weir_edge::recognise::Payload;
 
 /// The leaf of packets that no class of the edge has.
@@ -202,9 +202,9 @@ impl LiveEdge {
         self.desk.hold(self.interface.clone(), None, Vec::new());
     }
 
-    /// Whether it looks for flows, and so at what comes the other way.
+    /// Whether packets are to be shown to it.
     pub(super) fn looks(&self) -> bool {
-        self.edge.config().recognition.is_some()
+        self.edge.looks()
     }
 
     /// What becomes of a packet that counts as `len` bytes.
@@ -278,7 +278,8 @@ impl LiveEdge {
             let Some(class) = self.classes.get_mut(leaf as usize) else { continue };
             match action {
                 Action::Shape(rate) => {
-                    class.had_bps = [class.had_bps[1], rate];
+                    let apart = self.edge.allocator_mut(leaf).map_or(0, |allocator| allocator.apart_bps());
+                    class.had_bps = [class.had_bps[1], rate.saturating_sub(apart)];
                     return Some((class.name.clone(), (class.shape)(rate)));
                 }
                 Action::Ask(request) => {
@@ -304,7 +305,7 @@ impl LiveEdge {
     fn rates(&self) -> Vec<(Arc<str>, Params)> {
         let rate = |(leaf, allocator): (u32, &Allocator)| {
             let class = self.classes.get(leaf as usize)?;
-            Some((class.name.clone(), (class.shape)(allocator.allocated_bps())))
+            Some((class.name.clone(), (class.shape)(allocator.rate_bps())))
         };
         self.edge.allocators().filter_map(rate).collect()
     }
@@ -375,6 +376,16 @@ impl super::Direction {
             live.now = live.now.max(now);
             let retry = live.allocator_mut(class).filter(|_| wait).map(|allocator| allocator.plan().retry);
             live.edge.withdraw(now, class, rate_bps, retry.unwrap_or(Duration::ZERO));
+            carry_out(port, frames, now);
+        }
+    }
+
+    /// These are the sessions of the edge of that number.
+    pub(crate) fn set_sessions(&mut self, now: Instant, edge: u64, sessions: Vec<Session>) {
+        let super::Direction { port: Some(port), frames, .. } = self else { return };
+        if let Some(live) = frames.edge.as_mut().filter(|live| live.number == edge) {
+            live.now = live.now.max(now);
+            live.edge.set_sessions(now, sessions);
             carry_out(port, frames, now);
         }
     }

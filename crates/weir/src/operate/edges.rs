@@ -306,6 +306,10 @@ pub fn said(class: &EdgeClassState) -> String {
     };
     let mut parts = vec![format!("used {} of {} granted", rate(*estimate_bps), rate(*allocated_bps)), calls];
     parts.extend(target_percent.map(|target| format!("target {target} %")));
+    if class.sessions > 0 {
+        let many = if class.sessions == 1 { "session" } else { "sessions" };
+        parts.push(format!("{} {many} with {} besides", class.sessions, rate(class.sessions_bps)));
+    }
     parts.extend(congested.then(|| "congested".to_owned()));
     parts.extend(last.as_ref().map(|last| last_request(last, class.broker.as_deref())));
     parts.join(", ")

@@ -7,13 +7,16 @@ use std::io;
 use weir_conf::said;
 use weir_core::packet::Key;
 use weir_core::units::{Duration, Instant};
-use weir_edge::edge::{Edge, Explained, Why};
-use weir_edge::flow::Flow;
+use weir_edge::edge::{Edge, Explained, Place, Session, SessionNow, Why};
+use weir_edge::flow::{Flow, State};
 use weir_edge::recognise::Kind;
 use weir_engine::Control;
+use weir_text::{Unit, show};
 
 /// Places of the table that are looked at between two steps.
 const PAGE: usize = 256;
+/// The kind of a session.
+const SESSION: &str = "session";
 
 /// A flow, in one direction.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -25,7 +28,8 @@ pub struct FlowState {
     /// The number of its contract.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sla: Option<u32>,
-    /// By which rule it was found: `rtp`, `rtp turn`, `rtp+27`, `statistical`, `dscp` or `aggregate`.
+    /// By which rule it was found: `rtp`, `rtp turn`, `rtp+27`, `statistical`, `dscp` or `aggregate`; `session` for what a
+    /// broker has set bandwidth apart for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// `admitted`, `refused`, `silent` (real-time, and its next packet asks anew) or `ordinary`.
@@ -61,7 +65,10 @@ impl FlowState {
             flow: if kind == Some(Kind::Aggregate) { "udp, as one".into() } else { key.to_string() },
             interface: interface.to_owned(),
             sla: explained.contract,
-            kind: kind.map(|kind| kind.to_string()),
+            kind: match explained.why {
+                Why::Session(..) => Some(SESSION.into()),
+                _ => kind.map(|kind| kind.to_string()),
+            },
             state: state.to_owned(),
             pinned: explained.pinned,
             for_ns: since.map(|since| now.since(since).as_nanos()),
@@ -72,11 +79,44 @@ impl FlowState {
         }
     }
 
+    /// A session of the edge of an interface: all of its traffic is one flow here.
+    fn session(interface: &str, session: &Session, seen: &SessionNow, now: Instant) -> Self {
+        let ends = |places: &[Place]| places.iter().map(end).collect::<Vec<_>>().join(",");
+        let [sent, above] = [seen.in_profile[1], seen.best_effort[1]];
+        FlowState {
+            flow: format!("{} > {}", ends(&session.device), ends(&session.server)),
+            interface: interface.to_owned(),
+            kind: Some(SESSION.into()),
+            state: said::state(State::Admitted).to_owned(),
+            pinned: true,
+            for_ns: Some(now.since(seen.since).as_nanos()),
+            silent_ns: seen.last.map(|last| now.since(last).as_nanos()),
+            why: format!(
+                "session {}, up to {}: {sent} packets, and {above} above it as best effort",
+                said::session(session.id),
+                show(session.rate_bps as f64, Unit::Rate)
+            ),
+            ..FlowState::default()
+        }
+    }
+
     /// What an edge knows of the flow of that key.
     pub fn explain(interface: &str, edge: &Edge, key: &Key, now: Instant) -> Self {
         let explained = edge.explain(key);
         Self::of(interface, key, &explained, window(edge), now)
     }
+}
+
+/// One end of a session's traffic, in words.
+fn end(place: &Place) -> String {
+    let whole = weir_conf::prefix_text(&place.prefix);
+    let host = if place.prefix.v6 { "/128" } else { "/32" };
+    let mut text = whole.strip_suffix(host).unwrap_or(&whole).to_owned();
+    for (n, (first, last)) in place.ports.iter().enumerate() {
+        text += if n == 0 { " port " } else { "+" };
+        text += &if first == last { first.to_string() } else { format!("{first}-{last}") };
+    }
+    text
 }
 
 /// The window by which flows are measured. Classes of one edge seldom differ in it; the first one's counts.
@@ -96,6 +136,13 @@ pub fn flows(
     sla: Option<u32>,
 ) -> io::Result<Option<Vec<FlowState>>> {
     let (mut all, mut from) = (Vec::new(), 0);
+    if sla.is_none() {
+        let sessions = control.with_edge(direction, |edge, now| {
+            (edge.sessions().map(|(session, seen)| (session.clone(), seen)).collect::<Vec<_>>(), now)
+        })?;
+        let Some((sessions, now)) = sessions else { return Ok(None) };
+        all.extend(sessions.iter().map(|(session, seen)| FlowState::session(interface, session, seen, now)));
+    }
     loop {
         let page = control.with_edge(direction, move |edge, now| {
             let places = edge.places();

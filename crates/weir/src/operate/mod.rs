@@ -20,6 +20,7 @@ pub mod ports;
 pub mod remote;
 pub mod request;
 pub mod rules;
+mod sessions;
 pub mod state;
 pub mod takeover;
 

@@ -6,17 +6,19 @@
 
 use super::Failure;
 use super::ports;
+use super::sessions::booked;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use weir_broker::book::Refusal;
+use weir_broker::book::{Name, Refusal};
 use weir_broker::client::{Broker, Client, Edge, Shaper};
 use weir_broker::cops::pep;
 use weir_broker::holder::{Carried, State, Terms};
 use weir_broker::http::{HttpError, Target};
+use weir_broker::wire::SessionNow;
 use weir_broker::{Rate, tls};
 use weir_conf::Plan;
 use weir_conf::plan::{Door, Elsewhere};
@@ -146,6 +148,8 @@ struct Teller {
     said: Option<bool>,
     /// Leases that another box speaks for: it was said.
     replaced: BTreeSet<String>,
+    /// Sessions that are for no class here: it was said.
+    strange: BTreeSet<Name>,
     /// Classes that may have to come down.
     falling: Vec<ComingDown>,
 }
@@ -178,6 +182,26 @@ impl Shaper for Teller {
 
     fn settle(&mut self) {
         ComingDown::settle(self.falling.drain(..));
+    }
+
+    fn sessions(&mut self, all: &[SessionNow]) -> Vec<Name> {
+        let booked: Vec<_> = all.iter().filter_map(|session| Some((session, booked(session)?))).collect();
+        let wanted = booked.iter().map(|(_, booked)| booked.clone()).collect();
+        let (in_effect, coming) = self.desk.sessions(self.name.clone(), wanted);
+        ComingDown::settle([coming]);
+        self.strange.retain(|id| booked.iter().any(|(session, _)| session.session == *id));
+        for (session, _) in booked.iter().filter(|(_, booked)| !in_effect.contains(&booked.session.id)) {
+            if self.strange.insert(session.session.clone()) {
+                let (name, path) = (&self.name, session.path.join(", "));
+                let path = weir_text::visible(&path);
+                weir_sys::say(&format!(
+                    "broker {name}: session {} is for {path}, and no class here asks {name} for that: write `allocate INTERFACE CLASS broker {name}`, or mend `path` of the profile",
+                    weir_text::visible(&session.session)
+                ));
+            }
+        }
+        let here = booked.into_iter().filter(|(_, booked)| in_effect.contains(&booked.session.id));
+        here.map(|(session, _)| session.session.clone()).collect()
     }
 
     fn broker(&mut self, reached: Result<(), &HttpError>) {
@@ -273,10 +297,24 @@ impl Ready {
     fn client(&self, name: &str, reached: &Arc<Mutex<Reached>>, desk: &Desk) -> Result<Client, Failure> {
         let Ready { broker, token, seed, .. } = self;
         let (name, desk, reached) = (Arc::from(name), desk.clone(), reached.clone());
-        let edge = Edge { broker: broker.clone(), token: token.clone(), leases: Vec::new(), seed: *seed };
+        let edge = Edge {
+            broker: broker.clone(),
+            token: token.clone(),
+            leases: Vec::new(),
+            sessions: Some(self.edge.as_str().into()),
+            seed: *seed,
+        };
         Client::start(
             edge,
-            Teller { desk, name, reached, said: None, replaced: BTreeSet::new(), falling: Vec::new() },
+            Teller {
+                desk,
+                name,
+                reached,
+                said: None,
+                replaced: BTreeSet::new(),
+                strange: BTreeSet::new(),
+                falling: Vec::new(),
+            },
         )
         .map_err(Failure::failed)
     }

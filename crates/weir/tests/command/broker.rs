@@ -205,7 +205,13 @@ fn edges_stay_within_capacity(door: &str, target: impl Fn(usize, String) -> Brok
                 retry: 500_000_000,
             };
             let broker = target(n, ways[n].at.to_string());
-            let edge = Edge { broker, token: Some(tokens[n].clone()), leases: vec![terms], seed: n as u64 };
+            let edge = Edge {
+                broker,
+                token: Some(tokens[n].clone()),
+                leases: vec![terms],
+                sessions: None,
+                seed: n as u64,
+            };
             Client::start(edge, OnLink(n, link.clone())).unwrap()
         })
         .collect();
@@ -294,7 +300,7 @@ fn a_lease_goes_from_client_to_client_and_back_to_the_broker() {
     let link = Arc::new(Mutex::new(Link::default()));
     let start = |leases| {
         let broker = Broker::Rest(Target::Plain(at.to_string()));
-        let edge = Edge { broker, token: Some(tokens[0].clone()), leases, seed: 1 };
+        let edge = Edge { broker, token: Some(tokens[0].clone()), leases, sessions: None, seed: 1 };
         Client::start(edge, OnLink(0, link.clone())).unwrap()
     };
     let terms = |lease: &str| Terms {
@@ -365,7 +371,7 @@ fn edge(at: &str) {
     let broker = Broker::Rest(Target::Plain(at.to_owned()));
     let (lease, path, ttl_ms) = ("e0/rt".into(), vec!["wan:rt".into()], TTL.as_millis() as u32);
     let terms = Terms { lease, path, ttl_ms, epoch: 0, gap: 100_000_000, retry: 500_000_000 };
-    let edge = Edge { broker, token: Some(token.to_owned()), leases: vec![terms], seed: 1 };
+    let edge = Edge { broker, token: Some(token.to_owned()), leases: vec![terms], sessions: None, seed: 1 };
     let client = Client::start(edge, Aloud).unwrap();
     client.want("e0/rt", 300_000, 0);
     for line in std::io::stdin().lines() {

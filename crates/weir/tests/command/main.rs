@@ -22,6 +22,7 @@ mod pcap;
 mod replay;
 mod rights;
 mod run;
+mod sessions;
 mod shape;
 mod shown;
 mod sla;

@@ -45,8 +45,11 @@ fn client(n: usize, path: &[&str], (token, at): (String, String), link: &Arc<Mut
         retry: 500_000_000,
     };
     let (broker, seed) = (Broker::Rest(Target::Plain(at)), n as u64);
-    Client::start(Edge { broker, token: Some(token), leases: vec![terms], seed }, OnLink(n, link.clone()))
-        .unwrap()
+    Client::start(
+        Edge { broker, token: Some(token), leases: vec![terms], sessions: None, seed },
+        OnLink(n, link.clone()),
+    )
+    .unwrap()
 }
 
 /// T38
@@ -206,7 +209,7 @@ fn asks(
             weir_broker::tls::client(Path::new(&ca), Some((Path::new(&cert), Path::new(&key)))).unwrap();
         let broker = Broker::Rest(Target::Tls(format!("127.0.0.1:{port}"), tls));
         let (times, told) = channel();
-        let edge = Edge { broker, token: None, leases: vec![terms], seed: 1 };
+        let edge = Edge { broker, token: None, leases: vec![terms], sessions: None, seed: 1 };
         (Client::start(edge, Times(times)).unwrap(), told)
     })
     .join()

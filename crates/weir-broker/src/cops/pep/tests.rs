@@ -32,7 +32,7 @@ fn edge(at: String) -> (Client, Receiver<Result<Rate, String>>) {
     let (lease, path) = ("e/1".into(), vec!["wan:rt".into()]);
     let terms = Terms { lease, path, ttl_ms: 60_000, epoch: 0, gap: GAP / 100, retry: RETRY };
     let broker = Broker::Cops(Target { at, edge: "e".into(), tls: None });
-    let edge = Edge { broker, token: Some("secret".into()), leases: vec![terms], seed: 1 };
+    let edge = Edge { broker, token: Some("secret".into()), leases: vec![terms], sessions: None, seed: 1 };
     (Client::start(edge, Heard(to)).expect("a thread can be made"), heard)
 }
 

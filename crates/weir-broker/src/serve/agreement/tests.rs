@@ -422,7 +422,8 @@ fn a_lease_that_waits_for_a_neighbour_delays_no_other() {
             let (heard, since) = (Heard::default(), Instant::now());
             let token = (door == "cops").then(|| token.clone());
             let client =
-                Client::start(Edge { broker, token, leases, seed: 1 }, heard.clone()).expect("it starts");
+                Client::start(Edge { broker, token, leases, sessions: None, seed: 1 }, heard.clone())
+                    .expect("it starts");
             client.want(&waits, 300, 300);
             client.want(&other, 100, 100);
             heard.becomes(&other, (100, "LEASED"), Duration::from_secs(1)).await;

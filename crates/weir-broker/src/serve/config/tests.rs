@@ -107,6 +107,62 @@ fn what_is_wrong_about_an_agreement_is_said_with_its_mend() {
 }
 
 #[test]
+fn a_device_is_behind_the_edge_with_its_longest_prefix() {
+    let edge = |name: &str, devices: &str| format!("[[edge]]\nname = \"{name}\"\ndevices = [{devices}]\n");
+    let read = |text: &str| Config::read(&format!("{SMALL}{text}"), Path::new(""));
+    let good = edge("e0", "\"10.0.0.0/8\", \"2001:db8::/32\"") + &edge("e1", "\"10.1.0.0/16\", \"10.2.0.7\"");
+    let config = read(&good).expect("it is usable");
+    let of = |addresses: &[&str]| {
+        let addresses: Vec<std::net::IpAddr> =
+            addresses.iter().map(|a| a.parse().expect("an address")).collect();
+        carrier(&config.edges, addresses.into_iter()).map(|edge| edge.name.to_string())
+    };
+    for (addresses, edge) in [
+        (&["10.3.0.1"][..], Some("e0")),
+        (&["10.1.255.255"], Some("e1")),
+        (&["10.2.0.7"], Some("e1")),
+        (&["10.2.0.8"], Some("e0")),
+        (&["2001:db8:ffff::1"], Some("e0")),
+        (&["2001:db9::1"], None),
+        (&["11.0.0.0"], None),
+        (&["192.168.0.1", "10.1.0.1"], Some("e1")),
+        (&[], None),
+    ] {
+        assert_eq!(of(addresses).as_deref(), edge, "{addresses:?}");
+    }
+    let whole = read(&edge("e", "\"0.0.0.0/0\"")).expect("it is usable");
+    let (v4, v6) = ("255.1.2.3".parse().expect("one"), "::1".parse().expect("one"));
+    assert!(carrier(&whole.edges, [v4].into_iter()).is_some());
+    assert!(carrier(&whole.edges, [v6].into_iter()).is_none());
+    for (text, said) in [
+        (
+            edge("e/0", "\"10.0.0.0/8\""),
+            "edge \"e/0\": expected 1 to 64 printable ASCII characters without / or blanks",
+        ),
+        (
+            edge("e", ""),
+            "edge \"e\": devices: expected the addresses of its devices, as [\"198.51.100.0/24\"]",
+        ),
+        (
+            edge("e", "\"10.0.0.1/8\""),
+            "10.0.0.1/8: expected an address, or a prefix without bits beyond its length",
+        ),
+        (edge("e", "\"10.0.0.0/33\""), "10.0.0.0/33: expected an address"),
+        (edge("e", "\"fe80::/129\""), "fe80::/129: expected an address"),
+        (good.replace("e1", "e0"), "edge \"e0\" is there twice: leave one"),
+        (
+            good.replace("10.1.0.0/16", "10.0.0.0/8"),
+            "edge \"e1\": devices: 10.0.0.0/8 is one of edge \"e0\" already: a prefix belongs to one edge",
+        ),
+        (edge("e", "\"10.0.0.1\", \"10.0.0.1/32\""), "is one of edge \"e\" already"),
+        (good.replace("devices", "device"), "unknown field `device`, expected `name` or `devices`"),
+    ] {
+        let why = read(&text).expect_err(&text);
+        assert!(why.contains(said), "{text}: {why}");
+    }
+}
+
+#[test]
 fn what_is_wrong_about_a_profile_is_said_with_its_mend() {
     let resource = "[[resource]]\nname = \"w:rt\"\ncapacity = \"1M\"\n";
     let good = "[[profile]]\nname = \"QOS_E\"\npath = [\"w:rt\"]\nrate = \"512k\"\nlongest = \"60min\"\n";

@@ -1,8 +1,9 @@
 //! A session as CAMARA's Quality-on-Demand API v1 writes it, and as the book remembers it beside its lease.
 
-use super::super::config::Profile;
+use super::super::config::{Edge, Profile, carrier};
 use super::Error;
-use crate::book::{MAX_TTL_MS, MIN_TTL_MS};
+use crate::book::{MAX_TTL_MS, MIN_TTL_MS, Name, Request};
+use crate::wire::{End, SessionNow};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -113,6 +114,7 @@ pub(super) struct Flow {
 pub(super) enum Why {
     DurationExpired,
     NetworkTerminated,
+    DeleteRequested,
 }
 
 /// A session, as the book remembers it. Times are milliseconds since 1970.
@@ -126,6 +128,12 @@ pub(super) struct Session {
     pub began_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<(u64, Why)>,
+    /// The box that carries its traffic; none: no box is told of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edge: Option<Name>,
+    /// The box has had it in effect.
+    #[serde(default)]
+    pub taken: bool,
 }
 
 /// What an application is shown.
@@ -137,8 +145,10 @@ pub(super) struct SessionInfo {
     flow: Flow,
     qos_profile: String,
     duration: u64,
-    started_at: String,
-    expires_at: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    started_at: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expires_at: Option<String>,
     qos_status: Status,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     status_info: Option<Why>,
@@ -147,6 +157,7 @@ pub(super) struct SessionInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 enum Status {
+    Requested,
     Available,
     Unavailable,
 }
@@ -240,12 +251,84 @@ impl Ports {
     }
 }
 
+impl Ports {
+    fn spans(ports: Option<&Ports>) -> Vec<[u16; 2]> {
+        let of = |ports: &Ports| {
+            let ranges = ports.ranges.iter().map(|range| [range.from, range.to]);
+            ranges.chain(ports.ports.iter().map(|port| [*port, *port])).collect()
+        };
+        ports.map(of).unwrap_or_default()
+    }
+}
+
+impl Flow {
+    /// The box that carries it; none if the broker's file names no box at all.
+    fn carrier(&self, edges: &[Edge]) -> Result<Option<Name>, Error> {
+        if edges.is_empty() {
+            return Ok(None);
+        }
+        let addresses: Vec<IpAddr> = match (&self.device.ipv4_address, self.device.ipv6_address) {
+            (Some(v4), _) => {
+                v4.private_address.iter().chain([&v4.public_address]).map(|a| (*a).into()).collect()
+            }
+            (None, v6) => v6.into_iter().map(IpAddr::from).collect(),
+        };
+        let Some(edge) = carrier(edges, addresses.iter().copied()) else {
+            let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+            let message = format!(
+                "device: no [[edge]] of the broker's file has the devices of {}: the operator adds their prefix there",
+                addresses.join(" or ")
+            );
+            return Err(Error::new(StatusCode::UNPROCESSABLE_ENTITY, "SERVICE_NOT_APPLICABLE", message));
+        };
+        let (is_v4, server) = (self.device.ipv4_address.is_some(), &self.application_server);
+        if is_v4 && server.ipv4_address.is_none() || !is_v4 && server.ipv6_address.is_none() {
+            let expected = if is_v4 { "ipv4Address" } else { "ipv6Address" };
+            let message = format!("applicationServer: expected {expected}, by which the device is named");
+            return Err(invalid(message));
+        }
+        Ok(Some(edge.name.clone()))
+    }
+
+    /// Where the device may be. By IPv6 that is its /64, because a device takes several addresses of it. By IPv4 it is the
+    /// private address, and the public one with its port: others may be behind that, too.
+    fn device_ends(&self) -> Vec<End> {
+        let ports = Ports::spans(self.device_ports.as_ref());
+        let mut ends = Vec::new();
+        if let Some(v6) = self.device.ipv6_address {
+            let net = Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64);
+            ends.push(End { prefix: format!("{net}/64"), ports: ports.clone() });
+        }
+        let Some(v4) = &self.device.ipv4_address else { return ends };
+        if let Some(private) = v4.private_address {
+            ends.push(End { prefix: format!("{private}/32"), ports });
+        }
+        if let Some(port) = v4.public_port {
+            ends.push(End { prefix: format!("{}/32", v4.public_address), ports: vec![[port, port]] });
+        }
+        ends
+    }
+
+    fn server_ends(&self) -> Vec<End> {
+        let Server { ipv4_address: v4, ipv6_address: v6 } = &self.application_server;
+        let is_v4 = self.device.ipv4_address.is_some();
+        let prefix = if is_v4 { v4 } else { v6 };
+        let ports = Ports::spans(self.application_server_ports.as_ref());
+        prefix.iter().map(|prefix| End { prefix: prefix.clone(), ports: ports.clone() }).collect()
+    }
+}
+
 impl Create {
-    /// The session that is asked for, as it begins at `now_ms`, and its profile.
+    /// The session that is asked for, as it begins at `now_ms` at one of these boxes, and its profile.
     ///
     /// # Errors
     /// What is wrong, and what was expected.
-    pub fn judge(self, profiles: &[Profile], now_ms: u64) -> Result<(&Profile, Session), Error> {
+    pub fn judge<'p>(
+        self,
+        profiles: &'p [Profile],
+        edges: &[Edge],
+        now_ms: u64,
+    ) -> Result<(&'p Profile, Session), Error> {
         let device = self.device.ok_or_else(missing)?.one()?;
         self.application_server.check()?;
         let both =
@@ -274,7 +357,8 @@ impl Create {
             application_server_ports: self.application_server_ports,
         };
         let (name, duration) = (self.qos_profile, self.duration);
-        Ok((profile, Session { flow, profile: name, duration, began_ms: now_ms, ended: None }))
+        let (edge, taken) = (flow.carrier(edges)?, false);
+        Ok((profile, Session { flow, profile: name, duration, began_ms: now_ms, ended: None, edge, taken }))
     }
 }
 
@@ -289,6 +373,11 @@ impl Session {
         self.ended.is_none() && now_ms < self.ends_ms()
     }
 
+    /// Whether its application may still ask for it.
+    pub fn is_known(&self) -> bool {
+        self.ended.is_none_or(|(_, why)| why != Why::DeleteRequested)
+    }
+
     /// How long its lease is to last from `now_ms` on.
     pub fn left_ms(&self, now_ms: u64) -> u32 {
         let longest = u64::from(MAX_TTL_MS);
@@ -297,7 +386,13 @@ impl Session {
 
     /// As it is shown.
     pub fn info(&self, id: &str, now_ms: u64) -> SessionInfo {
-        let is_available = self.is_available(now_ms);
+        let status = match (self.is_available(now_ms), self.edge.is_none() || self.taken) {
+            (true, true) => Status::Available,
+            (true, false) => Status::Requested,
+            (false, _) => Status::Unavailable,
+        };
+        let is_over = status == Status::Unavailable;
+        let has_begun = status != Status::Requested;
         let why = self.ended.map_or(Why::DurationExpired, |(_, why)| why);
         let lasted = (self.ends_ms() - self.began_ms) / 1_000;
         SessionInfo {
@@ -305,10 +400,22 @@ impl Session {
             flow: self.flow.clone(),
             qos_profile: self.profile.clone(),
             duration: lasted.max(1),
-            started_at: date_time(self.began_ms),
-            expires_at: date_time(self.ends_ms()),
-            qos_status: if is_available { Status::Available } else { Status::Unavailable },
-            status_info: (!is_available).then_some(why),
+            started_at: has_begun.then(|| date_time(self.began_ms)),
+            expires_at: has_begun.then(|| date_time(self.ends_ms())),
+            qos_status: status,
+            status_info: is_over.then_some(why),
+        }
+    }
+
+    /// As its box is told of it.
+    pub fn at_edge(&self, id: &str, wish: &Request, now_ms: u64) -> SessionNow {
+        SessionNow {
+            session: id.into(),
+            path: wish.path.clone(),
+            rate_bps: wish.rate,
+            left_ms: self.ends_ms().saturating_sub(now_ms),
+            device: self.flow.device_ends(),
+            server: self.flow.server_ends(),
         }
     }
 

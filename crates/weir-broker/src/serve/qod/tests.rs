@@ -3,7 +3,7 @@
 use super::super::Broker;
 use super::super::config::{Config, Profile, Token};
 use super::super::openapi::tests::{describes, reads_and_writes};
-use super::super::tests::{Folder, call, connect, within};
+use super::super::tests::{Folder, PATIENCE, call, connect, within};
 use super::super::who::{Role, new_token};
 use super::session::{Create, Extend, Retrieve, SessionInfo};
 use super::{ErrorInfo, TEXT};
@@ -175,6 +175,170 @@ fn of_sessions_that_are_called_back_as_many_end_as_must() {
             }
             assert_eq!(available * 400, left, "as many go on as fit");
         }
+        broker.stop().await.expect("nothing failed");
+    });
+}
+
+/// A broker with a box `e0` for the devices 203.0.113.0/24 and 2001:db8:17::/56.
+fn with_box(folder: &Folder) -> Config {
+    let text = "domain = \"d\"\nstore = \"d\"\n[[edge]]\nname = \"e0\"\ndevices = [\"203.0.113.0/24\", \"2001:db8:17::/56\"]\n";
+    let read = Config::read(text, std::path::Path::new("")).expect("it is usable");
+    Config { edges: read.edges, ..offering(folder) }
+}
+
+async fn says(to: &mut Connection, in_effect: &[&Value]) -> Value {
+    let ids: Vec<&Value> = in_effect.iter().map(|session| &session["sessionId"]).collect();
+    let (status, answer) = call(to, Method::PUT, "/v1/sessions/e0", json!({"sessions": ids})).await;
+    assert_eq!(status, 200, "{answer}");
+    answer
+}
+
+/// The box hears of a session at once, and what it says of it counts: it is there once the box has it, and free once the box
+/// has it no longer.
+#[test]
+fn a_session_is_what_its_box_says() {
+    let folder = Folder::new("qod-box");
+    within(async {
+        let broker = Broker::start(with_box(&folder)).await.expect("it starts");
+        let (mut app, mut edge) = (connect(&folder.unix(), None).await, connect(&folder.unix(), None).await);
+        let events = connect(&folder.unix(), None).await.listen("/v1/events").await;
+        let mut events = events.expect("it listens");
+        let nudge = Some("{\"event\":\"sessions\",\"edge\":\"e0\"}".to_owned());
+        assert_eq!(says(&mut edge, &[]).await, json!({"holds_ms": 30_000, "sessions": []}));
+        let (status, first) = call(&mut app, Method::POST, SESSIONS, asked(1, 600)).await;
+        assert_eq!(
+            (status, &first["qosStatus"], &first["startedAt"]),
+            (201, &json!("REQUESTED"), &Value::Null)
+        );
+        while events.next(PATIENCE).await != nudge {}
+        let told = says(&mut edge, &[]).await;
+        let session = &told["sessions"][0];
+        assert!((590_000..=600_000).contains(&session["left_ms"].as_u64().expect("a number")), "{told}");
+        let ends = (&session["device"], &session["server"]);
+        let device = json!([{"prefix": "203.0.113.1/32", "ports": [[5000, 5000]]}]);
+        let server = json!([{"prefix": "198.51.100.0/24", "ports": [[5010, 5020]]}]);
+        assert_eq!((ends, &session["rate_bps"]), ((&device, &server), &json!(400)), "{told}");
+        assert_eq!(call(&mut app, Method::GET, &at(&first), "").await.1["qosStatus"], "REQUESTED");
+        says(&mut edge, &[&first]).await;
+        let (_, now) = call(&mut app, Method::GET, &at(&first), "").await;
+        assert_eq!(now["qosStatus"], "AVAILABLE", "{now}");
+        // It stays so while the box is away, and is as long as before.
+        says(&mut edge, &[]).await;
+        assert_eq!(call(&mut app, Method::GET, &at(&first), "").await.1, now);
+
+        // Its bandwidth is counted until the box has come down.
+        let deleted = tokio::spawn({
+            let (path, target) = (at(&first), folder.unix());
+            async move { call(&mut connect(&target, None).await, Method::DELETE, &path, "").await.0 }
+        });
+        while events.next(PATIENCE).await != nudge {}
+        assert_eq!(says(&mut edge, &[&first]).await["sessions"], json!([]));
+        assert_eq!(taken(&mut app).await, 400);
+        assert_eq!(call(&mut app, Method::GET, &at(&first), "").await.0, 404, "it is deleted");
+        let (_, again) = call(&mut app, Method::POST, SESSIONS, asked(1, 600)).await;
+        assert_eq!(again["qosStatus"], "REQUESTED", "the same traffic may have another: {again}");
+        assert_eq!(taken(&mut app).await, 800);
+        says(&mut edge, &[&again]).await;
+        assert_eq!((deleted.await.expect("no panic"), taken(&mut app).await), (204, 400));
+
+        // So it is where the network ends one, which is remembered. What the box is told meanwhile survives a broker.
+        let set = json!({"capacity_bps": 300});
+        assert_eq!(call(&mut app, Method::PUT, "/v1/resources/wan:rt", set).await.0, 200);
+        becomes(&mut app, &again, "UNAVAILABLE", "NETWORK_TERMINATED").await;
+        assert_eq!(taken(&mut app).await, 400);
+        broker.stop().await.expect("nothing failed");
+        let broker = Broker::start(with_box(&folder)).await.expect("it starts");
+        let (mut app, mut edge) = (connect(&folder.unix(), None).await, connect(&folder.unix(), None).await);
+        assert_eq!(taken(&mut app).await, 400);
+        assert_eq!(says(&mut edge, &[&again]).await["sessions"], json!([]));
+        says(&mut edge, &[]).await;
+        assert_eq!(taken(&mut app).await, 0);
+        becomes(&mut app, &again, "UNAVAILABLE", "NETWORK_TERMINATED").await;
+        broker.stop().await.expect("nothing failed");
+    });
+}
+
+/// A device is found by either of its addresses, by IPv6 as its whole /64; a device that no box has is none of this broker's.
+#[test]
+fn the_traffic_of_a_device_is_where_its_addresses_are() {
+    let folder = Folder::new("qod-where");
+    within(async {
+        let broker = Broker::start(with_box(&folder)).await.expect("it starts");
+        let mut to = connect(&folder.unix(), None).await;
+        let with = |device: Value, server: Value| {
+            let mut body = asked(1, 600);
+            (body["device"], body["applicationServer"]) = (device, server);
+            body["devicePorts"] = json!({"ports": [7], "ranges": [{"from": 9, "to": 10}]});
+            body
+        };
+        let (v4, v6) = (json!({"ipv4Address": "192.0.2.0/24"}), json!({"ipv6Address": "2001:db8:1::/64"}));
+        let ports = json!([[9, 10], [7, 7]]);
+        for (device, server, ends) in [
+            (
+                json!({"ipv6Address": "2001:db8:17:3::9"}),
+                &v6,
+                json!([{"prefix": "2001:db8:17:3::/64", "ports": ports}]),
+            ),
+            (
+                json!({"ipv4Address": {"publicAddress": "192.0.2.1", "privateAddress": "203.0.113.9"}}),
+                &v4,
+                json!([{"prefix": "203.0.113.9/32", "ports": ports}]),
+            ),
+            (
+                json!({"ipv4Address": {"publicAddress": "203.0.113.9", "privateAddress": "10.0.0.1", "publicPort": 80}}),
+                &v4,
+                json!([{"prefix": "10.0.0.1/32", "ports": ports}, {"prefix": "203.0.113.9/32", "ports": [[80, 80]]}]),
+            ),
+        ] {
+            let (status, session) = call(&mut to, Method::POST, SESSIONS, with(device, server.clone())).await;
+            assert_eq!(status, 201, "{session}");
+            let told = says(&mut to, &[]).await;
+            assert_eq!(told["sessions"][0]["device"], ends, "{told}");
+            // The box never had it.
+            let path = at(&session);
+            let target = folder.unix();
+            let deleted = tokio::spawn(async move {
+                call(&mut connect(&target, None).await, Method::DELETE, &path, "").await.0
+            });
+            while says(&mut to, &[]).await["sessions"] != json!([]) {}
+            assert_eq!(deleted.await.expect("no panic"), 204);
+        }
+        let v4_device = json!({"ipv4Address": {"publicAddress": "203.0.113.9", "publicPort": 80}});
+        let v6_device = json!({"ipv6Address": "2001:db8:17:3::9"});
+        let stranger = json!({"ipv4Address": {"publicAddress": "192.0.2.1", "privateAddress": "10.0.0.1"}});
+        for (device, server, status, code, message) in [
+            (
+                &v4_device,
+                &v6,
+                400,
+                "INVALID_ARGUMENT",
+                "applicationServer: expected ipv4Address, by which the device is named",
+            ),
+            (
+                &v6_device,
+                &v4,
+                400,
+                "INVALID_ARGUMENT",
+                "applicationServer: expected ipv6Address, by which the device is named",
+            ),
+            (
+                &stranger,
+                &v4,
+                422,
+                "SERVICE_NOT_APPLICABLE",
+                "device: no [[edge]] of the broker's file has the devices of 10.0.0.1 or 192.0.2.1: the operator adds their prefix there",
+            ),
+        ] {
+            let (said, answer) =
+                call(&mut to, Method::POST, SESSIONS, with(device.clone(), server.clone())).await;
+            let got = (said, answer["code"].as_str(), answer["message"].as_str());
+            assert_eq!(got, (status, Some(code), Some(message)));
+        }
+        let (status, answer) = call(&mut to, Method::PUT, "/v1/sessions/e0", "{}").await;
+        assert_eq!(
+            (status, answer["error"].as_str()),
+            (400, Some("the body: missing field `sessions` at line 1 column 2"))
+        );
         broker.stop().await.expect("nothing failed");
     });
 }
