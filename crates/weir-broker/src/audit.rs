@@ -58,6 +58,8 @@ enum What<'a> {
     CalledBack { lease: &'a str, version: u64, rate_bps: u64 },
     /// A lease ended.
     Ended { lease: &'a str, freed_bps: u64 },
+    /// Whoever asked for a lease was told how it stands, or could not be.
+    Notified { lease: &'a str, status: &'a str, tries: u32, taken: bool },
 }
 
 /// What an edge asked for.
@@ -136,6 +138,9 @@ impl Chain {
             Command::Leased { resource, rate, .. } => {
                 let sums = sums(book, std::slice::from_ref(resource));
                 add(What::Leased { resource, rate_bps: *rate }, sums);
+            }
+            Command::Notified { lease, status, tries, is_taken } => {
+                add(What::Notified { lease, status, tries: *tries, taken: *is_taken }, BTreeMap::new());
             }
             // What a note says may name people. The audit names leases.
             Command::Ask(_) | Command::Tick | Command::Agree { .. } | Command::Note { .. } => {}

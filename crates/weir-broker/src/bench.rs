@@ -198,6 +198,7 @@ fn config(folder: &Path) -> Result<(Config, Vec<String>), String> {
         neighbours: Vec::new(),
         profiles: Vec::new(),
         edges: Vec::new(),
+        sinks: Default::default(),
         tokens: Vec::new(),
     };
     let mut tokens = Vec::new();

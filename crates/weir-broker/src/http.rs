@@ -136,10 +136,14 @@ impl Connection {
         &mut self,
         method: Method,
         path: &str,
+        kind: Option<&str>,
         body: Bytes,
     ) -> Result<hyper::Response<hyper::body::Incoming>, HttpError> {
         let gone = |e: hyper::Error| HttpError::Unreachable(format!("the connection has ended: {e}"));
         let mut request = Request::builder().method(method).uri(path).header(header::HOST, &self.host);
+        if let Some(kind) = kind {
+            request = request.header(header::CONTENT_TYPE, kind);
+        }
         if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
@@ -160,7 +164,7 @@ impl Connection {
     ) -> Result<(StatusCode, Bytes), HttpError> {
         let patience = self.patience;
         let whole = timeout(patience, async {
-            let response = self.send(method, path, body).await?;
+            let response = self.send(method, path, None, body).await?;
             let status = response.status();
             let body = axum::body::to_bytes(Body::new(response.into_body()), ANSWER_BYTES).await;
             Ok((status, body.map_err(|e| HttpError::Unreachable(format!("the connection has ended: {e}")))?))
@@ -168,7 +172,18 @@ impl Connection {
         whole.await.unwrap_or_else(|_| Err(HttpError::Unreachable("no answer".into())))
     }
 
-    /// The same with JSON both ways. A status that says no is an error, but for a refused lease.
+    /// Posts a body of that media type, and reads no more of the answer than its status.
+    ///
+    /// # Errors
+    /// No answer came in time.
+    pub async fn post(&mut self, path: &str, kind: &str, body: Bytes) -> Result<StatusCode, HttpError> {
+        let patience = self.patience;
+        let answer = timeout(patience, self.send(Method::POST, path, Some(kind), body)).await;
+        let answer = answer.unwrap_or_else(|_| Err(HttpError::Unreachable("no answer".into())))?;
+        Ok(answer.status())
+    }
+
+    /// As [`call`](Self::call), with JSON both ways. A status that says no is an error, but for a refused lease.
     ///
     /// # Errors
     /// No answer came, or one that says no.
@@ -200,7 +215,7 @@ impl Connection {
     /// No answer came, or one that says no.
     pub async fn listen(mut self, path: &str) -> Result<Events, HttpError> {
         let patience = self.patience;
-        let response = timeout(patience, self.send(Method::GET, path, Bytes::new())).await;
+        let response = timeout(patience, self.send(Method::GET, path, None, Bytes::new())).await;
         let response = response.unwrap_or_else(|_| Err(HttpError::Unreachable("no answer".into())))?;
         if !response.status().is_success() {
             let why = HttpError::Unreachable(format!("{path}: status {}", response.status()));

@@ -335,7 +335,7 @@ impl Book {
         }
         self.pass(now, events);
         match command {
-            Command::Begin | Command::Tick => {}
+            Command::Begin | Command::Tick | Command::Notified { .. } => {}
             Command::Provide { resource, capacity } => {
                 let at = self.resource(resource);
                 // What a neighbour leases is not the operator's to provide.

@@ -243,6 +243,17 @@ pub enum Command {
         /// Nothing here reads it.
         text: Option<Box<str>>,
     },
+    /// Whoever asked for a lease was told how it stands, or could not be. Nothing changes: it is written down.
+    Notified {
+        /// The lease.
+        lease: Name,
+        /// What it was told.
+        status: Box<str>,
+        /// How often that was tried.
+        tries: u32,
+        /// It has taken it.
+        is_taken: bool,
+    },
     /// Time passes.
     Tick,
 }

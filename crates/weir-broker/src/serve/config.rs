@@ -43,6 +43,10 @@
 //! name = "edge1"
 //! devices = ["203.0.113.0/24", "2001:db8:17::/56"]
 //!
+//! [sink]
+//! allow = ["https://app.example.net/qod/"]
+//! ca = "/etc/ssl/certs/ca-certificates.crt"
+//!
 //! [[token]]
 //! name = "portal"
 //! role = "read"
@@ -62,9 +66,11 @@
 //! ```
 
 mod edge;
+mod sink;
 
 pub(super) use edge::carrier;
 pub use edge::{Edge, Prefix};
+pub use sink::{Sink, Sinks};
 
 use super::who::Role;
 use crate::book::{MAX_PATH, MAX_TTL_MS, MIN_TTL_MS, Name, is_name};
@@ -123,6 +129,9 @@ pub struct Config {
     /// Boxes that are told of sessions.
     #[serde(default, rename = "edge")]
     pub edges: Vec<Edge>,
+    /// Where applications may have notifications sent: nowhere without it.
+    #[serde(default, rename = "sink")]
+    pub sinks: Sinks,
     /// Who may come without a certificate.
     #[serde(default, rename = "token")]
     pub tokens: Vec<Token>,
@@ -374,7 +383,7 @@ fn usual_lines() -> u64 {
 
 impl Day {
     /// `YYYY-MM-DD`, from 1970 on.
-    fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('-').map(|part| part.parse::<u64>().ok());
         let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
         let leap = year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
@@ -411,7 +420,8 @@ impl Config {
         let tls =
             tls.flat_map(|tls| [&mut tls.cert, &mut tls.key, &mut tls.ca].into_iter().chain(&mut tls.crl));
         let agreed = config.agreements.iter_mut().flat_map(Agreement::files);
-        for path in config.store.files().chain([&mut config.unix]).chain(tls).chain(agreed) {
+        let own = [&mut config.unix].into_iter().chain(&mut config.sinks.ca);
+        for path in config.store.files().chain(own).chain(tls).chain(agreed) {
             *path = folder.join(&path);
         }
         Ok(config)
@@ -423,6 +433,7 @@ impl Config {
     /// One cannot be read, or does not fit the others.
     pub fn check_certificates(&self) -> Result<(), String> {
         self.tls.as_ref().map_or(Ok(()), |tls| tls.server().map(drop))?;
+        self.sinks.tls()?;
         self.agreements.iter().try_for_each(|agreement| agreement.target().map(drop))
     }
 
@@ -473,6 +484,7 @@ impl Config {
             }
         }
         edge::check(&self.edges, name)?;
+        self.sinks.check()?;
         for (at, neighbour) in self.neighbours.iter().enumerate() {
             name("neighbour", &neighbour.domain)?;
             if self.neighbours[..at].iter().any(|other| other.domain == neighbour.domain) {

@@ -146,6 +146,7 @@ impl Broker {
             neighbours: config.neighbours,
             profiles: config.profiles,
             edges: config.edges,
+            notifier: qod::Notifier::new(config.sinks)?,
             sessions: qod::Sessions::default(),
             limits: who::Limits::default(),
             log: log::Log::new(),

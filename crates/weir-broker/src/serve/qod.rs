@@ -6,11 +6,13 @@
 //! a broker that starts again has its sessions. A profile of the broker's file says what lease it is.
 
 mod edges;
+mod notify;
 mod session;
 #[cfg(test)]
 mod tests;
 
 pub(super) use edges::in_effect;
+pub(super) use notify::Notifier;
 
 use super::clock::time_of_day_ms;
 use super::keeper::{BEHIND, Busy, Job, Listener};
@@ -230,7 +232,8 @@ async fn create(
     let lease = lease(&who, &id)?;
     desk.owns(&who, &lease)?;
     let asked: Create = body(bytes)?;
-    let (profile, mut session) = asked.judge(&desk.profiles, &desk.edges, time_of_day_ms())?;
+    let (profile, mut session) =
+        asked.judge(&desk.profiles, &desk.edges, &desk.notifier.allowed, time_of_day_ms())?;
     desk.goes_through(&lease, &profile.path)?;
     let _alone = desk.sessions.changing.lock().await;
     let own = desk.sessions_of(owner(&who)).await?;
@@ -255,8 +258,8 @@ async fn create(
         }
         // The API's way to say that there is no room.
         Verdict::Refused(_) => {
-            let nothing = Request { rate: 0, min: 0, ..request };
-            desk.over(BROKER, &mut session, nothing, Why::NetworkTerminated).await?;
+            session.ended = Some((session.began_ms, Why::NetworkTerminated));
+            desk.release(&session, request).await?;
         }
     }
     Ok(reply(StatusCode::CREATED, &session.info(&id, time_of_day_ms())))
@@ -272,14 +275,15 @@ async fn end(Caller(who): Caller, State(desk): State<Shared>, Path(id): Path<Str
     desk.owns(&who, &lease)?;
     let alone = desk.sessions.changing.lock().await;
     let (mut session, wish) = desk.session(&lease).await?;
-    if session.edge.is_none() || wish.rate == 0 {
+    if session.ended.is_some() {
+        // Nothing is there but that it is remembered.
         desk.note(&who.name, back(wish), None).await?;
-    } else {
-        desk.over(&who.name, &mut session, wish, Why::DeleteRequested).await?;
-        drop(alone);
-        // Its box is about to come down. If it does not answer, the lease goes on for a while.
-        desk.settled(&lease).await?;
+        return Ok(StatusCode::NO_CONTENT.into_response());
     }
+    desk.over(&who.name, &lease, &mut session, wish, Why::DeleteRequested).await?;
+    drop(alone);
+    // Its box is about to come down. If it does not answer, the lease goes on for a while.
+    desk.settled(&lease).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -369,7 +373,7 @@ pub(super) async fn watch(desk: Arc<Desk>) {
 
 impl Desk {
     /// Ends the session that was called back, if one was, and those whose time is over. Says how long none ends.
-    async fn end_what_is_over(&self, called_back: Option<Name>) -> Result<Duration, Error> {
+    async fn end_what_is_over(self: &Arc<Self>, called_back: Option<Name>) -> Result<Duration, Error> {
         let _alone = self.sessions.changing.lock().await;
         let look = self.keeper.look(|kept| {
             let all = kept.journal.book().notes("");
@@ -405,7 +409,7 @@ impl Desk {
     /// Ends a session if its time is over, if it is called back and no longer fits, or if its box has not taken it: how long
     /// that is not so.
     async fn end_if_over(
-        &self,
+        self: &Arc<Self>,
         lease: &Name,
         session: &Session,
         now_ms: u64,
@@ -433,9 +437,9 @@ impl Desk {
             why = Why::NetworkTerminated;
         }
         let (mut session, wish) = self.session(lease).await?;
-        self.over(BROKER, &mut session, wish, why).await?;
+        self.over(BROKER, lease, &mut session, wish, why).await?;
         // Its box is waited for from now on.
-        Ok(self.come_down(lease, &session).await?.filter(|_| session.edge.is_some()))
+        self.come_down(lease, &session).await
     }
 }
 

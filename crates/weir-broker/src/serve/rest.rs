@@ -4,7 +4,7 @@ use super::config::{Edge, Neighbour, Profile, Token};
 use super::keeper::{BEHIND, Busy, Keeper, Kept, Listener};
 use super::log::Log;
 use super::openapi;
-use super::qod::Sessions;
+use super::qod::{Notifier, Sessions};
 use super::stream::Stream;
 use super::who::{LEASES_PER_REQUEST, Limits, REQUESTS_PER_SECOND, Role, Who, of_token};
 use crate::book::{
@@ -42,6 +42,7 @@ pub(super) struct Desk {
     pub neighbours: Vec<Neighbour>,
     pub profiles: Vec<Profile>,
     pub edges: Vec<Edge>,
+    pub notifier: Notifier,
     pub sessions: Sessions,
     pub limits: Limits,
     pub log: Log,

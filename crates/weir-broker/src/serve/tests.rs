@@ -52,6 +52,7 @@ impl Folder {
             neighbours: Vec::new(),
             profiles: Vec::new(),
             edges: Vec::new(),
+            sinks: Default::default(),
             tokens: Vec::new(),
         }
     }

@@ -22,6 +22,7 @@ use axum::extract::rejection::BytesRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Sessions that a box has at most.
@@ -64,6 +65,7 @@ pub(in crate::serve) async fn in_effect(
         if is_held && !session.taken {
             session.taken = true;
             desk.remember(&lease, &session).await?;
+            desk.notify(&lease, &session, now);
         }
         sessions.push(session.at_edge(id, &wish, now));
     }
@@ -103,21 +105,25 @@ impl Desk {
     /// The session is over: its box is to come down, and then its lease is given back. It is remembered for a while, unless
     /// somebody has deleted it.
     pub(super) async fn over(
-        &self,
+        self: &Arc<Self>,
         who: &str,
+        lease: &Name,
         session: &mut Session,
         wish: Request,
         why: Why,
     ) -> Result<(), Busy> {
-        let at = time_of_day_ms().clamp(session.began_ms, session.ends_ms());
-        session.ended = Some((at, why));
-        if session.edge.is_none() || wish.rate == 0 {
-            return self.release(session, wish).await;
+        let now = time_of_day_ms();
+        session.ended = Some((now.clamp(session.began_ms, session.ends_ms()), why));
+        if session.edge.is_none() {
+            self.release(session, wish).await?;
+            self.notify(lease, session, now);
+            return Ok(());
         }
         // Until then it is counted.
         let ttl_ms = COMES_DOWN.as_millis() as u32;
         self.note(who, Request { version: wish.version + 1, ttl_ms, ..wish }, Some(session)).await?;
         self.nudge(session);
+        self.notify(lease, session, now);
         Ok(())
     }
 

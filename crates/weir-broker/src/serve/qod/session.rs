@@ -1,7 +1,8 @@
 //! A session as CAMARA's Quality-on-Demand API v1 writes it, and as the book remembers it beside its lease.
 
-use super::super::config::{Edge, Profile, carrier};
+use super::super::config::{Edge, Profile, Sinks, carrier};
 use super::Error;
+use super::notify::Hook;
 use crate::book::{MAX_TTL_MS, MIN_TTL_MS, Name, Request};
 use crate::wire::{End, SessionNow};
 use axum::http::StatusCode;
@@ -26,7 +27,7 @@ pub(super) struct Create {
     application_server_ports: Option<Ports>,
     qos_profile: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    sink: Option<Value>,
+    sink: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sink_credential: Option<Value>,
     duration: u64,
@@ -134,6 +135,9 @@ pub(super) struct Session {
     /// The box has had it in effect.
     #[serde(default)]
     pub taken: bool,
+    /// Where its application hears of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hook: Option<Hook>,
 }
 
 /// What an application is shown.
@@ -144,6 +148,8 @@ pub(super) struct SessionInfo {
     #[serde(flatten)]
     flow: Flow,
     qos_profile: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sink: Option<String>,
     duration: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     started_at: Option<String>,
@@ -156,7 +162,7 @@ pub(super) struct SessionInfo {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-enum Status {
+pub(super) enum Status {
     Requested,
     Available,
     Unavailable,
@@ -327,6 +333,7 @@ impl Create {
         self,
         profiles: &'p [Profile],
         edges: &[Edge],
+        sinks: &Sinks,
         now_ms: u64,
     ) -> Result<(&'p Profile, Session), Error> {
         let device = self.device.ok_or_else(missing)?.one()?;
@@ -334,10 +341,7 @@ impl Create {
         let both =
             [("devicePorts", &self.device_ports), ("applicationServerPorts", &self.application_server_ports)];
         both.into_iter().try_for_each(|(field, ports)| ports.as_ref().map_or(Ok(()), |p| p.check(field)))?;
-        if self.sink.is_some() || self.sink_credential.is_some() {
-            let message = "sink: this broker sends no notifications: leave it out, and GET the session";
-            return Err(Error::new(StatusCode::BAD_REQUEST, "INVALID_SINK", message));
-        }
+        let hook = Hook::judge(self.sink, self.sink_credential.as_ref(), sinks)?;
         let Some(profile) = profiles.iter().find(|profile| *profile.name == *self.qos_profile) else {
             let known: Vec<&str> = profiles.iter().map(|profile| &*profile.name).collect();
             let asked: String = self.qos_profile.escape_debug().take(60).collect();
@@ -358,7 +362,10 @@ impl Create {
         };
         let (name, duration) = (self.qos_profile, self.duration);
         let (edge, taken) = (flow.carrier(edges)?, false);
-        Ok((profile, Session { flow, profile: name, duration, began_ms: now_ms, ended: None, edge, taken }))
+        Ok((
+            profile,
+            Session { flow, profile: name, duration, began_ms: now_ms, ended: None, edge, taken, hook },
+        ))
     }
 }
 
@@ -384,26 +391,32 @@ impl Session {
         self.ends_ms().saturating_sub(now_ms).clamp(MIN_TTL_MS.into(), longest) as u32
     }
 
+    /// How it stands at `now_ms`, and why if it is over.
+    pub fn stands(&self, now_ms: u64) -> (Status, Option<Why>) {
+        match (self.is_available(now_ms), self.edge.is_none() || self.taken) {
+            (true, true) => (Status::Available, None),
+            (true, false) => (Status::Requested, None),
+            (false, _) => {
+                (Status::Unavailable, Some(self.ended.map_or(Why::DurationExpired, |(_, why)| why)))
+            }
+        }
+    }
+
     /// As it is shown.
     pub fn info(&self, id: &str, now_ms: u64) -> SessionInfo {
-        let status = match (self.is_available(now_ms), self.edge.is_none() || self.taken) {
-            (true, true) => Status::Available,
-            (true, false) => Status::Requested,
-            (false, _) => Status::Unavailable,
-        };
-        let is_over = status == Status::Unavailable;
+        let (status, why) = self.stands(now_ms);
         let has_begun = status != Status::Requested;
-        let why = self.ended.map_or(Why::DurationExpired, |(_, why)| why);
         let lasted = (self.ends_ms() - self.began_ms) / 1_000;
         SessionInfo {
             session_id: id.into(),
             flow: self.flow.clone(),
             qos_profile: self.profile.clone(),
+            sink: self.hook.as_ref().map(|hook| hook.sink.clone()),
             duration: lasted.max(1),
             started_at: has_begun.then(|| date_time(self.began_ms)),
             expires_at: has_begun.then(|| date_time(self.ends_ms())),
             qos_status: status,
-            status_info: is_over.then_some(why),
+            status_info: why,
         }
     }
 
@@ -431,7 +444,7 @@ impl Session {
 }
 
 /// Milliseconds since 1970 as RFC 3339 writes them, in whole seconds (UTC).
-fn date_time(ms: u64) -> String {
+pub(super) fn date_time(ms: u64) -> String {
     let (days, second) = (ms / 86_400_000, ms / 1_000 % 86_400);
     let leap = |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
     let (mut year, mut day) = (1970, days);
