@@ -76,6 +76,7 @@ impl Reader<'_> {
             );
             return Err(Trouble::new(discipline.place, message, help).into());
         }
+        let at_top = self.at_top(entry, discipline, interface, name, parent)?;
         if matches!(name.text, "NULL" | "null") || (name.text == "root" && !self.root_is_free(interface)) {
             let message = format!("a class cannot be called `{}`", name.text);
             let help = "that is the name of the root: choose another".to_string();
@@ -98,7 +99,7 @@ impl Reader<'_> {
                 return Err(Trouble::new(name.place, message, "choose another name").into());
             }
         }
-        let parent_name = self.parent(entry, discipline, interface, name, parent)?;
+        let parent_name = self.parent(entry, discipline, interface, parent, at_top)?;
         let mut class = Class {
             discipline: entry.name.to_string(),
             name: name.text.to_string(),
@@ -131,17 +132,17 @@ impl Reader<'_> {
         }
     }
 
-    /// Which class `parent` means: `None` for the top of the interface's discipline.
-    fn parent(
+    /// True if `parent` is none of the classes: the class stands right below the interface, whose discipline it
+    /// must be then.
+    fn at_top(
         &self,
         entry: &Entry,
         discipline: Word<'_>,
-        interface: usize,
+        interface_index: usize,
         name: Word<'_>,
         parent: Word<'_>,
-    ) -> Result<Option<String>, Stop> {
-        let interface_index = interface;
-        let interface = &self.plan.interfaces[interface];
+    ) -> Done<bool> {
+        let interface = &self.plan.interfaces[interface_index];
         let Some(top) = &interface.discipline else {
             let message = format!("interface `{}` has no discipline", interface.name);
             let help = format!(
@@ -154,15 +155,35 @@ impl Reader<'_> {
         };
         let null = matches!(parent.text, "NULL" | "null");
         let root = parent.text == "root" && self.index.class(interface_index, "root").is_none();
-        if null || root {
-            if entry.name != top.name {
-                let message = format!(
-                    "interface `{}` is scheduled by {}, not {}",
-                    interface.name, top.name, entry.name
+        if (null || root) && entry.name != top.name {
+            let message =
+                format!("interface `{}` is scheduled by {}, not {}", interface.name, top.name, entry.name);
+            if self.registry.find(&top.name).is_some_and(|of| of.classes == Classes::None) {
+                let line = self.plan.source.at(interface.place.line);
+                let (name, rate) = (&interface.name, interface.rate());
+                let help = format!(
+                    "{} has no classes: write `interface {name} bandwidth {rate} {}` on {line}",
+                    top.name, entry.name
                 );
-                return Err(self.not_scheduled_by(interface_index, &top.name, discipline, null, message));
+                return Err(Trouble::new(discipline.place, message, help).into());
             }
-            return match (entry.classes, null) {
+            return Err(self.not_scheduled_by(interface_index, &top.name, discipline, null, message));
+        }
+        Ok(null || root)
+    }
+
+    /// Which class `parent` means: `None` for the top of the interface's discipline.
+    fn parent(
+        &self,
+        entry: &Entry,
+        discipline: Word<'_>,
+        interface_index: usize,
+        parent: Word<'_>,
+        at_top: bool,
+    ) -> Done<Option<String>> {
+        let interface = &self.plan.interfaces[interface_index];
+        if at_top {
+            return match (entry.classes, parent.text != "root") {
                 (Classes::Tree, true) => {
                     let message = format!("the parent of a top class of {} is `root`", entry.name);
                     Err(Trouble::new(parent.place, message, "the root is made by itself")

@@ -27,7 +27,8 @@ impl Reader<'_> {
     /// `sla IF ID PREFIX[,PREFIX] [options] [dscp NAME] [class NAME]`
     pub fn sla(&mut self, words: &mut Words<'_>) -> Done {
         const FORM: &str = "a contract is `sla INTERFACE ID PREFIX[,PREFIX...] bw RATE [options]`";
-        let interface = self.named_interface(words)?;
+        let is_number = |word: Word<'_>| word.text.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+        let interface = self.interface_before(words, |_, _, words| words.peek().is_none_or(is_number))?;
         let on = &self.plan.interfaces[interface];
         let (name, count) = (on.name.clone(), on.slas.len());
         let (id, place) = self.number(words, "the number of the contract", 0..=i128::from(u32::MAX))?;
@@ -86,7 +87,14 @@ impl Reader<'_> {
     /// `allocate IF CLASS [options] [broker NAME]`
     pub fn allocate(&mut self, words: &mut Words<'_>) -> Done {
         const FORM: &str = "an allocation is `allocate INTERFACE CLASS [options] [broker NAME]`";
-        let interface = self.named_interface(words)?;
+        let interface = self.interface_before(words, |reader, interface, words| match words.rest() {
+            [first, second, ..] => {
+                reader.index.class(interface, first.text).is_some()
+                    || reader.is_refused(interface, first.text)
+                    || !reader.index.is_class_anywhere(second.text)
+            }
+            _ => true,
+        })?;
         let name = words.need("the class", FORM)?;
         if self.is_refused(interface, name.text) {
             return Err(crate::read::Stop::Silent);

@@ -101,18 +101,21 @@ impl Reader<'_> {
         };
         let spec = match curves().find(|p| p.name == name.text) {
             Some(spec) => spec,
-            // The original looked at the first letter alone.
+            // The original looked at the first letter alone. A letter or a whole word is what was meant; any
+            // other is a slip.
             None => match curves().find(|p| by_letter(p.name, name.text)) {
-                Some(spec) => {
+                Some(spec) if is_long_for(spec.name, name.text) => {
                     let message = format!("`{}` is read as `{}`, by its first letter", name.text, spec.name);
                     self.warn(Trouble::new(name.place, message, FORM).write(spec.name));
                     spec
                 }
-                None => {
+                near => {
                     let known: Vec<&str> = curves().map(|p| p.name).collect();
                     let message = format!("no service curve `{}`", name.text);
                     let help = format!("{} has {}", entry.name, known.join(", "));
-                    return Err(Trouble::new(name.place, message, help).into());
+                    let mut trouble = Trouble::new(name.place, message, help);
+                    trouble.replacement = near.map(|spec| spec.name.to_string());
+                    return Err(trouble.into());
                 }
             },
         };
@@ -277,6 +280,13 @@ fn by_letter(name: &str, text: &str) -> bool {
         (Some(a), Some(b)) => a.eq_ignore_ascii_case(&b),
         _ => false,
     }
+}
+
+/// True if a word is the first letter of `name`, or has its letters in their order, as `realtime` those of `rt`.
+fn is_long_for(name: &str, word: &str) -> bool {
+    let word = word.to_ascii_lowercase();
+    let mut letters = word.chars();
+    word.len() == 1 || name.chars().all(|wanted| letters.any(|letter| letter == wanted))
 }
 
 fn out_of_range(word: Word<'_>, spec: &ParamSpec) -> Stop {

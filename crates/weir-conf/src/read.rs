@@ -223,6 +223,21 @@ impl Reader<'_> {
         }
     }
 
+    /// The interface of a line behind whose interface only a word may stand that `fits`, or its misspelling. Any
+    /// other word, where the interface is left out, was meant as one.
+    pub fn interface_before(
+        &mut self,
+        words: &mut Words<'_>,
+        fits: impl Fn(&Self, usize, &Words<'_>) -> bool,
+    ) -> Done<usize> {
+        let first = words.peek();
+        let interface = self.named_interface(words)?;
+        match words.peek().filter(|next| first.is_some_and(|first| first.place == next.place)) {
+            Some(next) if !fits(self, interface, words) => Err(self.no_interface(next)),
+            _ => Ok(interface),
+        }
+    }
+
     /// The error for a word that must have been meant as an interface.
     pub fn no_interface(&self, word: Word<'_>) -> Stop {
         if self.refused_interfaces.contains(word.text) {

@@ -16,7 +16,9 @@ const LONGEST: Duration = Duration::from_secs(3_600);
 impl Reader<'_> {
     /// `recognise IF [options]`
     pub fn recognise(&mut self, words: &mut Words<'_>) -> Done {
-        let interface = self.named_interface(words)?;
+        let is_option = |word: &str| weir_text::nearest(word, RECOGNISE.iter().map(|s| s.name)).is_some();
+        let interface =
+            self.interface_before(words, |_, _, words| words.peek().is_none_or(|w| is_option(w.text)))?;
         let place = words.peek().map_or(words.end(), |w| w.place);
         let mut options = Options::new();
         self.words_of(words, "recognise", RECOGNISE, &mut options, |_, _, _| Ok(false))?;
@@ -32,10 +34,15 @@ impl Reader<'_> {
 
     /// `4/2s`: so many packets, within that time. False if the next word is none of these.
     pub fn packets_within(&mut self, words: &mut Words<'_>, options: &mut Options) -> Done<bool> {
-        let Some(both) =
-            words.peek().filter(|w| w.text.starts_with(|c: char| c.is_ascii_digit() || c == '/'))
-        else {
-            return Ok(false);
+        const FORM: &str = "write `rtp 4/2s`: so many packets within that time; or `rtp on`, or `rtp off`";
+        let both = match words.peek() {
+            Some(word) if matches!(word.text, "on" | "off") => return Ok(false),
+            Some(word) if word.text.starts_with(|c: char| c.is_ascii_digit() || c == '/') => word,
+            _ => {
+                let word = words.need("the value of `rtp`", FORM)?;
+                let message = format!("`rtp` cannot be `{}`", word.text);
+                return Err(Trouble::new(word.place, message, FORM).into());
+            }
         };
         let Some((packets, within)) = both.text.split_once('/') else {
             let message = format!("`{}` says packets, but not within which time", both.text);

@@ -215,7 +215,7 @@ fn a_discipline_that_does_not_exist_yet_is_refused_when_the_tree_is_built() {
         refused(text, &registry).to_string(),
         "error: priq cannot run yet\n --> altq.conf:1:29\n  |\n1 | interface em0 bandwidth 10M priq\n  \
          |                             ^^^^\n  |\n  = help: it is read and checked, but not built yet; \
-         `weir disciplines` lists those that are"
+         `weir disciplines` lists\n          those that are"
     );
     let inner =
         "interface em0 bandwidth 10M hfsc\nclass hfsc em0 a root pshare 5 default\nclass priq em0 b a\n";

@@ -17,6 +17,8 @@ use weir_core::units::{Duration, Fixed, Fraction, Rate};
 const CASES: u64 = 10_000;
 /// Far above what any generated class asks for, so that admission never decides.
 const LINK: Rate = Rate::from_bps(400_000_000_000);
+/// The highest rate that can be written, bit/s.
+const MOST: u64 = weir_text::number::MOST_RATE.as_bps();
 
 struct Generator {
     random: Random,
@@ -46,11 +48,11 @@ impl Generator {
             Kind::Count { min, max } => Value::Count(self.between(min, max)),
             Kind::Bytes { min, max } => Value::Bytes(self.between(min, max)),
             Kind::Rate => Value::Rate(Rate::from_bps(self.between(1, 1_000_000))),
-            Kind::Time { .. } => Value::Time(Duration::from_nanos(self.between(0, 1 << 40))),
+            Kind::Time { .. } => Value::Time(Duration::from_nanos(self.between(0, MOST))),
             Kind::Percent | Kind::Fraction => {
                 Value::Fraction(Fraction::ratio(self.between(0, 1 << 32), 1 << 32))
             }
-            Kind::Real => Value::Real(Fixed::from_raw(self.between(1, 1 << 40) as i64)),
+            Kind::Real => Value::Real(Fixed::from_raw(self.between(1, MOST) as i64)),
             Kind::Word(words) => Value::Word(words[self.below(words.len() as u64) as usize]),
             Kind::Curve => Value::Curve(self.curve()),
         }
@@ -220,7 +222,7 @@ impl Generator {
         if self.chance(20) {
             return Protection::Off;
         }
-        let rate = self.chance(50).then(|| Rate::from_bps(self.between(1, 1 << 40)));
+        let rate = self.chance(50).then(|| Rate::from_bps(self.between(1, MOST)));
         let kinds = ControlKind::ALL.into_iter().filter(|_| self.chance(20));
         Protection::On { rate, except: kinds.fold(ControlSet::NONE, ControlSet::with) }
     }
@@ -289,10 +291,10 @@ impl Generator {
             2 => Action::Mark(self.below(64) as u8 * 4),
             3 if known > 0 => Action::Conditioner(format!("m{}", self.below(known))),
             _ => {
-                let rate = Rate::from_bps(self.between(0, 1 << 40));
-                let peak = Rate::from_bps(self.between(rate.as_bps(), 1 << 41));
-                let (burst, aware) = (self.between(0, 1 << 40), self.chance(50));
-                let other = self.between(0, 1 << 40);
+                let rate = Rate::from_bps(self.between(0, MOST));
+                let peak = Rate::from_bps(self.between(rate.as_bps(), MOST));
+                let (burst, aware) = (self.between(0, MOST), self.chance(50));
+                let other = self.between(0, MOST);
                 let meter = match self.below(5) {
                     0 => Meter::TokenBucket { rate, depth: burst },
                     1 => Meter::SingleRate { rate, burst, excess: other, aware },

@@ -150,7 +150,7 @@ pub const ALLOCATE: &[ParamSpec] = &[
         "Which law asks for bandwidth; `fixed` leaves it to congestion control.",
     ),
     P::discipline("from", Kind::Rate, "0", "Least allocation, bit/s; guaranteed, never asked for."),
-    P::discipline("to", Kind::Rate, "1000G", "Most that is asked for, bit/s."),
+    P::discipline("to", Kind::Rate, "1T", "Most that is asked for, bit/s."),
     P::discipline("initial", Kind::Rate, "", "Allocation at the start, bit/s; as `from` unless given."),
     P::discipline("unit", Kind::Rate, "1", "Requests are multiples of this, rounded up, bit/s."),
     P::discipline("window", MILLIS, "800ms", "Length of a window of the meter, S."),

@@ -183,6 +183,10 @@ fn reword(message: &str) -> (String, String) {
 
 /// What to write instead of an unknown key.
 fn suggestion(unknown: &str, known: &[&str]) -> String {
+    // What a run must come to is for an experiment to say: its expectations are those of the scenario.
+    if matches!(unknown, "must_fail" | "fails" | "reported" | "doubtful") && !known.contains(&unknown) {
+        return format!("`{unknown}` belongs into a [[run]] of an experiment, beside its expectations");
+    }
     suggest(unknown, known.iter().copied()).unwrap_or_else(|| format!("known keys: {}", known.join(", ")))
 }
 

@@ -2,6 +2,7 @@
 
 use crate::fold::{common, fold};
 use crate::place::Place;
+use crate::wrap::{COLUMNS, wrap};
 use annotate_snippets::{Annotation, AnnotationKind, Level, Message, Origin, Renderer, Snippet};
 use std::fmt;
 
@@ -14,8 +15,9 @@ pub enum Severity {
     Warning,
 }
 
-/// One message about a place in a text. Displays as text with the line and a caret. No text in it has
-/// hidden characters but tabs: `Source::diagnostic` sees to it.
+/// One message about a place in a text. Displays as text with the line and a caret, 80 columns wide but
+/// for the line and what to write instead. No text in it has hidden characters but tabs:
+/// `Source::diagnostic` sees to it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Diagnostic {
     /// Error or warning.
@@ -69,8 +71,12 @@ const WIDTH: usize = 200;
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let level = if self.is_error() { Level::ERROR } else { Level::WARNING };
-        let mut group = level.primary_title(self.message.as_str()).elements(None::<Message<'_>>);
+        let (level, label) =
+            if self.is_error() { (Level::ERROR, "error: ") } else { (Level::WARNING, "warning: ") };
+        // The printer breaks no text. It sets further lines below the first.
+        let message = wrap(&self.message, COLUMNS - label.len(), 0).join("\n");
+        let help = wrap(&self.help, COLUMNS - self.line.to_string().len() - "   help: ".len(), 0).join("\n");
+        let mut group = level.primary_title(message).elements(None::<Message<'_>>);
         let file = self.file.as_str();
         group = match (self.line, self.part) {
             (0, _) if file.is_empty() => group,
@@ -82,7 +88,7 @@ impl fmt::Display for Diagnostic {
             }
         };
         if !self.help.is_empty() {
-            group = group.element(Level::HELP.message(self.help.as_str()));
+            group = group.element(Level::HELP.message(help));
         }
         if let Some(instead) = self.instead.as_ref().filter(|line| line.chars().count() <= WIDTH) {
             group = group.element(Level::NOTE.with_name("write").message(instead.trim()));
@@ -161,6 +167,22 @@ mod tests {
         assert_eq!(shown("", (0, 0, 0), None), "error: wrong\n--> a.conf\n = help: mend it");
         // Behind the end of the line, where something is missing.
         assert!(shown("abc", (1, 5, 1), None).contains("\n1 | abc\n  |     ^\n"));
+    }
+
+    /// What is said is 80 columns wide, below its first word. A line of the file and one to write stay as they are.
+    #[test]
+    fn prose_is_folded_and_lines_of_files_are_not() {
+        let line = "class cbq em0 a_class_with_a_very_long_name a_parent_with_a_very_long_name bandwidth 10Mbps default";
+        let words = "several words of prose and `one thing to type` ".repeat(4);
+        let trouble = Trouble::new(Place { line: 1, column: 86, length: 6 }, &words, &words).write("10M");
+        let text = Source::new("a.conf", line).diagnostic(Severity::Warning, trouble).to_string();
+        let (long, short): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.len() > COLUMNS);
+        let instead = line.replace("10Mbps", "10M");
+        let caret = format!("  | {:85}^^^^^^", "");
+        assert_eq!(long, [format!("1 | {line}"), caret, format!("  = write: {instead}")]);
+        assert!(short[1].starts_with("         ") && text.contains("\n  = help: several"), "{text}");
+        assert_eq!(text.matches("`one thing to type`").count(), 8, "{text}");
+        assert_eq!(text.lines().count(), 12, "{text}");
     }
 
     /// No control character of a file reaches a terminal, whatever part of a message it stands in.

@@ -3,7 +3,7 @@
 //! A [`Source`] is a text by lines, a [`Place`] is where something stands in it. A reader that meets
 //! something wrong says a [`Trouble`]: what, where, and how to mend it. With its source that becomes a
 //! [`Diagnostic`], which displays as the line with a caret. [`nearest()`] finds the word that was meant.
-//! [`fold()`] leaves the first of many messages of one kind. [`mod@include`] puts the files of a configuration together.
+//! [`fold()`] leaves the first of many messages of one kind, [`wrap()`] breaks text for people at 80 columns. [`mod@include`] puts the files of a configuration together.
 //! [`number`] reads quantities with units, exactly or not at all; [`quantity`] holds them as values of a
 //! TOML file; [`measured`] shows measured values, rounded, and
 //! [`metrics`] writes them for Prometheus.
@@ -19,6 +19,7 @@ pub mod place;
 pub mod quantity;
 pub mod source;
 mod visible;
+mod wrap;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Trouble};
 pub use fold::fold;
@@ -28,3 +29,4 @@ pub use place::Place;
 pub use quantity::{Amount, BitRate, Dscp, Size, Time};
 pub use source::Source;
 pub use visible::{is_hidden, on_one_line, visible};
+pub use wrap::{COLUMNS, wrap};

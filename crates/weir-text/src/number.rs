@@ -181,20 +181,24 @@ pub(crate) fn figure<'a>(word: &'a str, number: &Decimal<'_>) -> &'a str {
     word[..word.len() - number.suffix.len()].trim_end()
 }
 
-/// A bit rate: `10M`, `64kbit`, `1.5Mbit`, `10 Mbit/s`, `9600`.
+/// The highest rate that a file may name, 1 Tbit/s: no link is faster.
+pub const MOST_RATE: Rate = Rate::from_bps(1_000_000_000_000);
+
+/// A bit rate: `10M`, `64kbit`, `1.5Mbit`, `10 Mbit/s`, `9600`; at most [`MOST_RATE`].
 pub fn rate(word: &str) -> Result<Rate, Bad> {
     const EXPECTED: &str = "a rate is bits per second, as in `10M`, `64K`, `1.5Mbit` or `9600`";
     let number = decimal(word).ok_or_else(|| not_a_number(word, EXPECTED))?;
     let figure = figure(word, &number);
     let lower = number.suffix.to_ascii_lowercase();
     let (unit, rest) = match lower.chars().next() {
-        Some(c @ ('k' | 'm' | 'g')) => (c, &lower[1..]),
+        Some(c @ ('k' | 'm' | 'g' | 't')) => (c, &lower[1..]),
         _ => (' ', lower.as_str()),
     };
     let factor: u128 = match unit {
         'k' => 1_000,
         'm' => 1_000_000,
         'g' => 1_000_000_000,
+        't' => 1_000_000_000_000,
         _ => 1,
     };
     match rest {
@@ -225,9 +229,9 @@ pub fn rate(word: &str) -> Result<Rate, Bad> {
     let Some(bps) = number.exactly(factor) else {
         return Err(Bad::new(format!("`{word}` is not a whole number of bits per second"), EXPECTED));
     };
-    match u64::try_from(bps) {
-        Ok(bps) => Ok(Rate::from_bps(bps)),
-        Err(_) => Err(Bad::new(format!("the rate `{word}` is too large"), "rates go up to 18446744073G")),
+    match u64::try_from(bps).map(Rate::from_bps) {
+        Ok(rate) if rate <= MOST_RATE => Ok(rate),
+        _ => Err(Bad::new(format!("the rate `{word}` is too large"), format!("rates go up to {MOST_RATE}"))),
     }
 }
 
@@ -462,6 +466,8 @@ mod tests {
             ("1.5M", 1_500_000),
             ("9600", 9_600),
             ("400G", 400_000_000_000),
+            ("0.4T", 400_000_000_000),
+            ("1 Tbit/s", 1_000_000_000_000),
             ("1e6", 1_000_000),
             ("1.25e3k", 1_250_000),
             ("2bit", 2),
@@ -478,9 +484,10 @@ mod tests {
         );
         assert!(rate("2.2MB").unwrap_err().help.contains("`17.6M`"));
         assert_eq!(rate("10Mx").unwrap_err().write.as_deref(), Some("10M"));
-        for bad in ["", "M", "-1M", "0.5", "1e99", "99999999999G", "1..2M", "é"] {
+        for bad in ["", "M", "-1M", "0.5", "1e99", "99999999999G", "1001G", "1.1T", "1..2M", "é"] {
             assert!(rate(bad).is_err(), "{bad}");
         }
+        assert_eq!(rate("2T").unwrap_err().help, "rates go up to 1T");
     }
 
     #[test]

@@ -97,6 +97,7 @@ impl fmt::Display for BitRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             0 => f.write_str("0"),
+            bps if bps % 1_000_000_000_000 == 0 => write!(f, "{}T", bps / 1_000_000_000_000),
             bps if bps % 1_000_000_000 == 0 => write!(f, "{}G", bps / 1_000_000_000),
             bps if bps % 1_000_000 == 0 => write!(f, "{}M", bps / 1_000_000),
             bps if bps % 1_000 == 0 => write!(f, "{}k", bps / 1_000),

@@ -410,7 +410,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.message.is_empty() {
-                eprintln!("weir: {}", weir_text::visible(&failure.message));
+                commands::tables::say(&failure.message);
             }
             ExitCode::from(failure.code)
         }

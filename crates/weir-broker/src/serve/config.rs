@@ -77,7 +77,7 @@ use crate::book::{MAX_PATH, MAX_TTL_MS, MIN_TTL_MS, Name, is_name};
 use crate::http::Target;
 use crate::journal::AUDIT_LINES;
 use crate::store::Place;
-use crate::{MAX_RATE, MILLISECOND, SECOND};
+use crate::{MILLISECOND, SECOND};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use std::net::SocketAddr;
@@ -266,8 +266,8 @@ impl Profile {
             || self.path.iter().enumerate().any(|(at, name)| !is_own(name) || self.path[..at].contains(name))
         {
             told("path: expected 1 to 8 different names of [[resource]]s in this file")
-        } else if !(1..=MAX_RATE).contains(&self.rate.as_bps()) {
-            told(&format!("rate: expected 1 to {MAX_RATE} bit/s"))
+        } else if self.rate.as_bps() == 0 {
+            told("rate: expected a rate above 0, as \"10M\"")
         } else if !(1..=u64::from(MAX_TTL_MS) / 1_000).contains(&self.longest_s()) {
             told("longest: expected 1s to 60min, as \"60min\"")
         } else {
@@ -324,8 +324,6 @@ impl Agreement {
             || path.iter().enumerate().any(|(at, name)| !is_name(name) || path[..at].contains(name))
         {
             told("path: expected 1 to 8 different resources of the neighbour, each LINK:CLASS")
-        } else if self.ceiling.as_bps() > MAX_RATE {
-            told(&format!("ceiling: expected at most {MAX_RATE} bit/s"))
         } else if self.bulk.as_bps() == 0 || self.bulk > self.ceiling {
             told("bulk: expected 1 bit/s to the ceiling")
         } else if !(MIN_TTL_MS..=MAX_TTL_MS).contains(&self.ttl_ms()) {
@@ -496,11 +494,6 @@ impl Config {
                      most that it may have",
                     neighbour.domain, neighbour.through
                 ));
-            }
-        }
-        for resource in &self.resources {
-            if resource.capacity.as_bps() > MAX_RATE {
-                return Err(format!("resource \"{}\": expected at most {MAX_RATE} bit/s", resource.name));
             }
         }
         for (at, token) in self.tokens.iter().enumerate() {

@@ -47,9 +47,12 @@ impl Rate {
 }
 
 impl fmt::Display for Rate {
-    /// In the units that altq.conf takes: `10M`, `64K`, `9600`.
+    /// In the units that altq.conf takes: `1T`, `10M`, `64K`, `9600`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
+            r if r >= 1_000_000_000_000 && r % 1_000_000_000_000 == 0 => {
+                write!(f, "{}T", r / 1_000_000_000_000)
+            }
             r if r >= 1_000_000_000 && r % 1_000_000_000 == 0 => write!(f, "{}G", r / 1_000_000_000),
             r if r >= 1_000_000 && r % 1_000_000 == 0 => write!(f, "{}M", r / 1_000_000),
             r if r >= 1_000 && r % 1_000 == 0 => write!(f, "{}K", r / 1_000),

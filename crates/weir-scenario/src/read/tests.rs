@@ -45,10 +45,8 @@ fn with_line(line: &str, new: &str) -> String {
 
 /// Message and remedy, without the place, when `more` is added to GOOD.
 fn with(more: &str) -> String {
-    let text = refused(&format!("{GOOD}{more}"));
-    let message_line = text.strip_prefix("error: ").unwrap().lines().next().unwrap();
-    let help = text.split_once("help: ").unwrap().1.lines().next().unwrap();
-    format!("{message_line} | {help}")
+    let Diagnostics(all) = Scenario::from_toml("x.toml", &format!("{GOOD}{more}")).expect_err(more);
+    format!("{} | {}", all[0].message, all[0].help)
 }
 
 #[test]
@@ -78,7 +76,7 @@ fn errors_show_place_and_remedy() {
     );
     assert_eq!(
         with_line("rate = \"10M\"", "rate = \"10Mbps\""),
-        "error: `10Mbps` can be read in two ways\n  --> x.toml:13:8\n   |\n13 | rate = \"10Mbps\"\n   |        ^^^^^^^^\n   |\n   = help: write \"10M\" if it is 10M bits per second, \"80M\" if it is 10M bytes per second"
+        "error: `10Mbps` can be read in two ways\n  --> x.toml:13:8\n   |\n13 | rate = \"10Mbps\"\n   |        ^^^^^^^^\n   |\n   = help: write \"10M\" if it is 10M bits per second, \"80M\" if it is 10M bytes\n           per second"
     );
     assert_eq!(
         with_line("rate = \"10M\"\n", ""),
@@ -90,7 +88,7 @@ fn errors_show_place_and_remedy() {
     );
     assert_eq!(
         with_line("text = \"interface em0 bandwidth 10M fifoq\"\n", ""),
-        "error: the port has no configuration\n  --> x.toml:15:1\n   |\n15 | [[port]]\n   | ^^^^^^^^\n   |\n   = help: add conf = \"FILE.altq\", or text = '''…''' with the configuration itself"
+        "error: the port has no configuration\n  --> x.toml:15:1\n   |\n15 | [[port]]\n   | ^^^^^^^^\n   |\n   = help: add conf = \"FILE.altq\", or text = '''…''' with the configuration\n           itself"
     );
     assert_eq!(
         refused(""),
@@ -221,7 +219,7 @@ const FAULTS: &[(&str, &str)] = &[
     (r#"[[link]]\na = "box"\nb = "c"\nrate = "1M"\nqueue = 0"#, r#"`queue` is 0 | write a value from 1 to 1000000"#),
     (r#"[[link]]\na = "box"\nb = "c"\nrate = "1M"\nrefill = "lazy""#, r#"`lazy` is not known here | write "packet" or "batch""#),
     (r#"[[link]]\na = "box"\nb = "c"\nrate = "0.3""#, r#"`0.3` is not a whole number of bits per second | a rate is bits per second, as in "10M", "64K", "1.5Mbit" or "9600""#),
-    (r#"[[link]]\na = "box"\nb = "c"\nrate = "1T""#, r#"`T` after the rate in `1T` | a rate is bits per second, as in "10M", "64K", "1.5Mbit" or "9600""#),
+    (r#"[[link]]\na = "box"\nb = "c"\nrate = "1P""#, r#"`P` after the rate in `1P` | a rate is bits per second, as in "10M", "64K", "1.5Mbit" or "9600""#),
     (r#"[[link]]\na = "box"\nb = "c"\nrate = true"#, r#"boolean `true` does not fit here | write a rate such as "10M""#),
     (r#"[[link]]\na = "box"\nb = "c"\nrate = "2.5MBPS""#, r#"`2.5MBPS` can be read in two ways | write "2.5M" if it is 2.5M bits per second, "20M" if it is 2.5M bytes per second"#),
     (r#"[[port]]\nat = "box"\nto = "b"\nconf = "x.altq""#, r#"the egress box>b is managed already | manage each egress once"#),
@@ -232,6 +230,7 @@ const FAULTS: &[(&str, &str)] = &[
     (r#"[[probe]]\nwhat = "classes"\nevery = "1us""#, r#"`every` is 1us | write a value from "1ms" to "45s""#),
     (r#"[[probe]]\nwhat = "classes"\n[[probe]]\nwhat = "classes""#, r#"there are two probes of classes | keep one of them"#),
     (r#"[[expect]]\nwhat = "rates"\nvalue = "1M""#, r#"`rates` is nothing that can be measured | write one of: rate, offered, share, utilisation, drops, loss, marks, backlog-mean, backlog-max, requests, allocated, estimate, efficiency, estimate-excess, estimate-above, refused, evicted, windows-above, goodput, jain, retransmits, transactions, recognised, recognised-after, false, delay-mean, delay-max, delay-p99 (any percentile), rtt-mean, rtt-max, rtt-p99, one-way-mean, one-way-max, one-way-p99"#),
+    (r#"[[expect]]\nwhat = "rate"\nmin = "1M"\nmust_fail = true"#, r#"unknown key `must_fail` | `must_fail` belongs into a [[run]] of an experiment, beside its expectations"#),
     (r#"[[expect]]\nwhat = "rate""#, r#"nothing is expected | add value = … and tolerance = …, or min = … or max = …"#),
     (r#"[[expect]]\nwhat = "rate"\nvalue = "1M"\nmin = "1M""#, r#"`value` beside `min` or `max` | write value and tolerance, or min and max"#),
     (r#"[[expect]]\nwhat = "rate"\nvalue = "5%""#, r#"`5%` does not fit rate | write a rate such as "10M""#),
@@ -268,8 +267,8 @@ const FAULTS: &[(&str, &str)] = &[
     (r#"kind = "udp"\nsize = 100\nrate = "1M"\n[[expect]]\nwhat = "rtt-max"\nmax = "1ms"\nflow = "f1""#, r#"rtt-max is measured for flows of kind tcp or rr, and `f1` is of kind udp | name a flow of kind tcp or rr, or write what = "one-way-max""#),
     (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nonly = "live""#, r#"`live` is not known here | write "sim" or "lab""#),
     (r#"[[expect]]\nwhat = "rate"\nmin = "2M"\nfrom = "1.000001s""#, r#"the series would need cells of 1us, more than 100000 of them | write rounder times, which all are multiples of a longer one"#),
-    (r#"[[flow]]\nfrom = "a"\nto = "b"\nkind = "udp"\nsize = 100\nrate = "18446744073G""#, r#"the flow offers 18446744073000000000 bit/s | a flow sends at most 1000G: write less"#),
-    (r#"[[flow]]\nfrom = "a"\nto = "b"\nkind = "udp"\nsize = 1000\nburst = 10000\nperiod = "1ns""#, r#"the flow offers 80000000000000000 bit/s | a flow sends at most 1000G: write less"#),
+    (r#"[[flow]]\nfrom = "a"\nto = "b"\nkind = "udp"\nsize = 100\nrate = "18446744073G""#, r#"the rate `18446744073G` is too large | rates go up to 1T"#),
+    (r#"[[flow]]\nfrom = "a"\nto = "b"\nkind = "udp"\nsize = 1000\nburst = 10000\nperiod = "1ns""#, r#"the flow offers 80000000000000000 bit/s | a flow sends at most 1T: write less"#),
     (r#"[[flow]]\nfrom = "a"\nto = "b"\nkind = "udp"\nsize = 100\nrate = "1M"\non = "1ns"\noff = "1s"\ndistribution = "pareto""#, r#"`on` is 1ns | write a value from "1us" to "86400s""#),
     (r#"[[flow]]\nfrom = "a"\nto = "b"\nkind = "udp"\nsize = 100\nrate = "1M"\non = "1s"\noff = "999ns"\ndistribution = "pareto""#, r#"`off` is 999ns | write a value from "1us" to "86400s""#),
     (r#"[[flow]]\nfrom = "a"\nto = "b"\ncount = 10000\n[[probe]]\nwhat = "flows"\nevery = "1ms""#, r#"the report would hold 450675000 numbers: 45000 cells of 1ms with 10015 in each, of 10001 flows, 4 directions of links and 1 classes | write longer intervals for probes and expectations, a shorter duration, or fewer flows: a report holds at most 32000000 numbers, 256 MB"#),
@@ -454,7 +453,8 @@ fn quantities_read_back() {
     }
 }
 
-/// Equal inputs have equal hashes; whatever changes a run changes the hash; expectations do not.
+/// Equal inputs have equal hashes; whatever changes a run changes the hash. Expectations do not, and neither does
+/// the seed, which a report has beside the hash.
 #[test]
 fn the_hash_is_of_what_a_run_depends_on() {
     let read = |text: &str| Scenario::from_toml("x.toml", text).unwrap();
@@ -465,6 +465,7 @@ fn the_hash_is_of_what_a_run_depends_on() {
     assert_ne!(good.inputs_hash(&["interface em1".to_string()]), hash);
     assert_ne!(read(&GOOD.replace("5ms", "6ms")).inputs_hash(&conf), hash);
     assert_eq!(read(&format!("{GOOD}[[expect]]\nwhat = \"drops\"\nmax = 3\n")).inputs_hash(&conf), hash);
+    assert_eq!(read(&format!("seed = 7\n{GOOD}")).inputs_hash(&conf), hash);
 }
 
 /// The demo's configuration reads without a warning and has the classes that its flows name.

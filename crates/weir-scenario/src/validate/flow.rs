@@ -6,10 +6,8 @@ use crate::media::Codec;
 use crate::scenario::{Distribution, Flow};
 use crate::topology::Topology;
 use weir_report::FlowKind;
-use weir_text::{BitRate, Size, Time};
-
-/// Most bits per second that one flow may offer.
-const MAX_FLOW_BPS: u64 = 1_000_000_000_000;
+use weir_text::number::MOST_RATE;
+use weir_text::{Size, Time};
 
 impl Judge<'_> {
     fn flow_end(&mut self, key: &'static str, name: &str) -> Option<usize> {
@@ -223,11 +221,11 @@ impl Judge<'_> {
 
     /// A source faster than this would not let the simulator's time pass.
     fn flow_rate(&mut self, key: &'static str, bps: u128) {
-        if bps > u128::from(MAX_FLOW_BPS) {
+        if bps > u128::from(MOST_RATE.as_bps()) {
             self.say(
                 key,
                 format!("the flow offers {bps} bit/s"),
-                format!("a flow sends at most {}: write less", BitRate::from_bps(MAX_FLOW_BPS)),
+                format!("a flow sends at most {MOST_RATE}: write less"),
             );
         }
     }

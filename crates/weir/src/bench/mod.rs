@@ -9,7 +9,7 @@
 
 mod measure;
 
-use crate::commands::tables::{Rows, table as rows};
+use crate::commands::tables::{Rows, say, table as rows};
 use serde::Serialize;
 use weir_bench::callgrind::{self, Uncounted};
 use weir_bench::{CASES, LARGE, Row, YARDSTICKS, scene};
@@ -157,7 +157,7 @@ fn instructions(name: &str, said: &mut bool) -> Option<f64> {
         Ok(counted) => counted.first().copied(),
         Err(Uncounted::Missing(why) | Uncounted::Failed(why)) => {
             if !*said {
-                eprintln!("weir bench: {why}");
+                say(&format!("bench: {why}"));
             }
             *said = true;
             None
@@ -172,14 +172,14 @@ fn instructions(name: &str, said: &mut bool) -> Option<f64> {
 pub fn run(registry: &Registry, wanted: &[String], json: bool) -> Result<(), u8> {
     if let Ok(rows) = std::env::var(callgrind::ROWS) {
         return callgrind::run_rows(registry, &rows).map_err(|why| {
-            eprintln!("weir bench: {why}");
+            say(&format!("bench: {why}"));
             1
         });
     }
     let all: Vec<String> = names(registry).iter().map(ToString::to_string).collect();
     let wanted = if wanted.is_empty() { &all } else { wanted };
     if let Some(unknown) = wanted.iter().find(|name| !is_known(registry, name)) {
-        eprintln!("weir bench: no benchmark `{unknown}`; there are {}", all.join(" "));
+        say(&format!("no benchmark `{unknown}`; there are {}", all.join(" ")));
         return Err(2);
     }
     let (mut benches, mut skipped) = (Vec::new(), Vec::new());

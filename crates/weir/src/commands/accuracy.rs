@@ -1,6 +1,6 @@
 //! `weir bench accuracy`: rates, bursts and delay of `weir up` beside htb.
 
-use super::tables::{print_wrapped, table};
+use super::tables::{print_wrapped, say, table};
 use super::{Done, Failure, print_json};
 use weir_lab::accuracy::{AccuracyReport, Asked, RATES, What, accuracy, scenes};
 use weir_lab::bench::{Figure, Target};
@@ -17,7 +17,7 @@ pub fn run(rates: &[String], rounds: Option<usize>, json: bool) -> Done {
     let program = weir_lab::Program::this().map_err(Failure::failed)?;
     let (rounds, scenes, weir) = (rounds.unwrap_or(ROUNDS), scenes(&rates), program.path.clone());
     let asked = Asked { rounds, scenes, weir, program };
-    let report = accuracy(&asked, &mut |what| eprintln!("weir: {what}")).map_err(super::run::lab_failure)?;
+    let report = accuracy(&asked, &mut |what| say(what)).map_err(super::run::lab_failure)?;
     if json {
         return print_json(&report);
     }

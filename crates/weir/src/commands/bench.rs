@@ -1,6 +1,6 @@
 //! `weir bench`: disciplines, the simulator, the live bridge, how exact it is.
 
-use super::tables::table;
+use super::tables::{say, table};
 use super::{Done, Failure, print_json};
 use crate::bench::{self, Effort};
 use crate::experiment::PARTS;
@@ -107,7 +107,7 @@ const ROUNDS: usize = 10;
 fn live(names: &[String], rounds: usize, json: bool) -> Done {
     let rows = Rows::of(names).map_err(Failure::usage)?;
     let program = weir_lab::Program::this().map_err(Failure::failed)?;
-    let report = weir_lab::bench::bench(&rows, rounds, &program, &mut |what| eprintln!("weir: {what}"))
+    let report = weir_lab::bench::bench(&rows, rounds, &program, &mut |what| say(what))
         .map_err(super::run::lab_failure)?;
     if json {
         return print_json(&report);

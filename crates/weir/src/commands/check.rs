@@ -6,7 +6,7 @@ use serde_json::json;
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use weir_conf::{Checked, Plan, protect::names};
+use weir_conf::{Checked, Plan, View, protect::names};
 use weir_core::packet::{ControlSet, Meta};
 use weir_core::port::{BYTES_PER_LEAF, Protect};
 use weir_core::queue::Curve;
@@ -15,7 +15,7 @@ use weir_core::units::Duration;
 use weir_report::RunKind;
 use weir_scenario::Scenario;
 use weir_sys::allocations::live_bytes_on_this_thread;
-use weir_text::{Diagnostic, Severity, Unit, fold, show};
+use weir_text::{COLUMNS, Diagnostic, Severity, Unit, fold, show, wrap};
 
 /// The longest frame that a link is checked for.
 const MTU: u32 = 1514;
@@ -59,8 +59,12 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Finding::Located(diagnostic) => diagnostic.fmt(f),
-            Finding::Whole(message, None) => write!(f, "error: {message}"),
-            Finding::Whole(message, Some(help)) => write!(f, "error: {message}\n  help: {help}"),
+            Finding::Whole(message, help) => {
+                let help = help.as_ref().map(|help| format!("  help: {help}"));
+                let lines = std::iter::once(format!("error: {message}")).chain(help);
+                let lines: Vec<String> = lines.flat_map(|line| wrap(&line, COLUMNS, 8)).collect();
+                f.write_str(&lines.join("\n"))
+            }
         }
     }
 }
@@ -70,18 +74,21 @@ type Promise = (Curve, u64, Option<Duration>);
 
 /// A remark.
 enum Fact {
+    /// About the whole.
     Plain(String),
+    /// About an interface of a file.
+    Of(Rc<str>, String),
     /// What a class of an interface of a file is promised.
     Promise(Rc<str>, Guarantee),
 }
 
 impl Fact {
-    /// What it has in common with remarks that say the same of other classes.
-    fn kind(&self) -> (Rc<str>, Option<Promise>) {
+    /// What it has in common with remarks that say the same of other interfaces and classes.
+    fn kind(&self) -> (String, Option<Promise>) {
         match self {
-            Fact::Plain(text) => (text.as_str().into(), None),
-            Fact::Promise(of, Guarantee { class: _, curve, burst_bytes, delay }) => {
-                (of.clone(), Some((*curve, *burst_bytes, *delay)))
+            Fact::Plain(text) | Fact::Of(_, text) => (text.clone(), None),
+            Fact::Promise(_, Guarantee { class: _, curve, burst_bytes, delay }) => {
+                (String::new(), Some((*curve, *burst_bytes, *delay)))
             }
         }
     }
@@ -91,6 +98,7 @@ impl fmt::Display for Fact {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Fact::Plain(text) => f.write_str(text),
+            Fact::Of(of, text) => write!(f, "{of}: {text}"),
             Fact::Promise(of, guarantee) => write!(f, "{of}: {guarantee}"),
         }
     }
@@ -166,7 +174,8 @@ fn judge(name: &str, text: &str, registry: &Registry) -> Judged {
         all.extend(weir_conf::doubts(plan, registry));
         for (view, checked) in plan.views().zip(plan.check(registry, MTU, &live_bytes_on_this_thread)) {
             let of: Rc<str> = format!("{name}: interface {}", view.name).into();
-            let fact = |said: &dyn Display| Fact::Plain(format!("{of}: {said}"));
+            let fact = |said: &dyn Display| Fact::Of(of.clone(), said.to_string());
+            facts.extend(unsaid_rate(&view).map(|rate| fact(&rate)));
             match checked {
                 Ok(checked) => {
                     all.extend(view.short_of_room(checked.room));
@@ -186,6 +195,15 @@ fn judge(name: &str, text: &str, registry: &Registry) -> Judged {
     }
     all.dedup();
     Judged { findings: all.into_iter().map(Finding::Located).collect(), facts, plan: outcome.plan }
+}
+
+/// What is taken for a bandwidth that the line does not give.
+fn unsaid_rate(view: &View<'_>) -> Option<String> {
+    let taken = view.bandwidth.is_none() && view.discipline.is_some();
+    let rate = view.rate();
+    taken.then(|| {
+        format!("its line has no `bandwidth`, so that it sends at most {rate}: write the rate of its link, as in `bandwidth {rate}`")
+    })
 }
 
 /// What the port takes of memory beside its frames; `None` where this program's allocator does not count.

@@ -1,6 +1,6 @@
 //! Commands about one interface of an altq.conf: `replay` and `explain`.
 
-use super::tables::table;
+use super::tables::{print_below, say, table};
 use super::{Done, Failure, print_json};
 use crate::progress::reading;
 use serde_json::json;
@@ -17,7 +17,7 @@ use weir_core::units::Rate;
 use weir_io::trace::{self, Trace, TraceError};
 use weir_report::disk::{self, Output};
 use weir_sim::replay::{Content, Recognised, Record, Recording, ReplayError, Watch};
-use weir_text::{Unit, show};
+use weir_text::{Diagnostics, Unit, show};
 
 /// Below this a byte lasts more than a second, and soon longer than a `PerByte` can say.
 const LEAST_WIRE: Rate = Rate::from_bps(8);
@@ -30,12 +30,11 @@ const MTU: u32 = 1514;
 pub fn read(path: &Path, registry: &Registry) -> Result<Plan, Failure> {
     let text = super::configuration_of(path)?;
     let outcome = weir_conf::read(&path.display().to_string(), &text, registry);
-    for diagnostic in &outcome.diagnostics {
-        eprintln!("{diagnostic}");
+    if !outcome.diagnostics.is_empty() {
+        eprintln!("{}", Diagnostics(outcome.diagnostics));
     }
-    outcome
-        .into_result()
-        .map_err(|_| Failure::usage(format!("{}: this configuration cannot be used", path.display())))
+    let refused = || Failure::usage(format!("{}: this configuration cannot be used", path.display()));
+    outcome.plan.ok_or_else(refused)
 }
 
 /// Builds an interface of a plan over `link`.
@@ -120,10 +119,10 @@ pub fn replay(
         return Err(Failure::usage(format!("a wire of {wire} bit/s: expected {LEAST_WIRE} bit/s or more")));
     }
     if wire != view.rate() {
-        eprintln!(
-            "weir: the wire of the replay has {wire} bit/s, the interface's bandwidth is {}: shares in percent are of the latter",
+        say(&format!(
+            "the wire of the replay has {wire} bit/s, the interface's bandwidth is {}: shares in percent are of the latter",
             view.rate()
-        );
+        ));
     }
     let (built, _) = build(&plan, interface, registry, Some(Link::new(view.rate(), overhead, MTU)))?;
     let edge = view.edge(registry, &built.tree.leaves, conditions.seed).map_err(Failure::usage)?;
@@ -158,10 +157,10 @@ pub fn replay(
         _ => in_trace(&e),
     })?;
     if packets.0.set_right() > 0 {
-        eprintln!(
-            "weir: {} packets were recorded before the one above them; each was given its time",
+        say(&format!(
+            "{} packets were recorded before the one above them; each was given its time",
             packets.0.set_right()
-        );
+        ));
     }
     if let Some(file) = file {
         file.finish().map_err(|e| Failure::failed(format!("output: {e}")))?;
@@ -315,10 +314,13 @@ pub fn explain(registry: &Registry, conf: &Path, interface: &str, packet: &str, 
     }
     out!("packet  {key}");
     if let Some(name) = conditioner {
-        out!("first   conditioner {name}; what follows is for a packet that it passes without a mark");
+        print_below(
+            "first",
+            &format!("conditioner {name}; what follows is for a packet that it passes without a mark"),
+        );
     }
     if let Some(control) = &control {
-        out!("before  {control}");
+        print_below("before", control);
     }
     match &matched {
         Some(filter) => out!("class   {class}\nfilter  {filter}"),
@@ -328,10 +330,12 @@ pub fn explain(registry: &Registry, conf: &Path, interface: &str, packet: &str, 
         out!("altq    would have taken {filter}");
     }
     for (filter, why) in &lost {
-        out!("also    {filter}\n        matches, but {why}");
+        out!("also    {filter}");
+        print_below("", &format!("matches, but {why}"));
     }
     for (filter, field, wanted, found) in &close {
-        out!("close   {filter}\n        but for {field}: it wants {wanted}, the packet has {found}");
+        out!("close   {filter}");
+        print_below("", &format!("but for {field}: it wants {wanted}, the packet has {found}"));
     }
     for (filter, by) in &unreachable {
         out!("never   {filter}\n        because of {by}");

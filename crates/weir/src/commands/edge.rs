@@ -1,6 +1,6 @@
 //! The edge of a running `weir up`: `flows`, `flow`, `recognise`, and its part of `stats` and `status`.
 
-use super::tables::{print_wrapped, table};
+use super::tables::{print_wrapped, say, table};
 use super::{Done, print_json};
 use crate::operate::flows::FlowState;
 use crate::operate::remote::LeaseState;
@@ -115,7 +115,7 @@ pub fn recognise(switch: Switch, interface: &str, socket: &Path, json: bool) -> 
         return print_json(&done);
     }
     let what = if done.on { "is looked at" } else { "is not looked at any more" };
-    eprintln!("weir: what enters by {} {what}", done.interface);
+    say(&format!("what enters by {} {what}", done.interface));
     Ok(())
 }
 

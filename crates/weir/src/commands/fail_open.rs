@@ -1,5 +1,6 @@
 //! `weir down` and `weir bypass`: what the kernel carries without Weir.
 
+use super::tables::say;
 use super::{Done, Failure};
 use crate::operate::ports::bridges;
 use crate::operate::request::{Request, ask};
@@ -25,7 +26,7 @@ pub fn down(registry: &Registry, what: &Path) -> Done {
             return match take_queue_away(name) {
                 Ok(0) => Err(Failure::usage(nothing)),
                 Ok(_) => {
-                    eprintln!("weir: {name}: the rule that hands its packets over is gone");
+                    say(&format!("{name}: the rule that hands its packets over is gone"));
                     Ok(())
                 }
                 // Rules outlive the command that lays them.
@@ -62,7 +63,7 @@ pub fn down(registry: &Registry, what: &Path) -> Done {
         .chain(pairs.iter().flatten().chain(strays.iter().flatten()).map(path))
     {
         match said {
-            Ok(done) => eprintln!("weir: {done}"),
+            Ok(done) => say(&done),
             Err(why) => refused.push(why),
         }
     }
@@ -91,7 +92,7 @@ pub fn bypass(socket: &Path, bypass: Bypass) -> Done {
             }
             None => {
                 let who = if without.bypassed { "the kernel, without any discipline" } else { "weir" };
-                eprintln!("weir: bridge {left} {right}: the traffic is carried by {who}");
+                say(&format!("bridge {left} {right}: the traffic is carried by {who}"));
             }
         }
     }

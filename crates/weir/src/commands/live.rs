@@ -2,7 +2,7 @@
 
 use super::edge::{print_brokers, print_edge};
 use super::fail_open::fails;
-use super::tables::{print_wrapped, table};
+use super::tables::{print_wrapped, say, table};
 use super::{Done, Failure, cage};
 use crate::operate::ports::bridges;
 use crate::operate::remote::needs;
@@ -233,10 +233,10 @@ pub fn apply(conf: &Path, confirm: Option<Duration>, socket: &Path, json: bool) 
     let confirm_within_ns = confirm.map(|time| time.as_nanos() as u64);
     let applied: Applied = ask(socket, &Request::Apply { name, text, confirm_within_ns })?;
     show(&applied, json)?;
-    eprintln!("weir: {}", summary(&applied));
+    say(&summary(&applied));
     if let Some(time) = confirm {
         let seconds = time.as_secs_f64();
-        eprintln!("weir: `weir confirm` keeps it; without, what ran before runs again in {seconds} s");
+        say(&format!("`weir confirm` keeps it; without, what ran before runs again in {seconds} s"));
     }
     Ok(())
 }
@@ -262,7 +262,7 @@ pub fn set(interface: &str, words: &[String], socket: &Path, json: bool) -> Done
 /// What a change by hand came to.
 pub fn by_hand(applied: &Applied, json: bool) -> Done {
     show(applied, json)?;
-    eprintln!("weir: {}; the file does not say so yet, and `weir diff` shows it", summary(applied));
+    say(&format!("{}; the file does not say so yet, and `weir diff` shows it", summary(applied)));
     Ok(())
 }
 
@@ -299,7 +299,7 @@ pub fn confirm(socket: &Path) -> Done {
 pub fn rollback(socket: &Path, json: bool) -> Done {
     let applied: Applied = ask(socket, &Request::Rollback)?;
     show(&applied, json)?;
-    eprintln!("weir: {}", summary(&applied));
+    say(&summary(&applied));
     Ok(())
 }
 

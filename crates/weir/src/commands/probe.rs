@@ -1,7 +1,7 @@
 //! `weir probe`: what interfaces offer to `attach`, which way each would get and why, and how many
 //! packets the ways carry on this machine. Nothing is done to the interfaces.
 
-use super::tables::{print_wrapped, table};
+use super::tables::{print_wrapped, say, table};
 use super::{Done, Failure};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -174,7 +174,7 @@ fn way_of_nfqueue() -> Way {
 fn measure(found: &mut Found) -> Done {
     let program = weir_lab::Program::this().map_err(Failure::failed)?;
     let modes = [(Mode::WeirCbq, PACKET), (Mode::WeirXdp, XDP), (Mode::WeirXdpBusy, BUSY)];
-    eprintln!("weir: measures for some seconds, in network namespaces of its own");
+    say("measures for some seconds, in network namespaces of its own");
     let all = match carried(&modes.map(|(mode, _)| mode), &program) {
         Ok(all) => all,
         Err(e) => {

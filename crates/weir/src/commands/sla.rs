@@ -1,7 +1,7 @@
 //! `weir sla`: contracts as a table, to an altq.conf and back.
 
 use super::live::by_hand;
-use super::tables::table;
+use super::tables::{say, table};
 use super::{Done, Failure, conf, print_json, text_of};
 use crate::Asked;
 use crate::operate::request::{Applied, Contract, ContractOrder, Request, ask};
@@ -89,7 +89,7 @@ pub fn run(registry: &Registry, action: Action) -> Done {
             let (table, lost) = contracts::export(&conf::read(&conf, registry)?);
             out!("{}", table.trim_end());
             for lost in lost {
-                eprintln!("weir: the table has no column for this of {lost}");
+                say(&format!("the table has no column for this of {lost}"));
             }
             Ok(())
         }

@@ -2,9 +2,8 @@
 
 use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 use weir_report::report::Check;
+use weir_text::{COLUMNS, visible, wrap};
 
-/// No line of a table, a note or a remark is longer.
-const WIDTH: usize = 80;
 /// The least room that a column of words gets before the gaps become narrower.
 const WORDS: usize = 12;
 
@@ -63,12 +62,12 @@ impl std::fmt::Display for Rows {
             Kind::Number => self.natural(column),
             Kind::Words => self.natural(column).min(WORDS),
         };
-        let tight = (0..columns).map(least).sum::<usize>() + 2 * (columns - 1) > WIDTH;
+        let tight = (0..columns).map(least).sum::<usize>() + 2 * (columns - 1) > COLUMNS;
         let gap = if tight { 1 } else { 2 };
         let mut table = Table::new();
         table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
         // The last column's gap lies beyond the edge and is trimmed.
-        table.set_width((WIDTH + usize::from(gap)) as u16);
+        table.set_width((COLUMNS + usize::from(gap)) as u16);
         for row in &self.rows {
             let cell = |(text, kind): (&String, &Kind)| match kind {
                 Kind::Number => Cell::new(text).set_alignment(CellAlignment::Right),
@@ -106,11 +105,29 @@ pub fn print_checks<'a>(checks: impl IntoIterator<Item = &'a Check>) {
 /// Prints what a reader should know besides the values.
 pub fn print_notes<'a>(notes: impl IntoIterator<Item = &'a String>) {
     for note in notes {
-        // A diagnostic has lines of its own, with a caret below the place.
+        // A diagnostic has lines of its own, with a caret below the place, and says what it is.
         match note.contains('\n') {
-            true => out!("note: {note}"),
+            true => out!("{note}"),
             false => print_wrapped(&format!("note: {note}")),
         }
+    }
+}
+
+/// Prints a word of at most seven letters, and text beside it: further lines stand below the first.
+pub fn print_below(word: &str, text: &str) {
+    for line in wrap(&format!("{word:<8}{text}"), COLUMNS, 8) {
+        out!("{line}");
+    }
+}
+
+/// Says on standard error what is no result. A diagnostic says what it is; whatever has several lines has a form of its
+/// own.
+pub fn say(text: &str) {
+    let text = visible(text);
+    match text.contains('\n') {
+        true if text.starts_with("error: ") => eprintln!("{text}"),
+        true => eprintln!("weir: {text}"),
+        false => eprintln!("{}", wrapped(&format!("weir: {text}")).join("\n")),
     }
 }
 
@@ -137,7 +154,7 @@ pub fn print_text(text: &str) {
         }
     }
     for lines in paragraphs {
-        if lines.iter().all(|line| line.chars().count() <= WIDTH) {
+        if lines.iter().all(|line| line.chars().count() <= COLUMNS) {
             lines.iter().for_each(|line| out!("{}", line.trim_end()));
         } else {
             print_wrapped(&lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" "));
@@ -145,21 +162,9 @@ pub fn print_text(text: &str) {
     }
 }
 
-/// The lines of a text, broken at blanks; further lines are indented. A word that is too long stands alone.
+/// The lines of a text, further lines indented.
 fn wrapped(text: &str) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let last = lines.last().map_or(0, |line| line.chars().count());
-        if last > 2 && last + 1 + word.chars().count() > WIDTH {
-            lines.push(format!("  {word}"));
-        } else if let Some(line) = lines.last_mut() {
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-    }
-    lines
+    wrap(text, COLUMNS, 2)
 }
 
 #[cfg(test)]
@@ -178,7 +183,7 @@ mod tests {
         rows.add(["ok", long, "60.4 % ± 5 points", "60.44 %"].map(String::from).to_vec());
         rows.add(["MISS", "short", "at most 3 ms", "1.23 s"].map(String::from).to_vec());
         let text = rows.to_string();
-        assert!(width(&text) <= WIDTH, "{text}");
+        assert!(width(&text) <= COLUMNS, "{text}");
         assert!(text.lines().all(|line| line == line.trim_end()), "{text:?}");
         assert!(text.contains("60.4 % ± 5 points"), "numbers stay whole: {text}");
         assert!(text.contains(" 60.44 %\n"), "numbers stay whole: {text}");
@@ -187,7 +192,7 @@ mod tests {
         let mut rows = table(&["CLASS", ">A", ">B", ">C", ">D", ">E"]);
         rows.add(["agencyA_video", number, number, number, number, number].map(String::from).to_vec());
         let text = rows.to_string();
-        assert!(width(&text) <= WIDTH && text.contains("agencyA_video"), "{text}");
+        assert!(width(&text) <= COLUMNS && text.contains("agencyA_video"), "{text}");
     }
 
     #[test]
@@ -197,12 +202,5 @@ mod tests {
         rows.drop_if_zero(2);
         rows.drop_if_zero(1);
         assert_eq!(rows.to_string(), "CLASS  SENT\na         7");
-    }
-
-    #[test]
-    fn notes_are_wrapped() {
-        let note = "word ".repeat(40);
-        assert!(wrapped(note.trim()).iter().all(|line| line.chars().count() <= WIDTH));
-        assert_eq!(wrapped("one two"), ["one two"]);
     }
 }

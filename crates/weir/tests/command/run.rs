@@ -1,6 +1,6 @@
 //! `weir sim`, `compare`, `explain`, `experiment`: runs, their files, their verdicts.
 
-use crate::support::{Folder, Run, TWO_CLASSES, WEIR, scenario, source, weir};
+use crate::support::{Folder, Run, TWO_CLASSES, WEIR, scenario, source, unfolded, weir};
 use serde_json::Value;
 use std::process::Command;
 
@@ -199,7 +199,10 @@ fn explain_names_control_packets() {
         let text = weir(&["explain", conf, "em0", packet]).ok().out;
         let json = weir(&["explain", "-j", conf, "em0", packet]).ok().json();
         let said = json["control"].as_str().map(String::from);
-        assert_eq!(text.lines().find_map(|line| line.strip_prefix("before  ")), said.as_deref());
+        // Below its first line stand the others of it.
+        let begins = text.find("\nbefore  ");
+        let shown = begins.map(|at| unfolded(text[at + 9..].split("\nclass").next().unwrap()));
+        assert_eq!(shown, said);
         said
     };
     let bgp = folder.write("bgp.altq", TWO_CLASSES.replace("10M", "10M protect auto except bgp,nd"));

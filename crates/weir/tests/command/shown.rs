@@ -1,6 +1,6 @@
 //! What people read: 80 columns, units, sums of copies.
 
-use crate::support::{Folder, TWO_CLASSES, scenario, source, weir};
+use crate::support::{Folder, TWO_CLASSES, scenario, source, unfolded, weir};
 
 /// Fails if a line of the output is too long or ends in a blank.
 fn fits(arguments: &[&str]) -> String {
@@ -34,6 +34,61 @@ fn tables_fit_80_columns() {
         }
         fits(&["compare", &folder.path("1/report.json"), &folder.path("2/report.json")]);
     }
+}
+
+/// What is wrong, what is odd and what is explained, too; but for the lines of a file, and those to type.
+#[test]
+fn messages_fit_80_columns() {
+    let folder = Folder::new();
+    let conf = folder.write(
+        "a.altq",
+        "interface em0 bandwidth 10M cbq\nclass cbq em0 top NULL pbandwidth 100\nclass cbq em0 rest top pbandwidth 98 borrow default\n\
+         filter em0 rest 0 0 10.0.0.0 netmask 255.255.255.0 0 17 dontwarn\nfilter em0 rest 0 0 10.0.0.1 0 17 dontwarn\n",
+    );
+    let explained = fits(&["explain", &conf, "em0", "udp 10.0.0.1:5000 > 10.0.0.2:80"]);
+    assert!(explained.contains("and of equal ruleno the later\n        is asked first"), "{explained}");
+    let whole = std::fs::read_to_string(&conf).unwrap();
+    let misspelt = folder.write("b.altq", whole.replace("bandwidth 10M cbq", "bandwidth 10Mbps cbq"));
+    let toml =
+        folder.write("s.toml", scenario("90%").replace("what = \"utilisation\"", "what = \"utilization\""));
+    let line =
+        |text: &str| text.split_once(" | ").is_some_and(|(number, _)| number.trim().parse::<u32>().is_ok());
+    for arguments in [
+        &["check", &misspelt][..],
+        &["check", &toml],
+        &["sim", &toml],
+        &["explain", &misspelt, "em0", "udp 10.0.0.1:5000 > 10.0.0.2:80"],
+        &["explain", &conf, "em0", "udp 10.0.0.1:5000 -> 10.0.0.2:80"],
+        &["disciplines", "cbp"],
+        &["experiment", "run", "nonsense"],
+        &["bench", "cpq-20"],
+        &["sim", "/nonexistent/a/folder/with/a/long/name/and/another/and/another/and/another/s.toml"],
+    ] {
+        let run = weir(arguments);
+        assert_eq!(run.code, 2, "{run:?}");
+        let said = run.out.lines().chain(run.err.lines());
+        for long in said.filter(|text| text.chars().count() > 80 && !text.contains("--> ")) {
+            assert!(line(long), "{arguments:?}: {long}");
+        }
+    }
+}
+
+/// Of a hundred interfaces of which the same is said three are shown.
+#[test]
+fn what_is_said_of_many_interfaces_is_folded() {
+    let folder = Folder::new();
+    let each = |n: usize| format!("interface em{n} {} fifoq\n", if n == 50 { "bandwidth 10M" } else { "" });
+    let conf = folder.write("a.altq", (0..100).map(each).collect::<String>());
+    let shown = fits(&["check", &conf]);
+    let of = |n: usize| shown.matches(&format!("interface em{n}: ")).count();
+    assert_eq!((of(0), of(1), of(2), of(3), of(99)), (of(0), of(0), of(0), 0, 0), "{shown}");
+    // What it takes depends on its rate, and so does what control packets get.
+    assert!(of(0) >= 4 && (1..of(0)).contains(&of(50)), "{shown}");
+    let rate = "has no `bandwidth`, so that it sends at most 100M";
+    assert!(unfolded(&shown).contains(rate) && shown.contains("96 more like this"), "{shown}");
+    assert!(shown.lines().count() < 40, "{shown}");
+    let all = weir(&["check", "-j", &conf]).ok().json();
+    assert_eq!(all["files"][0]["facts"].as_array().unwrap().len(), 100 * of(0) - 1, "{shown}");
 }
 
 /// Of ten classes of which the same is promised three are shown, and all with `-j`. A class with another promise

@@ -22,8 +22,9 @@ impl Run {
     pub fn fails(self, code: i32, words: &[&str]) {
         assert_eq!(self.code, code, "{self:?}");
         assert_eq!(self.out, "", "results only on standard output");
+        let said = unfolded(&self.err);
         for word in words {
-            assert!(self.err.contains(word), "expected {word:?} in {}", self.err);
+            assert!(said.contains(&unfolded(word)), "expected {word:?} in {}", self.err);
         }
     }
     pub fn json(&self) -> serde_json::Value {
@@ -39,6 +40,11 @@ impl From<Output> for Run {
             err: String::from_utf8(output.stderr).unwrap(),
         }
     }
+}
+
+/// A text without its folds: any white space is one blank.
+pub fn unfolded(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 pub const WEIR: &str = env!("CARGO_BIN_EXE_weir");
