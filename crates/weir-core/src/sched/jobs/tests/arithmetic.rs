@@ -16,8 +16,13 @@ fn magnitude(random: &mut Random, most: u64) -> u64 {
     random.below(1 << width)
 }
 
+/// No class is more than one packet ahead of the fluid, because a class that is ahead is not the one that is
+/// owed most. It may be behind by more, when those that are owed a little more each go first: by the
+/// harmonic sum of as many packets as there are classes. (One of 210 runs drew 1506 bytes.)
 #[test]
 fn j18_service_follows_the_rates() {
+    const PACKET: f64 = 1500.0;
+    let most_behind = PACKET * (1.0 + 1.0 / 2.0 + 1.0 / 3.0 + 1.0 / 4.0);
     // No chains: rates stay as the least rates make them.
     let floors = [0.4, 0.3, 0.2, 0.1];
     let terms: Vec<_> = floors.iter().map(|f| [("arc", mbps(10.0 * f))]).collect();
@@ -32,7 +37,7 @@ fn j18_service_follows_the_rates() {
         for leaf in (0..4).cycle().take(400) {
             offer(&mut bench, leaf);
         }
-        let (mut sent, mut all, mut worst) = ([0f64; 4], 0f64, 0f64);
+        let (mut sent, mut all, mut ahead, mut behind) = ([0f64; 4], 0f64, 0f64, 0f64);
         for _ in 0..20_000 {
             let meta = bench.serve().expect("backlogged");
             sent[meta.leaf as usize] += f64::from(meta.len);
@@ -40,13 +45,14 @@ fn j18_service_follows_the_rates() {
             bench.pass(meta.len);
             offer(&mut bench, meta.leaf);
             for (sent, floor) in sent.iter().zip(floors) {
-                worst = worst.max((sent - all * floor).abs());
+                ahead = ahead.max(sent - all * floor);
+                behind = behind.max(all * floor - sent);
             }
         }
         bench.check();
-        assert!(worst <= 1500.0, "seed {seed}: {worst} bytes from the fluid");
+        assert!(ahead <= PACKET && behind <= most_behind, "seed {seed}: {ahead} and {behind} bytes");
         // Reversed: held against other rates the error grows without bound.
-        assert!((sent[0] - all * 0.39).abs() > 1500.0);
+        assert!(sent[0] - all * 0.39 > most_behind && all * 0.41 - sent[0] > most_behind);
     }
 }
 
