@@ -167,6 +167,7 @@ pub(super) fn make(node: &Node, builder: &mut Builder<'_>) -> Result<Jobs, Param
         service: Service::NEW,
         backlogged: 0,
         rated: 0,
+        served: 0,
         bounded: 0,
         chains: Vec::new(),
         packets: 0,

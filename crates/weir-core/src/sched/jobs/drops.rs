@@ -93,7 +93,10 @@ impl Jobs {
         if let (None, Some(bound_ns)) = (class.queue.as_leaf(), class.terms.delay_ns) {
             let wire_bytes = self.states[index].wire_bytes + len + u64::from(cx.link.overhead);
             let drain = u128::from(wire_bytes) * u128::from(cx.link.per_byte().raw());
-            if !rates::suffices(ONE, drain, bound_ns) && self.may_drop(index, len) {
+            if !rates::suffices(ONE, drain, bound_ns)
+                && self.may_drop(index, len)
+                && self.can_spare(index, self.states[index].packets + 1)
+            {
                 return Err(DropReason::Deadline);
             }
         }
@@ -104,6 +107,13 @@ impl Jobs {
         let bound = self.classes[index].terms.loss;
         let counted = self.settings.counted(1, bytes);
         self.settings.loss_first || !self.states[index].account.would_break(bound, counted)
+    }
+    /// True if class `index`, which has so many packets, can lose one for the sake of its delay. The last packet of a
+    /// class that has sent nothing in this busy period stays: a bound that cannot hold must not keep a class from a
+    /// link that idles. The paper sends what comes to an idle link without a look at its bound [QOSBOX figure 4,
+    /// lines 2 to 4].
+    fn can_spare(&self, index: usize, packets: u64) -> bool {
+        packets > 1 || self.served >> index & 1 == 1
     }
     /// Drops the newest packet of class `index`, or its oldest; answers its row.
     fn drop_one(&mut self, cx: &mut Cx, index: usize, reason: DropReason) -> Option<usize> {
@@ -142,7 +152,8 @@ impl Jobs {
     pub(super) fn drop_what_is_short(&mut self, cx: &mut Cx, newcomer: usize) -> bool {
         let mut died = false;
         for index in bits(self.bounded & self.backlogged) {
-            while self.is_too_much(cx, index, self.rates[index])
+            while self.can_spare(index, self.states[index].packets)
+                && self.is_too_much(cx, index, self.rates[index])
                 && let Some(bytes) = self.victim_bytes(cx, index, None)
                 && self.may_drop(index, bytes)
                 && let Some(row) = self.drop_one(cx, index, DropReason::Deadline)
@@ -166,6 +177,7 @@ impl Jobs {
             let mut mask = 0u16;
             for class in bits(self.bounded & self.backlogged) {
                 let helps = match live.left_ns(class) {
+                    _ if !self.can_spare(class, self.states[class].packets) => false,
                     None => false,
                     Some(0) => self.is_too_much(cx, class, ONE),
                     Some(_) => sum > ONE && least[class] > self.classes[class].terms.floor,

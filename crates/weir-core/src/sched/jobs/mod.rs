@@ -19,6 +19,7 @@
 //! first. Factors are real numbers. A class whose oldest packet is overdue asks for the link (all
 //! such for equal parts), and least rates give way to it. No drop can mend that. So its newest
 //! packet is looked at instead, and dropped if it would be late with all that the class may have.
+//! The last packet of a class that has sent nothing in the busy period is not dropped for its delay.
 //! If loss bounds give way (`relax loss-first`), packets that are overdue when they could leave
 //! are dropped. The bound then holds for all that is sent. `exact-drops` chooses among the classes
 //! whose backlog asks for too much, because drops of others would not help. A class that is a
@@ -29,6 +30,7 @@
 //! Guarantees (tests of this folder): `j05_loss_bounds_hold_while_others_can_lose`;
 //! `j06_least_rates_hold_in_every_half_second`; `j07_delays_come_to_their_ratios`;
 //! `j08_losses_come_to_their_ratios`; `j11_exactly_the_chosen_bound_gives_way`;
+//! `j12_no_class_is_refused_everything_beside_a_link_that_idles`;
 //! `j18_service_follows_the_rates`; `j23_rates_keep_sum_and_minimum`;
 //! `j24_rates_and_losses_are_exact_from_9600_to_400g`.
 
@@ -90,6 +92,8 @@ struct Jobs {
     backlogged: u16,
     /// The backlogged classes for which the rates were last reset.
     rated: u16,
+    /// The classes that have sent something in this busy period.
+    served: u16,
     /// Classes with a delay bound or a least rate.
     bounded: u16,
     /// Chains of proportional delay.
@@ -184,7 +188,7 @@ impl Jobs {
     }
     /// The queue was empty: a busy period begins. [QOSBOX figure 4, lines 2 to 4]
     fn begin_busy_period(&mut self) {
-        self.rated = 0;
+        (self.rated, self.served) = (0, 0);
         self.rates = [0; CLASSES];
         self.service.clear();
         for state in &mut self.states {
@@ -351,6 +355,7 @@ impl Discipline for Jobs {
                 continue;
             }
             self.states[index].delay_ns = delay_ns;
+            self.served |= 1 << index;
             let totals = &mut self.classes[index].totals;
             totals.sent_packets = totals.sent_packets.plus(1);
             totals.delay_ns = totals.delay_ns.saturating_add(delay_ns);

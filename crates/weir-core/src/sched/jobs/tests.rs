@@ -15,6 +15,7 @@ mod accounts;
 mod arithmetic;
 mod by_hand;
 mod feedback;
+mod progress;
 
 pub(super) const SECOND: u64 = 1_000_000_000;
 
@@ -352,10 +353,7 @@ fn j26_drops_for_the_delay_leave_other_losses_alone() {
     // With a delay bound on a member of the chain, that member may lose more than its part.
     let bounded = [("rdc", real(2.0)), ("rlc", real(2.0)), ("adc", ms(1))];
     let l = losses(&bounded, false);
-    // One draw of 150 has it lose all it sends, while the link is not full (seed 3520208820). That is not explained yet.
-    // The others lose nothing then, and have no ratio.
-    let spared = l[0] > 0.99 && l[1..].iter().all(|loss| *loss == 0.0);
-    assert!(spared || near(l[3] / l[2], 2.0, 0.05), "{l:?}");
+    assert!(near(l[3] / l[2], 2.0, 0.05), "{l:?}");
 }
 
 #[test]

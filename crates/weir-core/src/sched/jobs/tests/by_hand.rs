@@ -36,15 +36,29 @@ fn j22_an_overdue_class_is_looked_at_by_its_newest_packet() {
 
 #[test]
 fn j22_with_a_nanosecond_left_drops_still_help() {
-    // An old packet and a new one. While the old one has time, it must be sent within it: it is not,
-    // whatever is dropped behind it. Once it is overdue, the newest packet counts, which is in time.
-    for (left_ns, stay) in [(1, 0), (0, 2)] {
+    // An old packet and a new one. While the old one has time, both must be sent within it: they are not,
+    // so both are dropped; but the last stays, if the class has sent nothing yet. Once the old one is
+    // overdue, the newest packet counts, which is in time.
+    for (left_ns, has_sent, stay) in [(1, true, 0), (1, false, 1), (0, true, 2), (0, false, 2)] {
         let node = jobs(&[("relax", Value::Word("delay-first"))], &[&[("adc", ms(20))], &[]]);
         let mut bench = Bench::over(&node, Rate::from_mbps(8), 1);
+        // The other class has packets, so that this is one busy period.
+        for leaf in if has_sent { &[1, 1, 0][..] } else { &[1, 1] } {
+            bench.offer(1000, |m| m.leaf = *leaf);
+        }
+        if has_sent {
+            assert_eq!(
+                core::iter::from_fn(|| bench.serve().map(|m| m.leaf)).find(|leaf| *leaf == 0),
+                Some(0)
+            );
+        }
+        let others = bench.tree.discipline.backlog().packets;
+        assert!(others > 0);
         bench.offer(1000, |m| m.leaf = 0);
         bench.cx.now = Instant::from_nanos(20_000_000 - left_ns);
         bench.offer(1000, |m| m.leaf = 0);
-        assert_eq!(bench.tree.discipline.backlog().packets, stay, "{left_ns} ns left");
+        let stayed = bench.tree.discipline.backlog().packets - others;
+        assert_eq!(stayed, stay, "{left_ns} ns left, {has_sent}");
         bench.check();
     }
 }
