@@ -31,21 +31,7 @@ fn line(name: &str, run: &Run) {
 }
 
 fn measure(seed: u64) -> Result<(), String> {
-    let usual = Setting {
-        seed,
-        cores: 16,
-        rate: RATE,
-        quantum_bytes: 32_000,
-        depth_bytes: 256_000,
-        in_ns: 300,
-        out_ns: 400,
-        call_ns: 200,
-        skew_ns: 1_000,
-        wake_ns: 1_000,
-        stalls: Stalls::default(),
-        until_ns: 30 * MS,
-        wrong: Wrong::Nothing,
-    };
+    let usual = Setting::usual(seed, 16, RATE, 30 * MS);
     println!(
         "seed {seed}. Packets in millions, the link used in %. Then the most that was seen, of the bound: above the rate,"
     );

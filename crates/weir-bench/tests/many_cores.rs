@@ -8,21 +8,7 @@ const RATE: Rate = Rate::from_mbps(10_000);
 const MS: u64 = 1_000_000;
 
 fn setting(seed: u64, wrong: Wrong) -> Setting {
-    Setting {
-        seed,
-        cores: 4,
-        rate: RATE,
-        quantum_bytes: 32_000,
-        depth_bytes: 256_000,
-        in_ns: 300,
-        out_ns: 400,
-        call_ns: 200,
-        skew_ns: 1_000,
-        wake_ns: 1_000,
-        stalls: Stalls::default(),
-        until_ns: 10 * MS,
-        wrong,
-    }
+    Setting { wrong, ..Setting::usual(seed, 4, RATE, 10 * MS) }
 }
 
 fn town(seed: u64) -> Town {

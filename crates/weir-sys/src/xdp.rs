@@ -18,7 +18,7 @@ use crate::bpf::{self, Assembler, Heartbeat, Kind, Program, Sockets};
 use crate::check;
 use crate::interface::{self, Interface, Offload, ask, interface_index, interface_name, keep_vlan_tags};
 use crate::packet::{SendError, join_promiscuously, set_option};
-use ring::{Area, Plain, Ring};
+use ring::{Area, End, Plain, Ring};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -523,11 +523,11 @@ fn rings(
 ) -> io::Result<(Ring<libc::xdp_desc>, Ring<u64>, Option<Sending>)> {
     let places = offsets(socket)?;
     let (fill_at, completed_at) = (libc::XDP_UMEM_PGOFF_FILL_RING, libc::XDP_UMEM_PGOFF_COMPLETION_RING);
-    let fill = Ring::producing(socket, fill_at as i64, &places.fr, RECEIVE_CHUNKS)?;
-    let received = Ring::consuming(socket, libc::XDP_PGOFF_RX_RING, &places.rx, RECEIVE_CHUNKS)?;
+    let fill = Ring::open(End::Producer, socket, fill_at as i64, &places.fr, RECEIVE_CHUNKS)?;
+    let received = Ring::open(End::Consumer, socket, libc::XDP_PGOFF_RX_RING, &places.rx, RECEIVE_CHUNKS)?;
     let sending = || -> io::Result<Sending> {
-        let send = Ring::producing(socket, libc::XDP_PGOFF_TX_RING, &places.tx, SEND_CHUNKS)?;
-        Ok((send, Ring::consuming(socket, completed_at as i64, &places.cr, SEND_CHUNKS)?))
+        let send = Ring::open(End::Producer, socket, libc::XDP_PGOFF_TX_RING, &places.tx, SEND_CHUNKS)?;
+        Ok((send, Ring::open(End::Consumer, socket, completed_at as i64, &places.cr, SEND_CHUNKS)?))
     };
     Ok((received, fill, sends.then(sending).transpose()?))
 }

@@ -83,6 +83,27 @@ pub struct Setting {
     pub wrong: Wrong,
 }
 
+impl Setting {
+    /// Cores that never stand still, with what frames and calls cost a core of today, and loans of 32 kB.
+    pub fn usual(seed: u64, cores: usize, rate: Rate, until_ns: u64) -> Self {
+        Setting {
+            seed,
+            cores,
+            rate,
+            quantum_bytes: 32_000,
+            depth_bytes: 256_000,
+            in_ns: 300,
+            out_ns: 400,
+            call_ns: 200,
+            skew_ns: 1_000,
+            wake_ns: 1_000,
+            stalls: Stalls::default(),
+            until_ns,
+            wrong: Wrong::Nothing,
+        }
+    }
+}
+
 /// What came of it.
 pub struct Run {
     /// Packets that left.

@@ -152,33 +152,20 @@ pub(super) struct Ring<T> {
 // SAFETY: the pointers lead into a mapping that belongs to no thread, and counters are atomic.
 unsafe impl<T: Send> Send for Ring<T> {}
 
+/// Which end of a ring this process has.
+#[derive(Clone, Copy)]
+pub(super) enum End {
+    /// It takes what the kernel has put in.
+    Consumer,
+    /// It puts in what the kernel takes.
+    Producer,
+}
+
 impl<T: Plain> Ring<T> {
-    /// The consuming end of the ring of `size` places that the kernel shows in `socket` from `offset` on. It goes on
-    /// behind what was [given back](Ring::give_back), by whichever process.
-    pub(super) fn consuming(
-        socket: BorrowedFd<'_>,
-        offset: i64,
-        places: &libc::xdp_ring_offset,
-        size: u32,
-    ) -> io::Result<Self> {
-        let mut ring = Self::map(socket, offset, places, size)?;
-        ring.next = ring.word(ring.consumer).load(Ordering::Acquire);
-        Ok(ring)
-    }
-
-    /// The producing end likewise, behind what was [shown](Ring::show).
-    pub(super) fn producing(
-        socket: BorrowedFd<'_>,
-        offset: i64,
-        places: &libc::xdp_ring_offset,
-        size: u32,
-    ) -> io::Result<Self> {
-        let mut ring = Self::map(socket, offset, places, size)?;
-        ring.next = ring.word(ring.producer).load(Ordering::Acquire);
-        Ok(ring)
-    }
-
-    fn map(
+    /// One end of the ring of `size` places that the kernel shows in `socket` from `offset` on. It goes on behind what
+    /// was [given back](Ring::give_back) or [shown](Ring::show) there, by whichever process.
+    pub(super) fn open(
+        end: End,
         socket: BorrowedFd<'_>,
         offset: i64,
         places: &libc::xdp_ring_offset,
@@ -198,7 +185,13 @@ impl<T: Plain> Ring<T> {
         let (producer, consumer) = (counter(places.producer)?, counter(places.consumer)?);
         let flags = counter(places.flags)?;
         let slots = at(places.desc, size as usize * size_of::<T>(), align_of::<T>())?.cast();
-        Ok(Ring { _map: map, producer, consumer, flags, slots, size, next: 0, of: PhantomData })
+        let mut ring = Ring { _map: map, producer, consumer, flags, slots, size, next: 0, of: PhantomData };
+        let own = match end {
+            End::Consumer => ring.consumer,
+            End::Producer => ring.producer,
+        };
+        ring.next = ring.word(own).load(Ordering::Acquire);
+        Ok(ring)
     }
 
     fn word(&self, word: NonNull<AtomicU32>) -> &AtomicU32 {
@@ -281,8 +274,8 @@ mod tests {
         let file = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(raw) });
         file.set_len(4096).unwrap();
         let places = libc::xdp_ring_offset { producer: 0, consumer: 64, flags: 128, desc: 192 };
-        let puts = || Ring::<u64>::producing(file.as_fd(), 0, &places, 4).unwrap();
-        let takes = || Ring::<u64>::consuming(file.as_fd(), 0, &places, 4).unwrap();
+        let puts = || Ring::<u64>::open(End::Producer, file.as_fd(), 0, &places, 4).unwrap();
+        let takes = || Ring::<u64>::open(End::Consumer, file.as_fd(), 0, &places, 4).unwrap();
         let (mut producer, mut consumer) = (puts(), takes());
         assert_eq!(consumer.take(), None);
         for round in 0..5u64 {
@@ -308,7 +301,7 @@ mod tests {
         assert_eq!([consumer.take(), consumer.take(), consumer.take()], [Some(12), Some(13), None]);
         assert!(!producer.wants_a_call());
         let beyond = libc::xdp_ring_offset { producer: 4096, ..places };
-        assert!(Ring::<u64>::consuming(file.as_fd(), 0, &beyond, 4).is_err());
+        assert!(Ring::<u64>::open(End::Consumer, file.as_fd(), 0, &beyond, 4).is_err());
     }
 
     #[test]
