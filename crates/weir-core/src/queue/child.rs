@@ -200,10 +200,10 @@ impl Child {
             },
         }
     }
-    /// Takes what goes next where nobody need be asked: of a leaf for which that departure is nothing but a
-    /// departure. `None`: `take` knows.
+    /// Takes what goes next, and says its length, where nobody need be asked: of a leaf for which that departure is
+    /// nothing but a departure. `None`: `take` knows.
     #[inline(always)]
-    pub(crate) fn take_plain(&mut self, packets: &PacketTable) -> Option<PacketId> {
+    pub(crate) fn take_plain(&mut self, packets: &PacketTable) -> Option<(PacketId, u32)> {
         match &mut self.queue {
             Queue::Leaf(leaf) => leaf.dequeue_plain(packets),
             Queue::Inner(_) => None,
@@ -215,7 +215,7 @@ impl Child {
         debug_assert!(self.held().and_then(Held::head).is_none(), "a packet that is held is passed over");
         match &mut self.queue {
             Queue::Leaf(leaf) => match leaf.dequeue_plain(&cx.packets) {
-                Some(id) => Next::Packet(id),
+                Some((id, _)) => Next::Packet(id),
                 None => leaf.dequeue_managed(cx).map_or(Next::Idle, Next::Packet),
             },
             Queue::Inner(inner) => inner.discipline.dequeue(cx),

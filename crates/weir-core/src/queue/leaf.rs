@@ -167,15 +167,16 @@ impl Leaf {
     pub fn dequeue(&mut self, cx: &mut Cx) -> Option<PacketId> {
         match self.dequeue_plain(&cx.packets) {
             None => self.dequeue_managed(cx),
-            id => id,
+            Some((id, _)) => Some(id),
         }
     }
-    /// Takes the next packet where that departure is nothing but a departure. `None`: see `dequeue_managed`.
+    /// Takes the next packet, and says its length, where that departure is nothing but a departure. `None`: see
+    /// `dequeue_managed`.
     #[inline(always)]
-    pub(super) fn dequeue_plain(&mut self, packets: &PacketTable) -> Option<PacketId> {
+    pub(super) fn dequeue_plain(&mut self, packets: &PacketTable) -> Option<(PacketId, u32)> {
         self.bare.shown = false;
         let plain = self.bare.list.packets() >= self.bare.plain_from as u32;
-        plain.then(|| self.bare.list.take_first(packets).0)
+        plain.then(|| self.bare.list.take_first(packets))
     }
     /// The same for one that the AQM hears of.
     #[inline(never)]

@@ -177,8 +177,10 @@ impl Fine {
     /// The first whole nanosecond at or after this time; `NEVER` past the end of time.
     #[inline(always)]
     pub const fn ceil(self) -> Instant {
-        // The floor and a carry: no sum of 128 bits.
-        Instant(self.floor().0.saturating_add((self.0 as u32 > 0) as u64))
+        match self.0.checked_add(u32::MAX as u128) {
+            Some(up) => Fine(up).floor(),
+            None => Instant::NEVER,
+        }
     }
     /// The last whole nanosecond at or before this time.
     #[inline(always)]

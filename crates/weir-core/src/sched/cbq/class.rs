@@ -4,7 +4,7 @@ use super::estimator::{Estimator, Shape};
 use super::link_sharing::{LEVELS, NONE, Rule, levels};
 use super::options::{Options, PARAMS};
 use crate::queue::params::{self, default_of};
-use crate::queue::{Link, ParamError, Params, Scope, Value, Visit};
+use crate::queue::{Child, Link, ParamError, Params, Scope, Value, Visit};
 use crate::units::{Duration, Rate};
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -205,9 +205,9 @@ pub(super) fn quanta(all: &[Settings], link: &Link) -> Vec<i64> {
     all.iter().map(quantum).collect()
 }
 
-/// A class at run time.
+/// A class at run time, beside what link sharing knows of it.
 pub(super) struct CbqClass {
-    pub settings: Settings,
+    pub queue: Child,
     pub estimator: Estimator,
     pub count: Count,
 }
@@ -230,14 +230,14 @@ pub(super) struct Count {
 
 impl CbqClass {
     /// Shows its counters.
-    pub fn visit_stats(&self, quantum: i64, visit: &mut dyn Visit) {
+    pub fn visit_stats(&self, settings: &Settings, quantum: i64, visit: &mut dyn Visit) {
         let Count { packets, bytes, overs, borrows, delays, refused, uncharged: _ } = self.count;
         let wake = self.estimator.wake();
         visit.value("packets", "packets", packets as i64);
         visit.value("bytes", "bytes", bytes as i64);
         visit.value("refused", "packets", refused as i64);
-        visit.value("rate", "bit/s", self.settings.rate.as_bps() as i64);
-        visit.value("priority", "", i64::from(self.settings.priority));
+        visit.value("rate", "bit/s", settings.rate.as_bps() as i64);
+        visit.value("priority", "", i64::from(settings.priority));
         visit.value("quantum", "bytes", quantum);
         visit.value("overs", "packets", overs as i64);
         visit.value("borrows", "packets", borrows as i64);

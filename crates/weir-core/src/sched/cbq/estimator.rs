@@ -27,6 +27,8 @@ use crate::units::{Bounded, Fine, Instant, PerByte, Rate};
 
 /// One nanosecond.
 const NANOSECOND: i128 = 1 << 32;
+/// What fits into words of 64 bits, with room for sums.
+const WORD: i128 = 1 << 61;
 /// Bursts longer than this many ns of credit count as this: 2^62 ns is 146 years.
 const MOST_CREDIT: i128 = 1 << (62 + 32);
 
@@ -69,6 +71,9 @@ pub(super) struct Estimator {
     gain_log2: u32,
     most: i128,
     least: i128,
+    /// A packet of so many bytes takes less than 2^61 at the class's rate and on the link, and so does all debt:
+    /// then a class that goes on waiting counts in words of 64 bits. 0 where debt may be more, or nothing passes.
+    fits: u64,
     wake: Instant,
     minburst: u32,
     /// Packets enter the average in bursts, or the last burst has not ended.
@@ -76,6 +81,31 @@ pub(super) struct Estimator {
     /// The class runs in its own time.
     own_time: bool,
     burst: Burst,
+}
+
+/// Since when the link has been sending without a pause.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Busy {
+    since: Fine,
+    /// The same in whole nanoseconds, rounded up.
+    from: Instant,
+}
+
+impl Busy {
+    pub fn since(since: Fine) -> Busy {
+        Busy { since, from: since.ceil() }
+    }
+}
+
+/// A packet on the link.
+pub(super) struct Transmission {
+    /// What it costs.
+    pub bytes: u64,
+    /// When it starts.
+    pub start: Fine,
+    /// How long it takes.
+    pub on_link: Fine,
+    pub busy: Busy,
 }
 
 /// The packets that enter the average together.
@@ -126,6 +156,7 @@ impl Estimator {
             gain_log2: shape.gain_log2,
             most: 0,
             least: 0,
+            fits: 0,
             wake: Instant::ZERO,
             minburst: 1,
             bursts: false,
@@ -159,6 +190,9 @@ impl Estimator {
         } else if self.wake == Instant::NEVER {
             self.wake = Instant::ZERO;
         }
+        let slowest = self.per_byte.raw().max(link.per_byte().raw());
+        let few = self.bursts || shape.rate.is_zero() || -self.least << self.gain_log2 >= WORD;
+        self.fits = if few { 0 } else { (WORD as u64 - 1) / slowest };
     }
 
     /// From when on the class is underlimit.
@@ -176,15 +210,30 @@ impl Estimator {
         (self.most >> 32) as i64
     }
 
-    /// Counts a packet of `bytes` on the wire, whose transmission starts at `start` and takes
-    /// `on_link`. Since the later of `since` the class has had packets and the link has not been
-    /// idle. Answers from when on the class is underlimit: `Instant::ZERO` if it is so now.
+    /// Counts a packet of a class that has had packets since `demand`. Answers from when on the class is
+    /// underlimit: `Instant::ZERO` if it is so now.
     #[inline(always)]
-    pub fn charge(&mut self, start: Fine, on_link: Fine, bytes: u64, since: [Fine; 2]) -> Instant {
+    pub fn charge(&mut self, packet: &Transmission, demand: Instant) -> Instant {
+        let Transmission { bytes, start, on_link, busy } = *packet;
+        let (start, on_link) = (raw(start), raw(on_link));
+        // In whole nanoseconds, with that `had_packets` rounds towards no: the long way asks again.
+        if bytes <= self.fits
+            && self.over
+            && self.own_time
+            && busy.from.max(demand).as_nanos() <= self.until_floor().saturating_add(1)
+            && let Ok(late) = i64::try_from(start.less(self.next))
+        {
+            return self.wait_on(start, on_link, bytes, late.min(0));
+        }
+        self.charge_wide(start, on_link, bytes, raw(busy.since.max(demand.into())))
+    }
+
+    /// The same for whatever class. Since `since` it has had packets and the link has not been idle.
+    #[inline(always)]
+    fn charge_wide(&mut self, start: i128, on_link: i128, bytes: u64, since: i128) -> Instant {
         if self.wake == Instant::NEVER {
             return self.wake;
         }
-        let (start, on_link) = (raw(start), raw(on_link));
         let cost = raw(self.per_byte.time_for(bytes));
         if self.bursts {
             return self.charge_burst(start, on_link, cost, since);
@@ -202,9 +251,28 @@ impl Estimator {
         self.wait_until(begin.plus(cost.max(on_link)).plus(self.debt(gain_log2)))
     }
 
+    /// The same in words, for a class that always has packets and sends by so much before its time.
+    /// `idle` is 0 or less, and all else below 2^61, because the packet `fits`.
+    #[inline(always)]
+    fn wait_on(&mut self, start: i128, on_link: i128, bytes: u64, idle: i64) -> Instant {
+        let begin = if idle < 0 { start } else { self.next };
+        let (on_link, cost) = (on_link as u64, self.per_byte.raw().times(bytes));
+        let gain_log2 = self.gain_log2 & 31;
+        let average = (idle >> gain_log2).max(self.least as i64);
+        let debt = average.less(average << gain_log2) as u64;
+        (self.average, self.until) = (average.into(), start.plus(on_link.into()));
+        self.last = begin.plus(on_link.into());
+        self.next = begin.plus(cost.max(on_link).plus(debt).into());
+        self.wake = Fine::from_raw(self.next as u128).ceil();
+        if self.wake == Instant::NEVER {
+            self.fits = 0;
+        }
+        self.wake
+    }
+
     /// The plain form of `charge`: packets of a burst enter the average together.
     #[cold]
-    fn charge_burst(&mut self, start: i128, on_link: i128, cost: i128, since: [Fine; 2]) -> Instant {
+    fn charge_burst(&mut self, start: i128, on_link: i128, cost: i128, since: i128) -> Instant {
         let begun = self.burst.on_link > 0;
         let regulated = if begun { self.burst.regulated } else { self.over };
         let begin = if regulated { self.begin(start, since) } else { start };
@@ -274,14 +342,22 @@ impl Estimator {
     /// When the packet that starts at `start` on the link begins in the class's own time: a class
     /// that has waited waits for the link no longer than it must.
     #[inline(always)]
-    fn begin(&self, start: i128, since: [Fine; 2]) -> i128 {
+    fn begin(&self, start: i128, since: i128) -> i128 {
         if !self.own_time {
             return start.min(self.from(start));
         }
-        let since = raw(since[0].max(since[1]));
-        // A class is not without packets while its last one is on the link.
-        let from = if since <= self.until.plus(NANOSECOND) { self.next } else { self.from(since) };
+        let from = if self.had_packets(since) { self.next } else { self.from(since) };
         start.min(from)
+    }
+    /// A class is not without packets while its last one is on the link.
+    #[inline(always)]
+    fn had_packets(&self, since: i128) -> bool {
+        since <= self.until.plus(NANOSECOND)
+    }
+    /// The whole nanoseconds of `until`, which is not negative.
+    #[inline(always)]
+    fn until_floor(&self) -> u64 {
+        (self.until >> 32) as u64
     }
     /// Hosts count whole nanoseconds: who starts in the nanosecond in which its waiting ended
     /// is in time. Who starts before that has borrowed.
@@ -294,6 +370,10 @@ impl Estimator {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn packet(start: Fine, on_link: Fine, bytes: u64, busy_since: Fine) -> Transmission {
+        Transmission { bytes, start, on_link, busy: Busy::since(busy_since) }
+    }
 
     const TEN_YEARS_NS: u64 = 10 * 365 * 86_400 * 1_000_000_000;
 
@@ -319,7 +399,7 @@ mod tests {
         let (mut first, mut last, mut sent, mut since) = (0, 0, 0u32, 0u32);
         let mut busy_since = free;
         for n in 0..30_000 {
-            let wake = estimator.charge(free, on_link, len.into(), [busy_since; 2]);
+            let wake = estimator.charge(&packet(free, on_link, len.into(), busy_since), Instant::ZERO);
             let paused = Fine::from(wake) > free + on_link;
             free = (free + on_link).max(wake.into());
             busy_since = if paused { free } else { busy_since };
@@ -381,7 +461,7 @@ mod tests {
             (us(120), us(120)),
         ] {
             assert_eq!(
-                estimator.begin(us(200), [Fine::ZERO, Fine::from_raw(since as u128)]),
+                estimator.begin(us(200), since),
                 begins,
                 "since {since}"
             );
@@ -391,7 +471,7 @@ mod tests {
         for (since, begins) in [(us(50) + NANOSECOND - 1, us(50)), (us(50) + NANOSECOND, us(50) + NANOSECOND)]
         {
             assert_eq!(
-                estimator.begin(us(200), [Fine::ZERO, Fine::from_raw(since as u128)]),
+                estimator.begin(us(200), since),
                 begins,
                 "since {since}"
             );
@@ -414,9 +494,11 @@ mod tests {
                         (40 + random.below(1_400) as u32, random.below(3) * random.below(20_000_000));
                     now += Fine::from_raw(u128::from(pause) << random.below(36));
                     let busy_since = [Fine::ZERO, now][random.below(2) as usize];
-                    let since = [busy_since, Fine::from_nanos(random.below(1 << 41))].map(|t| t.min(now));
+                    let demand = Instant::from_nanos(random.below(1 << 41)).min(now.floor());
+                    let since = raw(busy_since.max(demand.into()));
                     let (on_link, bytes) = (link.time_for(len), link.cost_bytes(len));
                     let cost = raw(estimator.per_byte.time_for(bytes));
+                    let packet = packet(now, on_link, bytes, busy_since);
                     let mut plain = estimator;
                     let wake = plain.charge_burst(raw(now), raw(on_link), cost, since);
                     let waited = estimator.over && minburst == 1;
@@ -424,8 +506,8 @@ mod tests {
                     let mut alone = estimator;
                     (alone.minburst, alone.burst) = (1, NO_BURST);
                     others[minburst as usize - 1] +=
-                        u32::from(alone.charge(now, on_link, bytes, since) != wake);
-                    assert_eq!(estimator.charge(now, on_link, bytes, since), wake, "seed {seed}");
+                        u32::from(alone.charge(&packet, demand) != wake);
+                    assert_eq!(estimator.charge(&packet, demand), wake, "seed {seed}");
                     assert_eq!(estimator, plain, "seed {seed}");
                     // It waits, or it borrows.
                     let ready = if random.below(2) == 0 { now.max(wake.into()) } else { now };
@@ -511,7 +593,8 @@ mod tests {
             };
             let len = 40 + random.below(1_461);
             let (time, bytes) = (link.time_for(len as u32), len + 20);
-            let wake = estimator.charge(Fine::from_nanos(start), time, bytes, [Fine::ZERO; 2]);
+            let packet = packet(Fine::from_nanos(start), time, bytes, Fine::ZERO);
+            let wake = estimator.charge(&packet, Instant::ZERO);
             plain.charge(start as f64, on_link(len), 10.0 * on_link(len), least, most);
             let underlimit = if plain.over { plain.next } else { 0.0 };
             let waits = (wake.as_nanos() as f64 - underlimit).abs() < 100.0;
@@ -549,7 +632,7 @@ mod tests {
         let on_link = link.time_for(1_000);
         let mut start = Fine::ZERO;
         while estimator.wake() == Instant::ZERO {
-            estimator.charge(start, on_link, 1_000, [Fine::ZERO; 2]);
+            estimator.charge(&packet(start, on_link, 1_000, Fine::ZERO), Instant::ZERO);
             start += on_link;
         }
         assert_eq!((estimator.minburst, estimator.burst.left), (3, 3));
@@ -566,7 +649,10 @@ mod tests {
         assert_eq!(estimator.wake(), wake, "it waits on");
         estimator.shape(&Shape { rate: Rate::ZERO, ..waiting }, &link);
         assert_eq!(estimator.wake(), Instant::NEVER);
-        assert_eq!(estimator.charge(start, on_link, 1_000, [Fine::ZERO; 2]), Instant::NEVER);
+        assert_eq!(
+            estimator.charge(&packet(start, on_link, 1_000, Fine::ZERO), Instant::ZERO),
+            Instant::NEVER
+        );
         estimator.shape(&waiting, &link);
         assert_eq!(estimator.wake(), Instant::ZERO);
     }

@@ -39,10 +39,9 @@ pub(super) enum Rule {
     AncestorOnly,
 }
 
-/// A class as link sharing sees it.
-#[derive(Clone, Copy)]
-pub(super) struct Member {
-    pub parent: u32,
+/// A class as link sharing sees it, with what the scheduler keeps `of` it: who looks one up has both.
+pub(super) struct Member<T> {
+    pub of: T,
     /// The parent, if packets of the class count against it.
     pub above: u32,
     /// The parent, if the class may borrow from it.
@@ -54,6 +53,8 @@ pub(super) struct Member {
     since: Instant,
     pub level: u8,
     pub priority: u8,
+    /// Its packets count against its own share: the root is the link, unless the rule needs its limit.
+    pub counts: bool,
     /// Underlimit, as far as known; kept only while there is demand.
     under: bool,
     /// Its own queue has packets that could go.
@@ -62,7 +63,7 @@ pub(super) struct Member {
     wake: Instant,
 }
 
-impl Member {
+impl<T> Member<T> {
     /// Since when there is demand for the class's share; `NEVER` without any.
     #[inline(always)]
     pub fn since(&self) -> Instant {
@@ -97,11 +98,12 @@ pub(super) struct Pick {
     pub lender: u32,
 }
 
-pub(super) struct LinkSharing {
-    pub members: Vec<Member>,
-    rings: Rings,
-    wakes: Wakes,
-    levels: Levels,
+/// No choice.
+const NOBODY: Pick = Pick { class: NONE, lender: NONE };
+
+pub(super) struct LinkSharing<T> {
+    pub members: Vec<Member<T>>,
+    pub books: Books,
     /// The Top-Level variable.
     top_level: u8,
     /// The last choice went by right ahead of a class that Top-Level would have let go first.
@@ -109,6 +111,16 @@ pub(super) struct LinkSharing {
     pub rule: Rule,
     /// As ns-2: where all are refused, the first that was looked at sends and is charged to nobody.
     pub gives: bool,
+}
+
+/// What changes where a class goes over its limit or below it.
+pub(super) struct Books {
+    rings: Rings,
+    wakes: Wakes,
+    levels: Levels,
+    /// The last choice, where the next would be the same: its turn goes on, and no class stands differently
+    /// since. Else nobody.
+    again: Pick,
 }
 
 /// A ring for each priority.
@@ -131,7 +143,7 @@ impl Rings {
     }
     /// Lets a class stand where it belongs now.
     #[inline(always)]
-    fn stand(&mut self, member: &mut Member) {
+    fn stand<T>(&mut self, member: &mut Member<T>) {
         let to = match (member.queued, member.under) {
             (false, _) => Standing::Out,
             (true, true) => Standing::Ready,
@@ -140,13 +152,20 @@ impl Rings {
         };
         if member.standing != to {
             let ring = self.of_mut(member.priority);
-            ring.stand(member.place as usize, member.standing, to);
-            let (ready, queued) = (ring.any(false), ring.any(true));
+            let changes = ring.stand(member.place as usize, member.standing, to);
             member.standing = to;
-            let priority = member.priority % PRIORITIES as u8;
-            let with = |set: u8, any: bool| set & !(1 << priority) | u8::from(any) << priority;
-            (self.ready, self.queued) = (with(self.ready, ready), with(self.queued, queued));
+            if changes {
+                self.tell(member.priority);
+            }
         }
+    }
+    /// Some class of a priority is ready or queued now, or none any more.
+    fn tell(&mut self, priority: u8) {
+        let priority = priority % PRIORITIES as u8;
+        let ring = self.of(priority);
+        let (ready, queued) = (ring.any(false), ring.any(true));
+        let with = |set: u8, any: bool| set & !(1 << priority) | u8::from(any) << priority;
+        (self.ready, self.queued) = (with(self.ready, ready), with(self.queued, queued));
     }
 }
 
@@ -185,7 +204,7 @@ pub(super) fn levels(parents: &[u32]) -> Vec<usize> {
 
 /// Who lends to `class` if ancestors above the level `ceiling` do not: `NONE` if it need not borrow.
 #[inline(always)]
-fn lender(members: &[Member], class: u32, ceiling: u8) -> Option<u32> {
+fn lender<T>(members: &[Member<T>], class: u32, ceiling: u8) -> Option<u32> {
     let member = &members[class as usize];
     if member.under {
         return Some(NONE);
@@ -204,9 +223,48 @@ fn lender(members: &[Member], class: u32, ceiling: u8) -> Option<u32> {
     None
 }
 
-impl LinkSharing {
-    /// `positions` in the order of the file, parents before children, fewer than `LEVELS` levels.
-    pub fn new(positions: &[Position], rule: Rule, packet_by_packet: bool, gives: bool) -> Self {
+impl Books {
+    /// The class `member`, of number `class`, is underlimit from `wake` on.
+    #[inline(always)]
+    pub fn set_wake<T>(&mut self, class: usize, member: &mut Member<T>, wake: Instant, now: Instant) {
+        member.wake = wake;
+        if member.demand == 0 {
+            return;
+        }
+        let was = member.under;
+        member.under = wake <= now;
+        if was != member.under {
+            self.again = NOBODY;
+            self.levels.count(member.level, member.under);
+            self.rings.stand(member);
+        }
+        match (was, member.under) {
+            (true, true) => {}
+            (true, false) => self.wakes.insert(class, wake),
+            (false, false) => self.wakes.set(class, wake),
+            (false, true) => self.wakes.set(class, Instant::NEVER),
+        }
+    }
+
+    /// The class `member` sent a packet of `bytes` on the wire.
+    #[inline(always)]
+    pub fn sent<T>(&mut self, member: &Member<T>, bytes: u64) {
+        if !self.rings.of_mut(member.priority).sent(member.place as usize, bytes) {
+            self.again = NOBODY;
+        }
+    }
+}
+
+impl<T> LinkSharing<T> {
+    /// `positions` in the order of the file, parents before children, fewer than `LEVELS` levels; and what
+    /// the scheduler keeps of each.
+    pub fn new(
+        positions: &[Position],
+        of: impl IntoIterator<Item = T>,
+        rule: Rule,
+        packet_by_packet: bool,
+        gives: bool,
+    ) -> Self {
         let held_back = match rule {
             _ if gives => HeldBack::LosesCredit,
             Rule::TopLevel => HeldBack::LosesTurn,
@@ -215,11 +273,11 @@ impl LinkSharing {
         let parents: Vec<u32> = positions.iter().map(|p| p.parent).collect();
         let levels = levels(&parents);
         let mut places = vec![Vec::new(); PRIORITIES];
-        let mut members: Vec<Member> = Vec::with_capacity(positions.len());
-        for (class, p) in positions.iter().enumerate() {
+        let mut members: Vec<Member<T>> = Vec::with_capacity(positions.len());
+        for ((class, p), of) in positions.iter().enumerate().zip(of) {
             let ring = &mut places[usize::from(p.priority)];
             members.push(Member {
-                parent: p.parent,
+                of,
                 above: p.parent,
                 lender: if p.borrows { p.parent } else { NONE },
                 demand: 0,
@@ -227,6 +285,7 @@ impl LinkSharing {
                 since: Instant::ZERO,
                 level: levels[class].min(LEVELS - 1) as u8,
                 priority: p.priority,
+                counts: p.parent != NONE || rule == Rule::AncestorOnly,
                 under: false,
                 queued: false,
                 standing: Standing::Out,
@@ -234,22 +293,23 @@ impl LinkSharing {
             });
             ring.push((class as u32, p.quantum));
         }
-        // The root is the link, and counts nothing, but where the rule needs its limit.
-        for member in &mut members {
-            let of_root = parents.get(member.parent as usize) == Some(&NONE);
-            if of_root && rule != Rule::AncestorOnly {
-                member.above = NONE;
+        for class in 0..members.len() {
+            if members.get(parents[class] as usize).is_some_and(|parent| !parent.counts) {
+                members[class].above = NONE;
             }
         }
         LinkSharing {
-            wakes: Wakes::new(members.len()),
-            members,
-            rings: Rings {
-                of: core::array::from_fn(|p| Ring::new(&places[p], packet_by_packet, held_back)),
-                ready: 0,
-                queued: 0,
+            books: Books {
+                wakes: Wakes::new(members.len()),
+                rings: Rings {
+                    of: core::array::from_fn(|p| Ring::new(&places[p], packet_by_packet, held_back)),
+                    ready: 0,
+                    queued: 0,
+                },
+                levels: Levels { unsatisfied: [0; LEVELS], any: 0 },
+                again: NOBODY,
             },
-            levels: Levels { unsatisfied: [0; LEVELS], any: 0 },
+            members,
             top_level: u8::MAX,
             ahead: false,
             rule,
@@ -259,6 +319,7 @@ impl LinkSharing {
 
     /// The class's own queue has packets that could go, and they would start at `starts`.
     pub fn enter(&mut self, class: usize, now: Instant, starts: Instant) {
+        self.books.again = NOBODY;
         let mut at = class;
         loop {
             let member = &mut self.members[at];
@@ -269,9 +330,9 @@ impl LinkSharing {
                 member.under = member.wake <= starts;
                 let (under, level, wake) = (member.under, member.level, member.wake);
                 if under {
-                    self.levels.count(level, true);
+                    self.books.levels.count(level, true);
                 } else {
-                    self.wakes.set(at, wake);
+                    self.books.wakes.set(at, wake);
                 }
             }
             if lender == NONE {
@@ -281,14 +342,15 @@ impl LinkSharing {
         }
         let member = &mut self.members[class];
         member.queued = true;
-        self.rings.stand(member);
+        self.books.rings.stand(member);
     }
 
     /// The class's own queue has no more packets that could go.
     pub fn leave(&mut self, class: usize) {
+        self.books.again = NOBODY;
         let member = &mut self.members[class];
         member.queued = false;
-        self.rings.stand(member);
+        self.books.rings.stand(member);
         let mut at = class;
         loop {
             let member = &mut self.members[at];
@@ -296,9 +358,9 @@ impl LinkSharing {
             let (demand, under, level, lender) = (member.demand, member.under, member.level, member.lender);
             if demand == 0 {
                 if under {
-                    self.levels.count(level, false);
+                    self.books.levels.count(level, false);
                 } else {
-                    self.wakes.set(at, Instant::NEVER);
+                    self.books.wakes.set(at, Instant::NEVER);
                 }
             }
             if lender == NONE {
@@ -308,36 +370,16 @@ impl LinkSharing {
         }
     }
 
-    /// The class is underlimit from `wake` on.
-    #[inline(always)]
-    pub fn set_wake(&mut self, class: usize, wake: Instant, now: Instant) {
-        let member = &mut self.members[class];
-        member.wake = wake;
-        if member.demand == 0 {
-            return;
-        }
-        let was = member.under;
-        member.under = wake <= now;
-        if was != member.under {
-            self.levels.count(member.level, member.under);
-            self.rings.stand(member);
-        }
-        match (was, member.under) {
-            (true, true) => {}
-            (_, false) => self.wakes.set(class, wake),
-            (false, true) => self.wakes.set(class, Instant::NEVER),
-        }
-    }
-
     /// Moves every class whose waiting has ended. Answers how many.
     #[inline]
     pub fn advance(&mut self, now: Instant) -> u32 {
         let mut moved = 0;
-        while let Some(class) = self.wakes.take_due(now) {
+        while let Some(class) = self.books.wakes.take_due(now) {
             let member = &mut self.members[class];
             member.under = true;
-            self.levels.count(member.level, true);
-            self.rings.stand(member);
+            self.books.again = NOBODY;
+            self.books.levels.count(member.level, true);
+            self.books.rings.stand(member);
             moved += 1;
         }
         moved
@@ -345,7 +387,7 @@ impl LinkSharing {
 
     /// When the next class with demand becomes underlimit.
     pub fn next_wake(&self) -> Instant {
-        self.wakes.least()
+        self.books.wakes.least()
     }
 
     /// From when on some class on the way of `class` to its lenders is underlimit.
@@ -373,6 +415,7 @@ impl LinkSharing {
         while member.level < self.top_level {
             if member.wake <= now {
                 self.top_level = member.level;
+                self.books.again = NOBODY;
                 return;
             }
             if member.lender == NONE {
@@ -393,18 +436,35 @@ impl LinkSharing {
         let used = &self.members[(if pick.lender == NONE { pick.class } else { pick.lender }) as usize];
         if self.top_level >= used.level {
             let on = self.members[pick.class as usize].queued && used.wake <= now;
-            self.top_level = if on { used.level } else { u8::MAX };
+            let level = if on { used.level } else { u8::MAX };
+            if level != self.top_level {
+                (self.top_level, self.books.again) = (level, NOBODY);
+            }
         }
     }
 
     /// The next class that may send under the rule, with a packet that starts at `starts`; `None`
     /// if every class with demand is overlimit.
-    #[inline]
+    #[inline(always)]
     pub fn pick(&mut self, starts: Instant) -> Option<Pick> {
-        if self.levels.any == 0 {
-            return None;
+        let mut pick = self.books.again;
+        if pick.class == NONE {
+            pick = self.choose(starts);
+            // Whether the root lends under ancestor-only is a matter of time.
+            if self.rule != Rule::AncestorOnly {
+                self.books.again = pick;
+            }
         }
-        let lowest = self.levels.any.trailing_zeros() as u8;
+        if pick.class == NONE { None } else { Some(pick) }
+    }
+
+    /// The plain form: asked again before anything changes, it says and leaves the same.
+    #[inline(never)]
+    fn choose(&mut self, starts: Instant) -> Pick {
+        if self.books.levels.any == 0 {
+            return NOBODY;
+        }
+        let lowest = self.books.levels.any.trailing_zeros() as u8;
         let right_ahead = self.rule == Rule::TopLevel && lowest == 1;
         let ceiling = match self.rule {
             Rule::Formal => lowest,
@@ -427,10 +487,10 @@ impl LinkSharing {
         let pick = self.pick_below(ceiling);
         self.ahead = match pick {
             Some(pick) if right_ahead => self.borrower_above(self.members[pick.class as usize].priority),
-            None if self.rule == Rule::AncestorOnly => return self.pick_of_any(),
+            None if self.rule == Rule::AncestorOnly => return self.pick_of_any().unwrap_or(NOBODY),
             _ => false,
         };
-        pick
+        pick.unwrap_or(NOBODY)
     }
 
     /// The next class that has anybody to borrow from.
@@ -443,11 +503,11 @@ impl LinkSharing {
     #[inline(always)]
     fn pick_below(&mut self, ceiling: u8) -> Option<Pick> {
         let (members, borrowers) = (&self.members, ceiling > 1);
-        let mut priorities = if borrowers { self.rings.queued } else { self.rings.ready };
+        let mut priorities = if borrowers { self.books.rings.queued } else { self.books.rings.ready };
         while priorities != 0 {
             let priority = priorities.ilog2();
             priorities &= !(1 << priority);
-            let ring = self.rings.of_mut(priority as u8);
+            let ring = self.books.rings.of_mut(priority as u8);
             if let Some((class, lender)) = ring.pick(borrowers, |class| lender(members, class, ceiling)) {
                 return Some(Pick { class, lender });
             }
@@ -458,12 +518,12 @@ impl LinkSharing {
     /// True if Top-Level lets a class of a priority above `priority` borrow.
     #[inline]
     fn borrower_above(&self, priority: u8) -> bool {
-        let mut priorities = self.rings.queued & (0xfe << (priority % PRIORITIES as u8));
+        let mut priorities = self.books.rings.queued & (0xfe << (priority % PRIORITIES as u8));
         while priorities != 0 {
             let above = priorities.ilog2();
             priorities &= !(1 << above);
             let may = |class: u32| lender(&self.members, class, self.top_level).is_some();
-            if self.rings.of(above as u8).has_borrower(may) {
+            if self.books.rings.of(above as u8).has_borrower(may) {
                 return true;
             }
         }
@@ -473,19 +533,13 @@ impl LinkSharing {
     /// When every class is overlimit: the next that has somebody to borrow from. In ns-2 it is the first
     /// that was looked at.
     pub fn pick_any_borrower(&mut self) -> Option<Pick> {
-        let mut rings = self.rings.of.iter_mut().rev().filter(|ring| ring.any(true));
+        self.books.again = NOBODY;
+        let mut rings = self.books.rings.of.iter_mut().rev().filter(|ring| ring.any(true));
         let class = match self.gives {
             true => rings.find_map(Ring::pass_first)?,
             false => rings.find_map(|ring| ring.pick(true, |_| Some(())))?.0,
         };
         Some(Pick { class, lender: self.members[class as usize].lender })
-    }
-
-    /// `class` sent a packet of `bytes` on the wire.
-    #[inline]
-    pub fn sent(&mut self, class: usize, bytes: u64) {
-        let member = &self.members[class];
-        self.rings.of_mut(member.priority).sent(member.place as usize, bytes);
     }
 
     /// True if the class's own queue has packets that could go.
@@ -496,13 +550,13 @@ impl LinkSharing {
     /// The class's share of a round, bytes.
     pub fn quantum(&self, class: usize) -> i64 {
         let member = &self.members[class];
-        self.rings.of(member.priority).quantum(member.place as usize)
+        self.books.rings.of(member.priority).quantum(member.place as usize)
     }
 
     /// Classes that the scheduler has looked at.
     #[cfg(test)]
     pub fn looks(&self) -> u64 {
-        self.rings.of.iter().map(|ring| ring.looks).sum()
+        self.books.rings.of.iter().map(|ring| ring.looks).sum()
     }
 
     /// Counts everything anew and compares: for tests.
@@ -515,7 +569,7 @@ impl LinkSharing {
                 demand[at as usize] += 1;
                 at = self.members[at as usize].lender;
             }
-            if self.rings.of(member.priority).standing(member.place as usize) != member.standing {
+            if self.books.rings.of(member.priority).standing(member.place as usize) != member.standing {
                 return Err("a ring disagrees with a class about its standing");
             }
             if (member.standing == Standing::Ready) != (member.queued && member.under && member.demand > 0) {
@@ -527,7 +581,7 @@ impl LinkSharing {
             if member.demand != demand[class] {
                 return Err("a class miscounts the demand below it");
             }
-            if self.wakes.get(class) != if waits { member.wake } else { Instant::NEVER } {
+            if self.books.wakes.get(class) != if waits { member.wake } else { Instant::NEVER } {
                 return Err("an overlimit class with demand has no wake-up, or another class has one");
             }
             if member.demand > 0 && member.under {
@@ -537,10 +591,10 @@ impl LinkSharing {
                 }
             }
         }
-        if unsatisfied != self.levels.unsatisfied {
+        if unsatisfied != self.books.levels.unsatisfied {
             return Err("a level miscounts its unsatisfied classes");
         }
-        match (0..LEVELS).all(|l| (self.levels.any >> l & 1 == 1) == (unsatisfied[l] > 0)) {
+        match (0..LEVELS).all(|l| (self.books.levels.any >> l & 1 == 1) == (unsatisfied[l] > 0)) {
             true => Ok(()),
             false => Err("the levels with unsatisfied classes are miscounted"),
         }

@@ -61,8 +61,8 @@ use crate::units::{Bounded, Fine, Instant};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use class::{CbqClass, Count, Settings, check_tree, depth_first, gives, quanta};
-use estimator::Estimator;
-use link_sharing::{LinkSharing, NONE, Pick, Position, Rule};
+use estimator::{Busy, Estimator, Transmission};
+use link_sharing::{Books, LinkSharing, Member, NONE, Pick, Position, Rule, levels};
 use options::{Options, PARAMS};
 use wakes::Wakes;
 
@@ -110,10 +110,9 @@ fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, 
 /// Class-based queueing.
 pub struct Cbq {
     options: Options,
-    classes: Vec<CbqClass>,
-    children: Vec<Child>,
+    settings: Vec<Settings>,
     routes: Routes,
-    sharing: LinkSharing,
+    sharing: LinkSharing<CbqClass>,
     /// Children that said `At`: classes with packets that are not in `sharing` until then.
     held: Wakes,
     held_count: u32,
@@ -126,7 +125,7 @@ pub struct Cbq {
     /// When the link will have sent what it got.
     link_free: Fine,
     /// Since when it has been sending without a pause.
-    busy_since: Fine,
+    busy: Busy,
     /// The same in whole nanoseconds, rounded up.
     starts_next: Instant,
     /// How long `AHEAD_PACKETS` take.
@@ -147,30 +146,29 @@ impl Cbq {
     ) -> Self {
         let parents: Vec<u32> = settings.iter().map(|s| s.parent).collect();
         let gives = gives(&options, settings.first(), &link);
-        let make = |(index, s): (usize, Settings)| {
-            let leaf = !parents.contains(&(index as u32));
-            let shape = s.shape(&options, leaf, gives, &link);
-            CbqClass { estimator: Estimator::new(&shape, &link), settings: s, count: Count::default() }
-        };
-        let classes: Vec<CbqClass> = settings.into_iter().enumerate().map(make).collect();
+        let (mut inner, mut classes) = (Vec::new(), Vec::with_capacity(settings.len()));
+        let levels = levels(&parents);
+        for (index, (s, queue)) in settings.iter().zip(children).enumerate() {
+            if queue.as_leaf().is_none() {
+                inner.push(index as u32);
+            }
+            let shape = s.shape(&options, levels[index] == 1, gives, &link);
+            let estimator = Estimator::new(&shape, &link);
+            classes.push(CbqClass { queue, estimator, count: Count::default() });
+        }
         Cbq {
-            sharing: sharing(&options, &classes, &link),
+            sharing: sharing(&options, &settings, classes, &link),
+            held: Wakes::new(settings.len()),
             shown: depth_first(&parents),
-            held: Wakes::new(classes.len()),
             held_count: 0,
-            inner: (0..)
-                .zip(&children)
-                .filter(|(_, child)| child.as_leaf().is_none())
-                .map(|(c, _)| c)
-                .collect(),
+            inner,
             backlogged: 0,
             link_free: Fine::ZERO,
-            busy_since: Fine::ZERO,
+            busy: Busy::since(Fine::ZERO),
             starts_next: Instant::ZERO,
             ahead: Fine::from_raw(link.time_for(link.mtu).raw() * u128::from(AHEAD_PACKETS)),
             options,
-            classes,
-            children,
+            settings,
             routes,
             link,
             #[cfg(test)]
@@ -178,10 +176,19 @@ impl Cbq {
         }
     }
 
+    /// The queue of a class.
+    #[inline(always)]
+    fn queue(&mut self, class: usize) -> &mut Child {
+        &mut self.sharing.members[class].of.queue
+    }
+    fn queues(&self) -> impl Iterator<Item = &Child> {
+        self.sharing.members.iter().map(|member| &member.of.queue)
+    }
+
     /// A child's backlog or willingness changed in a call: reads both again.
     #[inline]
     fn refresh(&mut self, class: usize, was_empty: bool, now: Instant) {
-        let empty = self.children[class].is_empty();
+        let empty = self.queue(class).is_empty();
         if empty == was_empty && self.held_count == 0 {
             return;
         }
@@ -233,7 +240,7 @@ impl Cbq {
             if !self.sharing.is_queued(class) {
                 continue;
             }
-            match self.children[class].head(cx) {
+            match self.queue(class).head(cx) {
                 Head::Packet { .. } => {}
                 Head::At(at) => self.hold(class, at),
                 Head::Held(_) => self.hold(class, HELD_FOR_EVER),
@@ -257,22 +264,51 @@ impl Cbq {
         }
     }
 
-    /// What the child of a class gives, where that is not known without asking. If it is nothing, the class is
-    /// looked at anew, or held.
+    /// What the child of a class gives, with its length. If it is nothing, the class is looked at anew, or held.
+    #[inline(always)]
+    fn take(&mut self, cx: &mut Cx, class: usize) -> Option<(PacketId, u32)> {
+        match self.queue(class).take_plain(&cx.packets) {
+            None => self.ask(cx, class),
+            taken => taken,
+        }
+    }
+
+    /// The same where it is not known without asking.
     #[inline(never)]
-    fn take(&mut self, cx: &mut Cx, class: usize) -> Option<PacketId> {
-        match self.children[class].take(cx) {
-            Next::Packet(id) => return Some(id),
+    fn ask(&mut self, cx: &mut Cx, class: usize) -> Option<(PacketId, u32)> {
+        match self.queue(class).take(cx) {
+            Next::Packet(id) => {
+                let len = cx.packets.get(&id).len;
+                return Some((id, len));
+            }
             Next::At(at) => self.hold(class, at),
             Next::Held(_) => self.hold(class, HELD_FOR_EVER),
             // All that was there was dropped on the way out.
-            Next::Idle if self.children[class].is_empty() => self.refresh(class, false, cx.now),
+            Next::Idle if self.queue(class).is_empty() => self.refresh(class, false, cx.now),
             Next::Idle => {
                 cx.broken("cbq", "a child with packets said that it had none");
                 self.hold(class, HELD_FOR_EVER);
             }
         }
         None
+    }
+
+    /// What goes where no class may send: the packet of one that is overlimit, if the link is never to idle, or
+    /// nothing. `None`: to be asked anew, because that class had nothing to give.
+    #[inline(never)]
+    fn go_without_right(&mut self, cx: &mut Cx) -> Option<Next> {
+        let pick = if self.options.efficient { self.sharing.pick_any_borrower() } else { None };
+        let Some(pick) = pick else {
+            self.ask_inner(cx);
+            return Some(if self.backlogged == 0 { Next::Idle } else { self.wait() });
+        };
+        let class = pick.class as usize;
+        let (id, len) = self.take(cx, class)?;
+        match self.sharing.gives {
+            false => self.sent(cx, pick, len),
+            true => self.gave(cx, class, len),
+        }
+        Some(Next::Packet(id))
     }
 
     /// When a class may send that may not now. No child is asked before that.
@@ -299,32 +335,23 @@ impl Cbq {
     fn idle_until(&mut self, start: Fine) -> Fine {
         // Hosts count whole nanoseconds: less than one is no pause.
         if start > self.link_free + Fine::from_nanos(1) {
-            self.busy_since = start;
+            self.busy = Busy::since(start);
         }
         start
     }
 
-    /// Counts a packet of `bytes` on the wire, which takes `on_link` from `start` on, against its
-    /// class and every ancestor. The root counts under ancestor-only; else it is the link itself.
-    #[inline(always)]
-    fn charge(&mut self, class: usize, bytes: u64, start: Fine, on_link: Fine, now: Instant) {
-        let now = self.starts(now);
-        let mut at = class;
-        loop {
-            let member = &self.sharing.members[at];
-            if member.parent == NONE && self.options.rule != Rule::AncestorOnly {
-                break;
-            }
-            let above = member.above;
-            let class = &mut self.classes[at];
-            let wake =
-                class.estimator.charge(start, on_link, bytes, [self.busy_since, member.since().into()]);
-            class.count.overs = class.count.overs.plus((wake > now).into());
-            self.sharing.set_wake(at, wake, now);
-            if above == NONE {
-                break;
-            }
-            at = above as usize;
+    /// Counts a packet against its class and every ancestor.
+    fn charge(&mut self, class: usize, packet: &Transmission, starts: Instant) {
+        let LinkSharing { members, books, .. } = &mut self.sharing;
+        let above = charge(books, class, &mut members[class], packet, starts);
+        self.charge_above(above, packet, starts);
+    }
+
+    /// The same for the class `at`, where there is one, and its ancestors.
+    fn charge_above(&mut self, mut at: u32, packet: &Transmission, starts: Instant) {
+        while at != NONE {
+            let LinkSharing { members, books, .. } = &mut self.sharing;
+            at = charge(books, at as usize, &mut members[at as usize], packet, starts);
         }
     }
 
@@ -342,25 +369,46 @@ impl Cbq {
     /// What a packet of `pick.class` that just left means for everybody.
     #[inline(always)]
     fn sent(&mut self, cx: &Cx, pick: Pick, len: u32) {
-        let class = pick.class as usize;
-        let bytes = cx.link.cost_bytes(len);
-        let count = &mut self.classes[class].count;
+        let (class, bytes) = (pick.class as usize, cx.link.cost_bytes(len));
+        let mut packet = Transmission { bytes, start: Fine::ZERO, on_link: Fine::ZERO, busy: self.busy };
+        if !self.options.callback {
+            packet.on_link = cx.link.time_for(len);
+            packet.start = self.occupy(cx.now, packet.on_link);
+            packet.busy = self.busy;
+        }
+        let starts = self.starts(cx.now);
+        let LinkSharing { members, books, .. } = &mut self.sharing;
+        let member = &mut members[class];
+        let count = &mut member.of.count;
         count.packets = count.packets.plus(1);
         count.bytes += u64::from(len);
         count.borrows = count.borrows.plus((pick.lender != NONE).into());
-        self.sharing.sent(class, bytes);
-        if !self.options.callback {
-            let on_link = cx.link.time_for(len);
-            let start = self.occupy(cx.now, on_link);
-            self.charge(class, bytes, start, on_link, cx.now);
+        books.sent(member, bytes);
+        let above =
+            if self.options.callback { NONE } else { charge(books, class, member, &packet, starts) };
+        if above != NONE || member.of.queue.is_empty() || self.held_count > 0 {
+            self.sent_otherwise(cx, pick, above, &packet);
+        } else {
+            self.departed(pick, starts);
         }
-        if self.children[class].is_empty() || self.held_count > 0 {
+    }
+
+    /// The rest of it where ancestors count the packet, or the class has given its last one.
+    #[inline(never)]
+    fn sent_otherwise(&mut self, cx: &Cx, pick: Pick, above: u32, packet: &Transmission) {
+        let (class, starts) = (pick.class as usize, self.starts(cx.now));
+        self.charge_above(above, packet, starts);
+        if self.queue(class).is_empty() || self.held_count > 0 {
             self.refresh(class, false, cx.now);
         }
-        let starts = self.starts(cx.now);
-        let member = &self.sharing.members[class];
+        self.departed(pick, starts);
+    }
+
+    #[inline(always)]
+    fn departed(&mut self, pick: Pick, starts: Instant) {
+        let member = &mut self.sharing.members[pick.class as usize];
         if member.lender == NONE && member.is_queued() && member.wake() > starts {
-            self.classes[class].count.delays += 1;
+            member.of.count.delays = member.of.count.delays.plus(1);
         }
         self.sharing.departed(pick, starts);
     }
@@ -368,7 +416,7 @@ impl Cbq {
     /// The same for a packet of `class` that went although all were refused, where that is charged to nobody.
     #[cold]
     fn gave(&mut self, cx: &Cx, class: usize, len: u32) {
-        let count = &mut self.classes[class].count;
+        let count = &mut self.sharing.members[class].of.count;
         count.packets += 1;
         count.bytes += u64::from(len);
         if self.options.callback {
@@ -381,17 +429,17 @@ impl Cbq {
 
     /// Everything that is made from the classes' settings, anew.
     fn rebuild(&mut self, now: Instant) {
-        let gives = gives(&self.options, self.classes.first().map(|root| &root.settings), &self.link);
-        for (index, class) in self.classes.iter_mut().enumerate() {
-            let leaf = self.sharing.members[index].level == 1;
-            let shape = class.settings.shape(&self.options, leaf, gives, &self.link);
-            class.estimator.shape(&shape, &self.link);
+        let gives = gives(&self.options, self.settings.first(), &self.link);
+        for (member, settings) in self.sharing.members.iter_mut().zip(&self.settings) {
+            let shape = settings.shape(&self.options, member.level == 1, gives, &self.link);
+            member.of.estimator.shape(&shape, &self.link);
         }
         // Children that are held are asked again: until when depends on shares and lenders too.
         let held = |class: &usize| self.held.get(*class) != Instant::NEVER;
-        let queued = (0..self.classes.len()).filter(|c| self.sharing.is_queued(*c) || held(c));
+        let queued = (0..self.settings.len()).filter(|c| self.sharing.is_queued(*c) || held(c));
         let queued: Vec<usize> = queued.collect();
-        self.sharing = sharing(&self.options, &self.classes, &self.link);
+        let classes = core::mem::take(&mut self.sharing.members).into_iter().map(|member| member.of);
+        self.sharing = sharing(&self.options, &self.settings, classes.collect(), &self.link);
         for class in queued {
             self.release(class);
             self.sharing.enter(class, now, self.starts(now));
@@ -399,23 +447,44 @@ impl Cbq {
     }
 }
 
-fn sharing(options: &Options, classes: &[CbqClass], link: &Link) -> LinkSharing {
-    let settings: Vec<Settings> = classes.iter().map(|c| c.settings.clone()).collect();
-    let positions: Vec<Position> = classes
-        .iter()
-        .zip(quanta(&settings, link))
-        .map(|(class, quantum)| Position {
-            parent: class.settings.parent,
-            borrows: class.settings.borrows && class.settings.parent != NONE,
-            priority: class.settings.priority,
-            quantum,
-            wake: match class.settings.parent {
-                NONE if options.rule != Rule::AncestorOnly => Instant::ZERO,
-                _ => class.estimator.wake(),
-            },
-        })
-        .collect();
-    LinkSharing::new(&positions, options.rule, options.prr, gives(options, settings.first(), link))
+/// Counts a packet against the class `at`. Answers who counts it next, or nobody.
+#[inline(always)]
+fn charge(
+    books: &mut Books,
+    at: usize,
+    member: &mut Member<CbqClass>,
+    packet: &Transmission,
+    starts: Instant,
+) -> u32 {
+    if !member.counts {
+        return NONE;
+    }
+    let wake = member.of.estimator.charge(packet, member.since());
+    member.of.count.overs = member.of.count.overs.plus((wake > starts).into());
+    books.set_wake(at, member, wake, starts);
+    member.above
+}
+
+fn sharing(
+    options: &Options,
+    settings: &[Settings],
+    classes: Vec<CbqClass>,
+    link: &Link,
+) -> LinkSharing<CbqClass> {
+    let position = |((s, quantum), class): ((&Settings, i64), &CbqClass)| Position {
+        parent: s.parent,
+        borrows: s.borrows && s.parent != NONE,
+        priority: s.priority,
+        quantum,
+        wake: match s.parent {
+            NONE if options.rule != Rule::AncestorOnly => Instant::ZERO,
+            _ => class.estimator.wake(),
+        },
+    };
+    let of_classes = settings.iter().zip(quanta(settings, link)).zip(&classes);
+    let positions: Vec<Position> = of_classes.map(position).collect();
+    let gives = gives(options, settings.first(), link);
+    LinkSharing::new(&positions, classes, options.rule, options.prr, gives)
 }
 
 impl Discipline for Cbq {
@@ -425,7 +494,7 @@ impl Discipline for Cbq {
             cx.drop(id, DropReason::Reconfigure);
             return Verdict::Dropped;
         };
-        let child = &mut self.children[class];
+        let child = self.queue(class);
         let was_empty = child.is_empty();
         let verdict = child.enqueue(cx, id);
         // What took a packet and had some still has some.
@@ -433,7 +502,7 @@ impl Discipline for Cbq {
             self.refresh(class, was_empty, cx.now);
         }
         if verdict == Verdict::Dropped {
-            self.classes[class].count.refused += 1;
+            self.sharing.members[class].of.count.refused += 1;
         }
         // A packet that found the queue full is demand too: a class that starves sees no others.
         self.sharing.arrived(class, self.starts(cx.now));
@@ -446,35 +515,21 @@ impl Discipline for Cbq {
             if self.backlogged == 0 {
                 return Next::Idle;
             }
-            let mut pick = self.sharing.pick(self.starts(cx.now));
-            let mut is_free = false;
-            if pick.is_none() && self.options.efficient {
-                pick = self.sharing.pick_any_borrower();
-                is_free = self.sharing.gives;
-            }
-            let Some(pick) = pick else {
-                self.ask_inner(cx);
-                return if self.backlogged == 0 { Next::Idle } else { self.wait() };
-            };
-            let class = pick.class as usize;
-            let id = match self.children[class].take_plain(&cx.packets) {
-                Some(id) => id,
-                None => match self.take(cx, class) {
-                    Some(id) => id,
+            let Some(pick) = self.sharing.pick(self.starts(cx.now)) else {
+                match self.go_without_right(cx) {
+                    Some(next) => return next,
                     None => continue,
-                },
+                }
             };
-            let len = cx.packets.get(&id).len;
-            match is_free {
-                false => self.sent(cx, pick, len),
-                true => self.gave(cx, class, len),
+            if let Some((id, len)) = self.take(cx, pick.class as usize) {
+                self.sent(cx, pick, len);
+                return Next::Packet(id);
             }
-            return Next::Packet(id);
         }
     }
 
     fn backlog(&self) -> Backlog {
-        self.children.iter().fold(Backlog::default(), |sum, child| sum + child.backlog())
+        self.queues().fold(Backlog::default(), |sum, queue| sum + queue.backlog())
     }
 
     fn is_empty(&self) -> bool {
@@ -482,9 +537,9 @@ impl Discipline for Cbq {
     }
 
     fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
-        for class in 0..self.children.len() {
-            let was_empty = self.children[class].is_empty();
-            self.children[class].flush(cx, reason);
+        for class in 0..self.settings.len() {
+            let was_empty = self.queue(class).is_empty();
+            self.queue(class).flush(cx, reason);
             self.refresh(class, was_empty, cx.now);
         }
     }
@@ -496,10 +551,10 @@ impl Discipline for Cbq {
             self.rebuild(cx.now);
             return Ok(());
         }
-        let Some(index) = self.classes.iter().position(|c| c.settings.name == class) else {
-            for index in 0..self.children.len() {
-                let was_empty = self.children[index].is_empty();
-                match self.children[index].reconfigure_below(cx, class, params) {
+        let Some(index) = self.settings.iter().position(|s| s.name == class) else {
+            for index in 0..self.settings.len() {
+                let was_empty = self.queue(index).is_empty();
+                match self.queue(index).reconfigure_below(cx, class, params) {
                     Err(error) if error.field == "class" => {}
                     Err(error) => return Err(error),
                     Ok(()) => {
@@ -510,20 +565,20 @@ impl Discipline for Cbq {
             }
             return Err(ParamError::new(class, "class", class, "a class of this interface"));
         };
-        let new = self.classes[index].settings.read(params, &self.link)?;
-        let mut all: Vec<Settings> = self.classes.iter().map(|c| c.settings.clone()).collect();
+        let new = self.settings[index].read(params, &self.link)?;
+        let mut all = self.settings.clone();
         all[index] = new.clone();
         check_tree(&all)?;
-        let was_empty = self.children[index].is_empty();
-        self.children[index].reconfigure_queue(cx, class, params, ENTRY.params)?;
+        let was_empty = self.queue(index).is_empty();
+        self.queue(index).reconfigure_queue(cx, class, params, ENTRY.params)?;
         self.refresh(index, was_empty, cx.now);
-        if let Some(leaf) = self.children[index].as_leaf_mut()
-            && !params.has("qlimit")
-            && new.queue_limit() != self.classes[index].settings.queue_limit()
+        if !params.has("qlimit")
+            && new.queue_limit() != self.settings[index].queue_limit()
+            && let Some(leaf) = self.queue(index).as_leaf_mut()
         {
             leaf.set_limit(new.queue_limit());
         }
-        self.classes[index].settings = new;
+        self.settings[index] = new;
         self.rebuild(cx.now);
         Ok(())
     }
@@ -534,21 +589,21 @@ impl Discipline for Cbq {
         let shown = if run { visit.places(self.shown.len()) } else { 0..self.shown.len() };
         for &(index, depth) in &self.shown[shown] {
             let index = index as usize;
-            let class = &self.classes[index];
+            let (settings, class) = (&self.settings[index], &self.sharing.members[index].of);
             if run {
-                visit.class(&class.settings.name, depth);
+                visit.class(&settings.name, depth);
             }
-            if run || visit.wants(&class.settings.name, depth) {
-                class.visit_stats(self.sharing.quantum(index), visit);
+            if run || visit.wants(&settings.name, depth) {
+                class.visit_stats(settings, self.sharing.quantum(index), visit);
             }
-            self.children[index].visit_stats(visit);
+            class.queue.visit_stats(visit);
         }
     }
 
     fn check(&self, cx: &Cx) -> Result<(), Broken> {
         let broken = |what| Broken { discipline: "cbq", what };
         let mut backlogged = 0;
-        for (class, child) in self.children.iter().enumerate() {
+        for (class, child) in self.queues().enumerate() {
             child.check(cx)?;
             backlogged += u32::from(!child.is_empty());
             let held = self.held.get(class) != Instant::NEVER;
@@ -568,18 +623,21 @@ impl Discipline for Cbq {
     fn on_sent(&mut self, cx: &mut Cx, id: &PacketId, at: Instant) {
         let row = cx.packets.get(id);
         let (Some(class), len) = (self.routes.child(row.leaf), row.len) else { return };
-        if self.children[class].as_leaf().is_none() {
-            let was_empty = self.children[class].is_empty();
-            self.children[class].on_sent(cx, id, at);
+        if self.queue(class).as_leaf().is_none() {
+            let was_empty = self.queue(class).is_empty();
+            self.queue(class).on_sent(cx, id, at);
             self.refresh(class, was_empty, cx.now);
         }
         if self.options.callback {
             let on_link = cx.link.time_for(len);
-            let bytes = cx.link.cost_bytes(len);
             let start = Fine::from(at).saturating_sub(on_link);
             self.link_free = self.idle_until(start) + on_link;
-            match &mut self.classes[class].count.uncharged {
-                0 => self.charge(class, bytes, start, on_link, cx.now),
+            match &mut self.sharing.members[class].of.count.uncharged {
+                0 => {
+                    let bytes = cx.link.cost_bytes(len);
+                    let packet = Transmission { bytes, start, on_link, busy: self.busy };
+                    self.charge(class, &packet, self.starts(cx.now));
+                }
                 free => *free -= 1,
             }
         }

@@ -23,14 +23,21 @@ impl Wakes {
             at => self.0.set(index as u32, at.as_nanos()),
         }
     }
+    /// The same for a class that has none.
+    #[inline(always)]
+    pub fn insert(&mut self, index: usize, at: Instant) {
+        if at != Instant::NEVER {
+            self.0.insert(index as u32, at.as_nanos());
+        }
+    }
     /// The time of class `index`.
     pub fn get(&self, index: usize) -> Instant {
         self.0.get(index as u32).map_or(Instant::NEVER, Instant::from_nanos)
     }
-    /// Takes out a class whose time has come.
-    #[inline]
+    /// Takes out a class whose time has come, which the time before `NEVER` does not.
+    #[inline(always)]
     pub fn take_due(&mut self, now: Instant) -> Option<usize> {
-        let (slot, _) = self.0.min().filter(|&(_, at)| at <= now.as_nanos())?;
+        let (slot, _) = self.0.min_finite().filter(|&(_, at)| at <= now.as_nanos())?;
         self.0.remove(slot);
         Some(slot as usize)
     }

@@ -19,6 +19,7 @@ use alloc::vec::Vec;
 #[derive(Clone, Copy)]
 struct Turn {
     class: u32,
+    /// More than a packet below zero it is never, and at most a quantum of below 2^62.
     credit: i64,
     quantum: i64,
 }
@@ -114,15 +115,17 @@ impl Ring {
         }
     }
 
-    /// Changes how the class at `place` stands.
-    #[inline]
-    pub fn stand(&mut self, place: usize, from: Standing, to: Standing) {
+    /// Changes how the class at `place` stands. True if it is the first to stand so, or was the last: then `any`
+    /// may say something else.
+    #[inline(always)]
+    pub fn stand(&mut self, place: usize, from: Standing, to: Standing) -> bool {
         let (sets, bit) = (&mut self.sets[place / 64], 1 << (place % 64));
         let (from, to) = (from as usize, to as usize);
         sets[from] &= !bit;
         sets[to] |= bit;
         self.counts[from] = self.counts[from].less(1);
         self.counts[to] = self.counts[to].plus(1);
+        self.counts[from] == 0 || self.counts[to] == 1
     }
 
     /// The first candidate at or after `from`, without wrapping.
@@ -251,19 +254,20 @@ impl Ring {
         Some(self.turns[place].class)
     }
 
-    /// The class at `place` sent a packet of `bytes`.
-    #[inline]
-    pub fn sent(&mut self, place: usize, bytes: u64) {
+    /// The class at `place` sent a packet of `bytes`. True if its turn goes on.
+    #[inline(always)]
+    pub fn sent(&mut self, place: usize, bytes: u64) -> bool {
         let turn = &mut self.turns[place];
         if !self.packet_by_packet {
-            turn.credit -= bytes as i64;
+            turn.credit = turn.credit.less(bytes as i64);
             if turn.credit > 0 {
-                return;
+                return true;
             }
             turn.credit += turn.quantum;
         }
         let next = if place + 1 == self.turns.len() { 0 } else { place + 1 };
         *self.pointer() = next;
+        false
     }
 
     fn pointer(&mut self) -> &mut usize {

@@ -19,7 +19,7 @@ fn top_level_falls_to_the_lender_only_with_demand_and_room() {
         (false, Instant::from_millis(6), false),
     ] {
         let tree = [position(NONE), position(0), position(1), position(1)];
-        let mut sharing = LinkSharing::new(&tree, Rule::TopLevel, false, false);
+        let mut sharing = LinkSharing::new(&tree, [(); 4], Rule::TopLevel, false, false);
         (sharing.members[2].queued, sharing.members[1].wake) = (queued, wake);
         sharing.departed(Pick { class: 2, lender: 1 }, now);
         let expected = if stays { sharing.members[1].level } else { u8::MAX };
@@ -109,7 +109,7 @@ fn a22_who_is_chosen_may_send_by_the_rule() {
                 wake: Instant::ZERO,
             };
             let positions: Vec<Position> = (0..plain.parents.len()).map(position).collect();
-            let mut sharing = LinkSharing::new(&positions, rule, false, false);
+            let mut sharing = LinkSharing::new(&positions, core::iter::repeat(()), rule, false, false);
             let mut top_level = u8::MAX;
             for step in 0..300 {
                 let told = alloc::format!("{rule:?}, seed {seed}, step {step}");
@@ -133,7 +133,8 @@ fn a22_who_is_chosen_may_send_by_the_rule() {
                     }
                     3 => {
                         plain.wakes[class] = plain.now.saturating_sub(10) + random.below(40);
-                        sharing.set_wake(class, Instant::from_nanos(plain.wakes[class]), now);
+                        let wake = Instant::from_nanos(plain.wakes[class]);
+                        sharing.books.set_wake(class, &mut sharing.members[class], wake, now);
                     }
                     _ => {
                         plain.now += random.below(20);
@@ -175,7 +176,8 @@ fn a22_who_is_chosen_may_send_by_the_rule() {
                 }
                 let Some(pick) = picked else { continue };
                 wrong += u32::from(!formal.contains(&pick));
-                sharing.sent(pick.class as usize, 40 + random.below(1_461));
+                let bytes = 40 + random.below(1_461);
+                sharing.books.sent(&sharing.members[pick.class as usize], bytes);
                 // Who goes by right, ahead of a borrower of a higher priority, says nothing about Top-Level.
                 let sends = pick.class as usize;
                 let borrows_before = |other: &Pick| {
