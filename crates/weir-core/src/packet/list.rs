@@ -46,15 +46,15 @@ impl List {
     /// Appends.
     #[inline]
     pub fn push_back(&mut self, table: &mut PacketTable, id: PacketId) {
-        let row = table.row_mut(id.0);
+        let row = table.row_mut(id.row());
         (row.next, row.prev) = (NIL, self.tail);
         self.packets = self.packets.plus(1);
         self.bytes = self.bytes.plus(row.len.into());
         match self.head {
-            NIL => self.head = id.0,
-            _ => table.row_mut(self.tail).next = id.0,
+            NIL => self.head = id.row(),
+            _ => table.row_mut(self.tail).next = id.row(),
         }
-        self.tail = id.0;
+        self.tail = id.row();
     }
     /// Takes the first.
     #[inline]
@@ -77,7 +77,7 @@ impl List {
         self.head = row.next;
         debug_assert_eq!(self.head == NIL, self.packets == 0, "a list's links and its count disagree");
         debug_assert!(self.packets > 0 || self.bytes == 0, "an empty list counts bytes");
-        (PacketId(id), len)
+        (PacketId::of(id), len)
     }
     /// Takes the last.
     pub fn pop_back(&mut self, table: &mut PacketTable) -> Option<PacketId> {
@@ -162,7 +162,7 @@ impl List {
         }
         self.packets -= 1;
         self.bytes -= u64::from(len);
-        PacketId(id)
+        PacketId::of(id)
     }
 }
 
@@ -193,14 +193,14 @@ impl OneWay {
     /// Appends.
     #[inline]
     pub(crate) fn push_back(&mut self, table: &mut PacketTable, id: PacketId) {
-        let row = table.row_mut(id.0);
+        let row = table.row_mut(id.row());
         row.next = NIL;
         self.bytes = self.bytes.wrapping_add(row.len);
         match self.head {
-            NIL => self.head = id.0,
-            _ => table.row_mut(self.tail).next = id.0,
+            NIL => self.head = id.row(),
+            _ => table.row_mut(self.tail).next = id.row(),
         }
-        self.tail = id.0;
+        self.tail = id.row();
     }
     /// Takes the first.
     #[inline]
@@ -211,7 +211,7 @@ impl OneWay {
         let (id, row) = (self.head, table.row(self.head));
         self.bytes = self.bytes.wrapping_sub(row.len);
         self.head = row.next;
-        Some(PacketId(id))
+        Some(PacketId::of(id))
     }
     /// How many packets there are, if links and bytes agree: for tests.
     pub(crate) fn packets_if_sound(&self, table: &PacketTable) -> Option<u64> {

@@ -16,5 +16,6 @@ pub use ecn::Ecn;
 pub use key::{Family, Key};
 pub use list::List;
 pub(crate) use list::OneWay;
+pub(crate) use table::Slot;
 pub use table::{Colour, FrameRef, Meta, NIL, PacketId, PacketState, PacketTable};
 pub use tunnel::look_inside;

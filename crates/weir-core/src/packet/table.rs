@@ -4,7 +4,7 @@
 //! A handle cannot be copied, so one packet cannot stand in two queues; a handle that is lost
 //! leaves its packet live in the table, where the port's ledger and `Port::check` see it.
 
-use crate::units::Instant;
+use crate::units::{Bounded, Instant};
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -13,10 +13,19 @@ pub const NIL: u32 = u32::MAX;
 
 /// The name of one live packet of a `PacketTable`. Move-only: whoever holds it owns the packet.
 #[must_use = "a packet that is neither queued nor dropped is lost"]
+// The number of a row in a word, so that `Next` is returned in two registers, not through memory.
 #[derive(PartialEq, Eq)]
-pub struct PacketId(pub(super) u32);
+pub struct PacketId(u64);
 
 impl PacketId {
+    #[inline(always)]
+    pub(super) fn of(row: u32) -> Self {
+        PacketId(row.into())
+    }
+    #[inline(always)]
+    pub(super) fn row(&self) -> u32 {
+        self.0 as u32
+    }
     /// The row in the table, for logs and for arrays kept beside the table.
     pub fn index(&self) -> usize {
         self.0 as usize
@@ -26,6 +35,39 @@ impl PacketId {
 impl fmt::Debug for PacketId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "#{}", self.0)
+    }
+}
+
+/// A place for one handle, or none, in four bytes.
+#[derive(Debug)]
+pub(crate) struct Slot(u32);
+
+impl Default for Slot {
+    fn default() -> Self {
+        Slot(NIL)
+    }
+}
+
+impl Slot {
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0 == NIL
+    }
+    /// Puts a handle into an empty place.
+    pub(crate) fn put(&mut self, id: PacketId) {
+        debug_assert!(self.is_empty(), "a handle is put where another is");
+        self.0 = id.row();
+    }
+    #[inline(always)]
+    pub(crate) fn take(&mut self) -> Option<PacketId> {
+        match core::mem::replace(&mut self.0, NIL) {
+            NIL => None,
+            row => Some(PacketId::of(row)),
+        }
+    }
+    /// The row of the packet.
+    pub(crate) fn get<'t>(&self, table: &'t PacketTable) -> Option<&'t Meta> {
+        (!self.is_empty()).then(|| table.row(self.0))
     }
 }
 
@@ -167,6 +209,7 @@ impl Meta {
 pub struct PacketTable {
     rows: Vec<Meta>,
     free: u32,
+    /// Rows that are taken: at most all.
     live: u32,
     capacity: u32,
 }
@@ -192,16 +235,16 @@ impl PacketTable {
         } else {
             return Err(meta);
         };
-        self.live += 1;
-        Ok(PacketId(index))
+        self.live = self.live.plus(1);
+        Ok(PacketId::of(index))
     }
     /// Gives the row back.
     pub fn remove(&mut self, id: PacketId) {
         let row = &mut self.rows[id.0 as usize];
         row.state = PacketState::Free;
         row.next = self.free;
-        self.free = id.0;
-        self.live -= 1;
+        self.free = id.row();
+        self.live = self.live.less(1);
     }
     /// The row of a packet.
     pub fn get(&self, id: &PacketId) -> &Meta {
@@ -234,7 +277,7 @@ impl PacketTable {
             if row.state == PacketState::Queued {
                 row.state = PacketState::Held;
                 (row.next, row.prev) = (NIL, NIL);
-                found.push(PacketId(index as u32));
+                found.push(PacketId::of(index as u32));
             }
         }
         sort_by_order(&mut found, |id| self.rows[id.index()].order);

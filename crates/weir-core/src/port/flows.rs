@@ -19,6 +19,7 @@ use super::Port;
 use crate::classify::Classifier;
 use crate::packet::key::fold;
 use crate::packet::{Family, Key};
+use crate::units::Bounded;
 use alloc::boxed::Box;
 
 /// Flows whose headers fall to the same set.
@@ -117,13 +118,26 @@ impl Flows {
             return None;
         }
         let words = Words::of(key);
-        let found = sets[words.set()].iter().find(|entry| entry.key == words).map(|entry| entry.known);
-        self.missed += u32::from(found.is_none());
-        self.left -= 1;
+        let found = sets[words.set()].iter().find(|entry| entry.key == words);
+        // Each trial and rest begins with more than none left, and ends when none is.
+        self.left = self.left.less(1);
+        match found {
+            Some(entry) if self.left > 0 => Some(entry.known),
+            found => {
+                let known = found.map(|entry| entry.known);
+                self.note(known.is_none());
+                known
+            }
+        }
+    }
+
+    /// A packet that was not found, or the last one of a trial.
+    #[cold]
+    fn note(&mut self, missed: bool) {
+        self.missed += u32::from(missed);
         if self.left == 0 {
             self.judge();
         }
-        found
     }
 
     /// A packet that is not looked up.
@@ -136,7 +150,6 @@ impl Flows {
     }
 
     /// The end of a trial.
-    #[cold]
     fn judge(&mut self) {
         self.rests = TRIAL - self.missed < TRIAL / 4;
         (self.left, self.missed) = (if self.rests { REST } else { TRIAL }, 0);

@@ -12,6 +12,7 @@
 use super::Port;
 use super::ledger::Ledger;
 use crate::packet::Meta;
+use crate::units::Bounded;
 use alloc::vec::Vec;
 
 /// Rows for control packets, which have no class.
@@ -27,13 +28,14 @@ const SHOWN: u32 = 2;
 #[derive(Clone, Copy, Default)]
 pub(super) struct Part {
     reserved: u32,
+    /// At most the rows of the table.
     inside: u32,
 }
 
 /// The parts of a table that is too small for all limits together.
 pub(super) struct Room {
     parts: Vec<Part>,
-    /// Rows that are reserved and not taken, of all leaves, and those beside the leaves.
+    /// Rows that are reserved and not taken, of all leaves, and those beside the leaves: at most all.
     kept: u32,
 }
 
@@ -100,14 +102,14 @@ impl Room {
     #[inline]
     pub(super) fn came(&mut self, leaf: u32) {
         let part = &mut self.parts[leaf as usize];
-        self.kept -= u32::from(part.inside < part.reserved);
-        part.inside += 1;
+        self.kept = self.kept.less((part.inside < part.reserved).into());
+        part.inside = part.inside.plus(1);
     }
     #[inline]
     pub(super) fn left(&mut self, leaf: u32) {
         let part = &mut self.parts[leaf as usize];
-        part.inside -= 1;
-        self.kept += u32::from(part.inside < part.reserved);
+        part.inside = part.inside.less(1);
+        self.kept = self.kept.plus((part.inside < part.reserved).into());
     }
     /// Whether the counts are those of the ledger: for tests.
     pub(super) fn is_sound(&self, ledger: &Ledger) -> bool {

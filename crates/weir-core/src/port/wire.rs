@@ -13,7 +13,7 @@
 use crate::meter::TokenBucket;
 use crate::packet::{List, PacketId, PacketTable};
 use crate::queue::Link;
-use crate::units::{Duration, Fine, Instant};
+use crate::units::{Bounded, Duration, Fine, Instant};
 
 /// When a device ring gets new packets (Nichols et al., two-bit diff-serv in ALTQ, section 5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,7 +84,7 @@ impl Device {
             self.front_done = start + link.time_for(table.get(&id).len);
         }
         self.ring.push_back(table, id);
-        self.used += 1;
+        self.used = self.used.plus(1);
     }
     /// Takes the packet whose last bit has left. Answers it, and whether descriptors came back.
     pub(super) fn complete(&mut self, table: &mut PacketTable, link: &Link) -> Option<(PacketId, bool)> {

@@ -10,7 +10,7 @@ use super::{
     Backlog, Broken, Cause, Cx, Discipline, DropReason, Leaf, Next, ParamError, ParamSpec, Params, Scope,
     Verdict, Visit, Wait, params,
 };
-use crate::packet::{Meta, PacketId, PacketTable};
+use crate::packet::{Meta, PacketId, PacketTable, Slot};
 use crate::units::Instant;
 use alloc::boxed::Box;
 use core::ops::Range;
@@ -47,29 +47,28 @@ impl Head {
 /// A packet that was pulled because a parent wanted to see it.
 #[derive(Default)]
 pub(super) struct Held {
-    id: Option<PacketId>,
+    packet: Slot,
     bytes: u32,
 }
 
 impl Held {
     #[inline(always)]
     pub(super) fn head(&self) -> Option<Head> {
-        self.id.as_ref().map(|_| Head::Packet { len: self.bytes })
+        if self.packet.is_empty() { None } else { Some(Head::Packet { len: self.bytes }) }
     }
     pub(super) fn hold(&mut self, id: PacketId, cx: &Cx) -> Head {
-        debug_assert!(self.id.is_none(), "a child that holds a packet holds another");
         self.bytes = cx.packets.get(&id).len;
-        self.id = Some(id);
+        self.packet.put(id);
         Head::Packet { len: self.bytes }
     }
     #[inline(always)]
     pub(super) fn take(&mut self) -> Option<PacketId> {
-        self.id.take()
+        self.packet.take()
     }
     fn backlog(&self) -> Backlog {
-        match self.id {
-            Some(_) => Backlog { packets: 1, bytes: u64::from(self.bytes) },
-            None => Backlog::default(),
+        match self.packet.is_empty() {
+            false => Backlog { packets: 1, bytes: u64::from(self.bytes) },
+            true => Backlog::default(),
         }
     }
 }
@@ -167,8 +166,8 @@ impl Child {
     /// was taken since. It stays the same for as long as `head` does (A06).
     #[inline]
     pub fn head_meta<'c>(&self, cx: &'c Cx) -> Option<&'c Meta> {
-        match (self.held().and_then(|held| held.id.as_ref()), &self.queue) {
-            (Some(id), _) => Some(cx.packets.get(id)),
+        match (self.held().and_then(|held| held.packet.get(&cx.packets)), &self.queue) {
+            (Some(row), _) => Some(row),
             (None, Queue::Leaf(leaf)) => leaf.shown(&cx.packets),
             (None, Queue::Inner(_)) => None,
         }
@@ -237,7 +236,7 @@ impl Child {
     pub fn is_empty(&self) -> bool {
         match &self.queue {
             Queue::Leaf(leaf) => leaf.is_empty() && leaf.held().and_then(Held::head).is_none(),
-            Queue::Inner(inner) => inner.held.id.is_none() && inner.discipline.is_empty(),
+            Queue::Inner(inner) => inner.held.packet.is_empty() && inner.discipline.is_empty(),
         }
     }
     /// Drops everything.

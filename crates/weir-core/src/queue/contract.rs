@@ -45,7 +45,9 @@ impl Next {
 }
 
 /// Why packets wait that only another call can let go.
+// A word, as what the other answers hold: only then `Next` is returned in registers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u64)]
 pub enum Cause {
     /// The rate of their class or of the link is 0, or so low that their time never comes: they
     /// wait for `reconfigure`.
