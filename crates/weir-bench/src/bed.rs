@@ -11,6 +11,8 @@ use weir_core::sched::Registry;
 use weir_core::units::{Duration, Instant};
 
 const PACKET_BYTES: u32 = 64;
+/// The longest packet.
+const LONGEST: u32 = 1_518;
 /// Packets of [`TreeBed::bursts`].
 pub const BURST: usize = 32;
 /// Packets that an empty queue may refuse before the next one is taken.
@@ -22,12 +24,21 @@ const REFUSED: usize = 64;
 /// Rows of the table of a queue that is filled until it refuses.
 const ROOM: u32 = 1 << 17;
 
-/// What a packet is when it is offered again at random.
+/// What a packet is when it is offered again at random: worked out before, so that only writing it is measured.
 #[derive(Clone, Copy)]
 struct Draw {
     leaf: u32,
-    flow: u32,
     len: u32,
+    hash: u32,
+    dst_hash: u32,
+    src_port: u16,
+}
+
+impl Draw {
+    fn new(leaf: u32, flow: u32, len: u32) -> Draw {
+        let hash = flow.wrapping_mul(0x9e37_79b9);
+        Draw { leaf, len, hash, dst_hash: hash.rotate_left(16), src_port: flow as u16 }
+    }
 }
 
 /// A tree in its steady state.
@@ -41,13 +52,14 @@ pub struct TreeBed {
     /// Drawn before, so that drawing is not measured; empty where nothing is random.
     draws: Vec<Draw>,
     drawn: usize,
+    /// How long a packet lasts, by its length.
+    lasts: Vec<Duration>,
 }
 
-fn write(meta: &mut Meta, Draw { leaf, flow, len }: Draw) {
+fn write(meta: &mut Meta, Draw { leaf, len, hash, dst_hash, src_port }: Draw) {
     (meta.leaf, meta.len) = (leaf, len);
-    meta.flow = flow.wrapping_mul(0x9e37_79b9);
-    (meta.src_hash, meta.dst_hash) = (meta.flow, meta.flow.rotate_left(16));
-    meta.src_port = flow as u16;
+    (meta.flow, meta.src_hash, meta.dst_hash) = (hash, hash, dst_hash);
+    meta.src_port = src_port;
 }
 
 impl TreeBed {
@@ -60,23 +72,26 @@ impl TreeBed {
         let tree = registry.build(&scene.node, link).map_err(|error| error.to_string())?;
         let inner = |leaf: usize| !tree.leaves[leaf].terminal;
         let leaves: Vec<u32> = (0..tree.leaves.len()).filter(|&l| !inner(l)).map(|l| l as u32).collect();
+        let lasts = |len| Duration::from_nanos(link.time_for(len).ceil().as_nanos());
         let room = if case == Case::Overload { ROOM } else { scene.backlog + 1 };
         let mut bed = TreeBed {
             cx: Cx::new(room, link, 1),
             tree: tree.discipline,
             spare: Vec::with_capacity(2 * REFUSED),
-            step: Duration::from_nanos(link.time_for(PACKET_BYTES).ceil().as_nanos()),
+            step: lasts(PACKET_BYTES),
             draws: Vec::new(),
             drawn: 0,
+            lasts: (0..=LONGEST).map(lasts).collect(),
         };
         if case == Case::Random {
             let mut random = Random::new(7);
             // So many that nearly every leaf is among them: the lines of a leaf must not be those of a turn before.
             let draws = (4 * leaves.len()).max(DRAWS);
-            bed.draws.extend((0..draws).map(|_| Draw {
-                leaf: leaves[random.below(leaves.len() as u64) as usize],
-                flow: random.below(u64::from(scene.flows)) as u32,
-                len: [64, 594, 1_518][[0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2][random.below(12) as usize]],
+            bed.draws.extend((0..draws).map(|_| {
+                let leaf = leaves[random.below(leaves.len() as u64) as usize];
+                let flow = random.below(u64::from(scene.flows)) as u32;
+                let len = [64, 594, LONGEST][[0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2][random.below(12) as usize]];
+                Draw::new(leaf, flow, len)
             }));
         }
         let mut waiting = 0..room;
@@ -88,7 +103,7 @@ impl TreeBed {
             let mut meta = Meta::new(PACKET_BYTES, Instant::ZERO, FrameRef(n));
             (meta.dst_port, meta.protocol, meta.ecn) = (80, 6, 0);
             let leaf = leaves[n as usize % leaves.len()];
-            write(&mut meta, Draw { leaf, flow: n % scene.flows, len: PACKET_BYTES });
+            write(&mut meta, Draw::new(leaf, n % scene.flows, PACKET_BYTES));
             match bed.cx.packets.insert(meta) {
                 Ok(id) => bed.offer(id),
                 Err(_) => return Err("the packet table is too small".into()),
@@ -131,9 +146,9 @@ impl TreeBed {
     #[inline]
     fn redraw(&mut self, id: &PacketId) {
         let row = self.cx.packets.get_mut(id);
-        self.step = Duration::from_nanos(self.cx.link.time_for(row.len).ceil().as_nanos());
+        self.step = self.lasts[row.len as usize];
         write(row, self.draws[self.drawn]);
-        self.drawn = (self.drawn + 1) % self.draws.len();
+        self.drawn = if self.drawn + 1 == self.draws.len() { 0 } else { self.drawn + 1 };
     }
     /// Nanoseconds of (enqueues, dequeues) in bursts, by one packet.
     ///

@@ -132,8 +132,8 @@ impl Bed for PortBed {
             let frame = FrameRef(host.spare.pop().unwrap_or(0));
             // Neighbours in time are not neighbours in memory.
             let bytes = &frames[(*sent as usize).wrapping_mul(7_919) % frames.len()];
-            let key = dissect(bytes).key;
-            port.receive(now, BYTES, frame, &key, &mut |event| host.hear(event));
+            let headers = dissect(bytes);
+            port.receive(now, BYTES, frame, &headers.key, &mut |event| host.hear(event));
         }
         if host.left_bytes == 0 { Err("nothing left the port".into()) } else { Ok(()) }
     }

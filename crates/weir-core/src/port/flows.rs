@@ -71,8 +71,9 @@ impl Words {
     fn set(&self) -> usize {
         // Who finds keys of one set gains nothing but that the filters are searched.
         let (src, dst) = (self.src ^ (self.src >> 64), self.dst ^ (self.dst >> 64));
-        let hash = fold(src as u64 ^ self.ports, dst as u64 ^ 0x6a09_e667_f3bc_c909) as usize;
-        (hash ^ (hash >> 32)) % SETS
+        // The upper bits depend on all of both.
+        let hash = fold(src as u64 ^ self.ports, dst as u64 ^ 0x6a09_e667_f3bc_c909);
+        (hash >> (u64::BITS - SETS.ilog2())) as usize
     }
 }
 
