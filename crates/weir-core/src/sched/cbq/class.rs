@@ -1,11 +1,11 @@
 //! A class: what its configuration says, checked, and what it counts.
 
-use super::estimator::{Estimator, Shape};
-use super::link_sharing::{LEVELS, NONE, Rule, levels};
+use super::estimator::{Estimator, Shape, Transmission};
+use super::link_sharing::{LEVELS, NONE, Pick, Rule, levels};
 use super::options::{Options, PARAMS};
 use crate::queue::params::{self, default_of};
 use crate::queue::{Child, Link, ParamError, Params, Scope, Value, Visit};
-use crate::units::{Duration, Rate};
+use crate::units::{Bounded, Duration, Instant, Rate};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -212,7 +212,8 @@ pub(super) struct CbqClass {
     pub count: Count,
 }
 
-/// What a class has done. All but the bytes are counted one by one: no machine comes to 2^64.
+/// What a class has done. All but the bytes are counted one by one: no machine comes to 2^64, nor, for eleven years
+/// at 400 Gbit/s, do the bytes.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Count {
     pub packets: u64,
@@ -228,7 +229,25 @@ pub(super) struct Count {
     pub uncharged: u64,
 }
 
+impl Count {
+    /// A packet of `len` bytes has left.
+    #[inline(always)]
+    pub fn sent(&mut self, pick: Pick, len: u32) {
+        self.packets = self.packets.plus(1);
+        self.bytes = self.bytes.plus(len.into());
+        self.borrows = self.borrows.plus((pick.lender != NONE).into());
+    }
+}
+
 impl CbqClass {
+    /// Counts a packet of a class that has had packets since `demand`. Answers from when on it is underlimit.
+    #[inline(always)]
+    pub fn charge(&mut self, packet: &Transmission, demand: Instant, starts: Instant) -> Instant {
+        let wake = self.estimator.charge(packet, demand);
+        self.count.overs = self.count.overs.plus((wake > starts).into());
+        wake
+    }
+
     /// Shows its counters.
     pub fn visit_stats(&self, settings: &Settings, quantum: i64, visit: &mut dyn Visit) {
         let Count { packets, bytes, overs, borrows, delays, refused, uncharged: _ } = self.count;

@@ -29,6 +29,8 @@ use crate::units::{Bounded, Fine, Instant, PerByte, Rate};
 const NANOSECOND: i128 = 1 << 32;
 /// What fits into words of 64 bits, with room for sums.
 const WORD: i128 = 1 << 61;
+/// When time comes to its end: after 292 years.
+const LATE: i128 = 1 << 95;
 /// Bursts longer than this many ns of credit count as this: 2^62 ns is 146 years.
 const MOST_CREDIT: i128 = 1 << (62 + 32);
 
@@ -72,7 +74,7 @@ pub(super) struct Estimator {
     most: i128,
     least: i128,
     /// A packet of so many bytes takes less than 2^61 at the class's rate and on the link, and so does all debt:
-    /// then a class that goes on waiting counts in words of 64 bits. 0 where debt may be more, or nothing passes.
+    /// then a class in its own time that goes on waiting counts in words of 64 bits. 0 for all others.
     fits: u64,
     wake: Instant,
     minburst: u32,
@@ -191,8 +193,9 @@ impl Estimator {
             self.wake = Instant::ZERO;
         }
         let slowest = self.per_byte.raw().max(link.per_byte().raw());
-        let few = self.bursts || shape.rate.is_zero() || -self.least << self.gain_log2 >= WORD;
-        self.fits = if few { 0 } else { (WORD as u64 - 1) / slowest };
+        let fits = shape.own_time && !self.bursts && !shape.rate.is_zero();
+        let fits = fits && -self.least << self.gain_log2 < WORD;
+        self.fits = if fits { (WORD as u64 - 1) / slowest } else { 0 };
     }
 
     /// From when on the class is underlimit.
@@ -219,8 +222,8 @@ impl Estimator {
         // In whole nanoseconds, with that `had_packets` rounds towards no: the long way asks again.
         if bytes <= self.fits
             && self.over
-            && self.own_time
-            && busy.from.max(demand).as_nanos() <= self.until_floor().saturating_add(1)
+            && start < LATE
+            && busy.from.max(demand).as_nanos() <= self.until_floor().wrapping_add(1)
             && let Ok(late) = i64::try_from(start.less(self.next))
         {
             return self.wait_on(start, on_link, bytes, late.min(0));
@@ -263,10 +266,8 @@ impl Estimator {
         (self.average, self.until) = (average.into(), start.plus(on_link.into()));
         self.last = begin.plus(on_link.into());
         self.next = begin.plus(cost.max(on_link).plus(debt).into());
-        self.wake = Fine::from_raw(self.next as u128).ceil();
-        if self.wake == Instant::NEVER {
-            self.fits = 0;
-        }
+        // It is not `LATE`, so that this is a time.
+        self.wake = Instant::from_nanos((self.next.plus(NANOSECOND - 1) >> 32) as u64);
         self.wake
     }
 

@@ -50,7 +50,7 @@ pub(super) struct Member<T> {
     demand: u32,
     place: u32,
     /// Since when there is demand.
-    since: Instant,
+    pub since: Instant,
     pub level: u8,
     pub priority: u8,
     /// Its packets count against its own share: the root is the link, unless the rule needs its limit.
@@ -68,6 +68,11 @@ impl<T> Member<T> {
     #[inline(always)]
     pub fn since(&self) -> Instant {
         if self.demand > 0 { self.since } else { Instant::NEVER }
+    }
+    /// Packets of the class count against it, and against no ancestor.
+    #[inline(always)]
+    pub fn is_charged_alone(&self) -> bool {
+        self.counts && self.above == NONE
     }
     /// From when on the class is underlimit.
     #[inline(always)]
@@ -118,9 +123,19 @@ pub(super) struct Books {
     rings: Rings,
     wakes: Wakes,
     levels: Levels,
-    /// The last choice, where the next would be the same: its turn goes on, and no class stands differently
-    /// since. Else nobody.
-    again: Pick,
+    again: Again,
+    /// The last choice.
+    last: Pick,
+}
+
+/// Whether the next choice is the last one again: its turn goes on, no class stands differently since, and
+/// its departure has moved nothing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Again {
+    No,
+    /// It has not departed yet.
+    Maybe,
+    Yes,
 }
 
 /// A ring for each priority.
@@ -227,30 +242,45 @@ impl Books {
     /// The class `member`, of number `class`, is underlimit from `wake` on.
     #[inline(always)]
     pub fn set_wake<T>(&mut self, class: usize, member: &mut Member<T>, wake: Instant, now: Instant) {
-        member.wake = wake;
         if member.demand == 0 {
-            return;
+            member.wake = wake;
+        } else {
+            self.move_wake(class, member, wake, now);
         }
-        let was = member.under;
-        member.under = wake <= now;
-        if was != member.under {
-            self.again = NOBODY;
-            self.levels.count(member.level, member.under);
+    }
+
+    /// The same for a class with demand.
+    #[inline(always)]
+    pub fn move_wake<T>(&mut self, class: usize, member: &mut Member<T>, wake: Instant, now: Instant) {
+        debug_assert!(member.demand > 0, "a class without demand waits");
+        let under = wake <= now;
+        member.wake = wake;
+        if under != member.under {
+            member.under = under;
+            self.again = Again::No;
+            self.levels.count(member.level, under);
             self.rings.stand(member);
+            if under {
+                self.wakes.set(class, Instant::NEVER);
+            } else {
+                self.wakes.insert(class, wake);
+            }
+        } else if !under {
+            self.wakes.set(class, wake);
         }
-        match (was, member.under) {
-            (true, true) => {}
-            (true, false) => self.wakes.insert(class, wake),
-            (false, false) => self.wakes.set(class, wake),
-            (false, true) => self.wakes.set(class, Instant::NEVER),
-        }
+    }
+
+    /// Whether the next choice is the last one again, whatever has departed of that class.
+    #[inline(always)]
+    pub fn goes_on(&self) -> bool {
+        self.again == Again::Yes
     }
 
     /// The class `member` sent a packet of `bytes` on the wire.
     #[inline(always)]
     pub fn sent<T>(&mut self, member: &Member<T>, bytes: u64) {
         if !self.rings.of_mut(member.priority).sent(member.place as usize, bytes) {
-            self.again = NOBODY;
+            self.again = Again::No;
         }
     }
 }
@@ -307,7 +337,8 @@ impl<T> LinkSharing<T> {
                     queued: 0,
                 },
                 levels: Levels { unsatisfied: [0; LEVELS], any: 0 },
-                again: NOBODY,
+                again: Again::No,
+                last: NOBODY,
             },
             members,
             top_level: u8::MAX,
@@ -319,7 +350,7 @@ impl<T> LinkSharing<T> {
 
     /// The class's own queue has packets that could go, and they would start at `starts`.
     pub fn enter(&mut self, class: usize, now: Instant, starts: Instant) {
-        self.books.again = NOBODY;
+        self.books.again = Again::No;
         let mut at = class;
         loop {
             let member = &mut self.members[at];
@@ -347,7 +378,7 @@ impl<T> LinkSharing<T> {
 
     /// The class's own queue has no more packets that could go.
     pub fn leave(&mut self, class: usize) {
-        self.books.again = NOBODY;
+        self.books.again = Again::No;
         let member = &mut self.members[class];
         member.queued = false;
         self.books.rings.stand(member);
@@ -377,7 +408,7 @@ impl<T> LinkSharing<T> {
         while let Some(class) = self.books.wakes.take_due(now) {
             let member = &mut self.members[class];
             member.under = true;
-            self.books.again = NOBODY;
+            self.books.again = Again::No;
             self.books.levels.count(member.level, true);
             self.books.rings.stand(member);
             moved += 1;
@@ -415,7 +446,7 @@ impl<T> LinkSharing<T> {
         while member.level < self.top_level {
             if member.wake <= now {
                 self.top_level = member.level;
-                self.books.again = NOBODY;
+                self.books.again = Again::No;
                 return;
             }
             if member.lender == NONE {
@@ -430,6 +461,9 @@ impl<T> LinkSharing<T> {
     /// to its share says nothing about them.
     #[inline]
     pub fn departed(&mut self, pick: Pick, now: Instant) {
+        if self.books.again == Again::Maybe {
+            self.books.again = Again::Yes;
+        }
         if self.rule != Rule::TopLevel || self.ahead {
             return;
         }
@@ -438,7 +472,7 @@ impl<T> LinkSharing<T> {
             let on = self.members[pick.class as usize].queued && used.wake <= now;
             let level = if on { used.level } else { u8::MAX };
             if level != self.top_level {
-                (self.top_level, self.books.again) = (level, NOBODY);
+                (self.top_level, self.books.again) = (level, Again::No);
             }
         }
     }
@@ -447,14 +481,12 @@ impl<T> LinkSharing<T> {
     /// if every class with demand is overlimit.
     #[inline(always)]
     pub fn pick(&mut self, starts: Instant) -> Option<Pick> {
-        let mut pick = self.books.again;
-        if pick.class == NONE {
-            pick = self.choose(starts);
+        if !self.books.goes_on() {
+            self.books.last = self.choose(starts);
             // Whether the root lends under ancestor-only is a matter of time.
-            if self.rule != Rule::AncestorOnly {
-                self.books.again = pick;
-            }
+            self.books.again = if self.rule == Rule::AncestorOnly { Again::No } else { Again::Maybe };
         }
+        let pick = self.books.last;
         if pick.class == NONE { None } else { Some(pick) }
     }
 
@@ -533,7 +565,7 @@ impl<T> LinkSharing<T> {
     /// When every class is overlimit: the next that has somebody to borrow from. In ns-2 it is the first
     /// that was looked at.
     pub fn pick_any_borrower(&mut self) -> Option<Pick> {
-        self.books.again = NOBODY;
+        self.books.again = Again::No;
         let mut rings = self.books.rings.of.iter_mut().rev().filter(|ring| ring.any(true));
         let class = match self.gives {
             true => rings.find_map(Ring::pass_first)?,

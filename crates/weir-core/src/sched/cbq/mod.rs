@@ -57,12 +57,13 @@ use crate::queue::{
     Routes, Scope, Verdict, Visit, params,
 };
 use crate::spread::Cut;
-use crate::units::{Bounded, Fine, Instant};
+use crate::units::{Bounded, Duration, Fine, Instant};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 use class::{CbqClass, Count, Settings, check_tree, depth_first, gives, quanta};
 use estimator::{Busy, Estimator, Transmission};
-use link_sharing::{Books, LinkSharing, Member, NONE, Pick, Position, Rule, levels};
+use link_sharing::{LinkSharing, NONE, Pick, Position, Rule, levels};
 use options::{Options, PARAMS};
 use wakes::Wakes;
 
@@ -85,6 +86,11 @@ pub(super) const ENTRY: Entry = Entry {
 /// filled ahead of the wire, but a link that is faster than its rate says must not push the
 /// estimates further and further away.
 const AHEAD_PACKETS: u64 = 64;
+
+/// How long they take.
+fn ahead(link: &Link) -> Fine {
+    Fine::from_raw(link.time_for(link.mtu).raw() * u128::from(AHEAD_PACKETS))
+}
 
 /// When a child is asked again that waits for another call only: not at any time that comes.
 const HELD_FOR_EVER: Instant = Instant::from_nanos(u64::MAX - 1);
@@ -120,7 +126,7 @@ pub struct Cbq {
     inner: Vec<u32>,
     /// The classes as they are shown: depth first, siblings in the order of the file, each with its depth.
     shown: Vec<(u32, u32)>,
-    /// Children with packets.
+    /// Children with packets: at most all.
     backlogged: u32,
     /// When the link will have sent what it got.
     link_free: Fine,
@@ -128,8 +134,8 @@ pub struct Cbq {
     busy: Busy,
     /// The same in whole nanoseconds, rounded up.
     starts_next: Instant,
-    /// How long `AHEAD_PACKETS` take.
-    ahead: Fine,
+    /// How long `AHEAD_PACKETS` take, in whole nanoseconds.
+    ahead: Duration,
     link: Link,
     /// Classes that woke up: what waiting costs.
     #[cfg(test)]
@@ -166,7 +172,7 @@ impl Cbq {
             link_free: Fine::ZERO,
             busy: Busy::since(Fine::ZERO),
             starts_next: Instant::ZERO,
-            ahead: Fine::from_raw(link.time_for(link.mtu).raw() * u128::from(AHEAD_PACKETS)),
+            ahead: Duration::from_nanos(ahead(&link).floor().as_nanos()),
             options,
             settings,
             routes,
@@ -342,65 +348,94 @@ impl Cbq {
 
     /// Counts a packet against its class and every ancestor.
     fn charge(&mut self, class: usize, packet: &Transmission, starts: Instant) {
-        let LinkSharing { members, books, .. } = &mut self.sharing;
-        let above = charge(books, class, &mut members[class], packet, starts);
-        self.charge_above(above, packet, starts);
-    }
-
-    /// The same for the class `at`, where there is one, and its ancestors.
-    fn charge_above(&mut self, mut at: u32, packet: &Transmission, starts: Instant) {
+        let mut at = class as u32;
         while at != NONE {
             let LinkSharing { members, books, .. } = &mut self.sharing;
-            at = charge(books, at as usize, &mut members[at as usize], packet, starts);
+            let member = &mut members[at as usize];
+            if !member.counts {
+                break;
+            }
+            let wake = member.of.charge(packet, member.since(), starts);
+            books.set_wake(at as usize, member, wake, starts);
+            at = member.above;
         }
     }
 
     /// The link sends a packet that takes `on_link`, now or when it is free. Answers from when on.
     #[inline(always)]
     fn occupy(&mut self, now: Instant, on_link: Fine) -> Fine {
-        let now = Fine::from(now);
         // A link that is still busy goes on without a pause.
-        let start = if self.link_free < now { self.idle_until(now) } else { self.link_free };
-        self.link_free = (start + on_link).min(now + self.ahead);
+        let start = match self.starts_next.cmp(&now) {
+            Ordering::Greater => self.link_free,
+            // It may have been free for less than a nanosecond.
+            Ordering::Equal => now.into(),
+            Ordering::Less => self.idle_until(now.into()),
+        };
+        self.link_free = start + on_link;
         self.starts_next = self.link_free.ceil();
+        if self.starts_next > now + self.ahead {
+            self.catch_up(now);
+        }
         start
+    }
+
+    /// The link is believed busy for no longer than `AHEAD_PACKETS` take.
+    #[cold]
+    fn catch_up(&mut self, now: Instant) {
+        self.link_free = self.link_free.min(Fine::from(now) + ahead(&self.link));
+        self.starts_next = self.link_free.ceil();
     }
 
     /// What a packet of `pick.class` that just left means for everybody.
     #[inline(always)]
     fn sent(&mut self, cx: &Cx, pick: Pick, len: u32) {
         let (class, bytes) = (pick.class as usize, cx.link.cost_bytes(len));
-        let mut packet = Transmission { bytes, start: Fine::ZERO, on_link: Fine::ZERO, busy: self.busy };
-        if !self.options.callback {
-            packet.on_link = cx.link.time_for(len);
-            packet.start = self.occupy(cx.now, packet.on_link);
-            packet.busy = self.busy;
+        let member = &mut self.sharing.members[class];
+        if self.options.callback || !member.is_charged_alone() || self.held_count > 0 {
+            return self.sent_by_any(cx, pick, len);
         }
+        let on_link = cx.link.time_for(len);
+        let start = self.occupy(cx.now, on_link);
         let starts = self.starts(cx.now);
         let LinkSharing { members, books, .. } = &mut self.sharing;
         let member = &mut members[class];
-        let count = &mut member.of.count;
-        count.packets = count.packets.plus(1);
-        count.bytes += u64::from(len);
-        count.borrows = count.borrows.plus((pick.lender != NONE).into());
+        member.of.count.sent(pick, len);
         books.sent(member, bytes);
-        let above =
-            if self.options.callback { NONE } else { charge(books, class, member, &packet, starts) };
-        if above != NONE || member.of.queue.is_empty() || self.held_count > 0 {
-            self.sent_otherwise(cx, pick, above, &packet);
-        } else {
+        let packet = Transmission { bytes, start, on_link, busy: self.busy };
+        // It had a packet, and so there is demand.
+        let wake = member.of.charge(&packet, member.since, starts);
+        books.move_wake(class, member, wake, starts);
+        if member.of.queue.is_empty() {
+            self.emptied(pick, starts);
+        } else if !books.goes_on() {
             self.departed(pick, starts);
         }
     }
 
-    /// The rest of it where ancestors count the packet, or the class has given its last one.
+    /// The plain form.
     #[inline(never)]
-    fn sent_otherwise(&mut self, cx: &Cx, pick: Pick, above: u32, packet: &Transmission) {
-        let (class, starts) = (pick.class as usize, self.starts(cx.now));
-        self.charge_above(above, packet, starts);
+    fn sent_by_any(&mut self, cx: &Cx, pick: Pick, len: u32) {
+        let (class, bytes) = (pick.class as usize, cx.link.cost_bytes(len));
+        let member = &mut self.sharing.members[class];
+        member.of.count.sent(pick, len);
+        self.sharing.books.sent(member, bytes);
+        if !self.options.callback {
+            let on_link = cx.link.time_for(len);
+            let start = self.occupy(cx.now, on_link);
+            let packet = Transmission { bytes, start, on_link, busy: self.busy };
+            self.charge(class, &packet, self.starts(cx.now));
+        }
         if self.queue(class).is_empty() || self.held_count > 0 {
             self.refresh(class, false, cx.now);
         }
+        self.departed(pick, self.starts(cx.now));
+    }
+
+    /// The class has given its last packet, and no class is held.
+    #[inline(never)]
+    fn emptied(&mut self, pick: Pick, starts: Instant) {
+        self.backlogged = self.backlogged.less(1);
+        self.sharing.leave(pick.class as usize);
         self.departed(pick, starts);
     }
 
@@ -447,24 +482,6 @@ impl Cbq {
     }
 }
 
-/// Counts a packet against the class `at`. Answers who counts it next, or nobody.
-#[inline(always)]
-fn charge(
-    books: &mut Books,
-    at: usize,
-    member: &mut Member<CbqClass>,
-    packet: &Transmission,
-    starts: Instant,
-) -> u32 {
-    if !member.counts {
-        return NONE;
-    }
-    let wake = member.of.estimator.charge(packet, member.since());
-    member.of.count.overs = member.of.count.overs.plus((wake > starts).into());
-    books.set_wake(at, member, wake, starts);
-    member.above
-}
-
 fn sharing(
     options: &Options,
     settings: &[Settings],
@@ -498,11 +515,12 @@ impl Discipline for Cbq {
         let was_empty = child.is_empty();
         let verdict = child.enqueue(cx, id);
         // What took a packet and had some still has some.
-        if was_empty || verdict == Verdict::Dropped || self.held_count > 0 {
+        if verdict == Verdict::Dropped || self.held_count > 0 {
             self.refresh(class, was_empty, cx.now);
-        }
-        if verdict == Verdict::Dropped {
-            self.sharing.members[class].of.count.refused += 1;
+            self.sharing.members[class].of.count.refused += u64::from(verdict == Verdict::Dropped);
+        } else if was_empty {
+            self.backlogged = self.backlogged.plus(1);
+            self.sharing.enter(class, cx.now, self.starts(cx.now));
         }
         // A packet that found the queue full is demand too: a class that starves sees no others.
         self.sharing.arrived(class, self.starts(cx.now));
