@@ -12,6 +12,8 @@ use weir_core::units::{Instant, Rate};
 
 const FILTERS: u32 = 1_000;
 const BYTES: u32 = 1_000;
+/// Frames from one that comes to the next.
+const STRIDE: usize = 7_919;
 /// A packet arrives in so many nanoseconds: a little more than the link carries, so that packets wait.
 const EVERY_NS: u64 = 1_000;
 const RATE: Rate = Rate::from_bps(7_900_000_000);
@@ -42,6 +44,8 @@ pub struct PortBed {
     port: Port,
     host: Host,
     frames: Vec<Vec<u8>>,
+    /// The frame that comes next.
+    next: usize,
     sent: u64,
 }
 
@@ -118,20 +122,25 @@ impl PortBed {
         }
         let port = Port::new(PortConfig::new(link, wire), plan);
         let host = Host { spare: (0..4_096).collect(), ..Host::default() };
-        Ok(PortBed { port, host, frames: (0..flows).map(frame).collect(), sent: 0 })
+        Ok(PortBed { port, host, frames: (0..flows).map(frame).collect(), next: 0, sent: 0 })
     }
 }
 
 impl Bed for PortBed {
     fn pairs(&mut self, count: u32) -> Result<(), String> {
-        let PortBed { port, host, frames, sent } = self;
+        let PortBed { port, host, frames, next, sent } = self;
+        // Neighbours in time are not neighbours in memory.
+        let step = STRIDE % frames.len();
         for _ in 0..count {
             *sent += 1;
             let now = Instant::from_nanos(*sent * EVERY_NS);
             port.advance(now, &mut |event| host.hear(event));
             let frame = FrameRef(host.spare.pop().unwrap_or(0));
-            // Neighbours in time are not neighbours in memory.
-            let bytes = &frames[(*sent as usize).wrapping_mul(7_919) % frames.len()];
+            *next += step;
+            if *next >= frames.len() {
+                *next -= frames.len();
+            }
+            let bytes = &frames[*next];
             let headers = dissect(bytes);
             port.receive(now, BYTES, frame, &headers.key, &mut |event| host.hear(event));
         }

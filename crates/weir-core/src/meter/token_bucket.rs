@@ -14,11 +14,11 @@
 //! Where we differ, and why: units of 10^-9 bit, of which a nanosecond brings exactly `rate`, and
 //! a byte takes 8 * 10^9: exact at every rate, without a division (ALTQ kept bytes * 2^32 and a
 //! rate per clock tick, rounded down).
-//! Cost: a multiplication and a comparison of 128 bits each; 40 bytes.
+//! Cost: a multiplication and a comparison of 128 bits each, or of 64 where a regulator pays again soon; 64 bytes.
 //! Guarantees: `never_more_than_rate_and_depth` (and its reverse), `decides_as_exact_arithmetic`,
 //! `the_regulator_never_gives_more`.
 
-use crate::units::{Duration, Instant, Rate};
+use crate::units::{Bounded, Duration, Instant, Rate};
 
 /// Units of 10^-9 bit in a byte.
 pub(super) const PER_BYTE: u64 = 8_000_000_000;
@@ -31,6 +31,10 @@ pub struct TokenBucket {
     rate_bps: u64,
     depth: u128,
     empty_at: u128,
+    depth_bytes: u64,
+    /// Before that the bucket holds 0 or more and less than 2^64, if time does not run backwards: a regulator has
+    /// paid in words, and what came in since is less than 2^63. Whoever takes tokens takes what is there.
+    sure_until: Instant,
 }
 
 /// What bytes take, in units of 10^-9 bit.
@@ -41,11 +45,13 @@ pub(super) fn cost_of(bytes: u64) -> u128 {
 impl TokenBucket {
     /// A bucket of `depth_bytes` that fills at `rate`.
     pub fn new(rate: Rate, depth_bytes: u64) -> Self {
-        TokenBucket { rate_bps: rate.as_bps().min(MOST_BPS), depth: cost_of(depth_bytes), empty_at: 0 }
+        let rate_bps = rate.as_bps().min(MOST_BPS);
+        let sure_until = Instant::ZERO;
+        TokenBucket { rate_bps, depth: cost_of(depth_bytes), empty_at: 0, depth_bytes, sure_until }
     }
     /// The most that it holds, bytes.
     pub fn depth_bytes(&self) -> u64 {
-        (self.depth / u128::from(PER_BYTE)) as u64
+        self.depth_bytes
     }
     /// What has flowed in since the origin. Below 2^64 * 2^54.
     fn inflow(&self, now: Instant) -> u128 {
@@ -71,6 +77,7 @@ impl TokenBucket {
         let level = cost_of(bytes.unsigned_abs());
         let full = self.inflow(now) + self.depth;
         self.empty_at = if bytes < 0 { full + level } else { full - level.min(self.depth) };
+        self.sure_until = Instant::ZERO;
     }
     /// True if the bucket holds `bytes` at `now`.
     pub fn holds(&self, now: Instant, bytes: u32) -> bool {
@@ -94,6 +101,7 @@ impl TokenBucket {
         let empty_at = self.empty_at.max(old);
         let (tokens, debt) = (full.saturating_sub(empty_at), empty_at.saturating_sub(full));
         (self.rate_bps, self.depth) = (rate.as_bps().min(MOST_BPS), cost_of(depth_bytes));
+        (self.depth_bytes, self.sure_until) = (depth_bytes, Instant::ZERO);
         self.empty_at = self.inflow(now) + self.depth.saturating_sub(tokens) + debt;
     }
     /// Takes what flows over at `now`: what came in since the bucket was full.
@@ -116,8 +124,26 @@ impl TokenBucket {
         self.clone().pay_or_wait(now, bytes).unwrap_or(now)
     }
     /// Pays for `bytes` that go at `now`, or says when they may go: later, `NEVER` where nothing flows in.
-    #[inline]
+    #[inline(always)]
     pub fn pay_or_wait(&mut self, now: Instant, bytes: u64) -> Option<Instant> {
+        if now < self.sure_until && bytes <= self.depth_bytes {
+            let inflow = now.as_nanos().wrapping_mul(self.rate_bps);
+            let level = inflow.wrapping_add(self.depth as u64).wrapping_sub(self.empty_at as u64);
+            let cost = bytes.times(PER_BYTE);
+            if cost > level {
+                return Some(self.after(now, cost - level));
+            }
+            // Nothing has flowed over.
+            if level <= self.depth as u64 {
+                self.empty_at += u128::from(cost);
+                return None;
+            }
+        }
+        self.pay_or_wait_anew(now, bytes)
+    }
+    /// The same where nothing is known of the bucket.
+    #[inline(never)]
+    fn pay_or_wait_anew(&mut self, now: Instant, bytes: u64) -> Option<Instant> {
         let full = self.inflow(now) + self.depth;
         // The usual case in words of 64 bits: a bucket that is not in debt, and a packet not longer than it is deep.
         if let (Some(level), Some(cost)) = (full.checked_sub(self.empty_at), bytes.checked_mul(PER_BYTE))
@@ -126,6 +152,9 @@ impl TokenBucket {
         {
             if cost <= level {
                 self.empty_at = full - u128::from(level.min(depth) - cost);
+                if depth < 1 << 63 {
+                    self.sure_until = now + Duration::from_nanos((1 << 63) / self.rate_bps.max(1));
+                }
                 return None;
             }
             return Some(self.after(now, cost - level));

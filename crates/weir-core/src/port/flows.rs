@@ -123,7 +123,11 @@ impl Flows {
         // Each trial and rest begins with more than none left, and ends when none is.
         self.left = self.left.less(1);
         match found {
-            Some(entry) if self.left > 0 => Some(entry.known),
+            Some(entry) if self.left > 0 => {
+                // Field by field, because a whole one goes over the stack.
+                let Known { leaf, flow, src_hash, dst_hash } = entry.known;
+                Some(Known { leaf, flow, src_hash, dst_hash })
+            }
             found => {
                 let known = found.map(|entry| entry.known);
                 self.note(known.is_none());
