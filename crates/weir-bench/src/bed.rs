@@ -118,6 +118,10 @@ impl TreeBed {
     fn offer(&mut self, id: PacketId) {
         let row = self.cx.packets.get_mut(&id);
         (row.arrival, row.state) = (self.cx.now, PacketState::Queued);
+        self.enter(id);
+    }
+    #[inline]
+    fn enter(&mut self, id: PacketId) {
         let _ = self.tree.enqueue(&mut self.cx, id);
         while let Some((id, _)) = self.cx.next_dropped() {
             self.spare.push(id);
@@ -144,11 +148,13 @@ impl TreeBed {
     }
     /// A packet of random leaf and length, offered once the one taken has lasted.
     #[inline]
-    fn redraw(&mut self, id: &PacketId) {
-        let row = self.cx.packets.get_mut(id);
+    fn offer_another(&mut self, id: PacketId) {
+        let row = self.cx.packets.get_mut(&id);
+        (row.arrival, row.state) = (self.cx.now, PacketState::Queued);
         self.step = self.lasts[row.len as usize];
         write(row, self.draws[self.drawn]);
         self.drawn = if self.drawn + 1 == self.draws.len() { 0 } else { self.drawn + 1 };
+        self.enter(id);
     }
     /// Nanoseconds of (enqueues, dequeues) in bursts, by one packet.
     ///
@@ -188,10 +194,10 @@ impl Bed for TreeBed {
         let random = !self.draws.is_empty();
         for _ in 0..count {
             let id = self.take()?;
-            if random {
-                self.redraw(&id);
+            match random {
+                true => self.offer_another(id),
+                false => self.offer(id),
             }
-            self.offer(id);
             if let Some(id) = self.spare.pop() {
                 self.offer(id);
             }

@@ -139,26 +139,9 @@ impl Priq {
             self.active |= u16::from(!class.queue.is_empty()) << class.priority;
         }
     }
-}
-
-impl Discipline for Priq {
-    fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
-        let Some(index) = self.routes.child(cx.packets.get(&id).leaf) else {
-            cx.broken("priq", "a packet came for a leaf that is not below");
-            cx.drop(id, DropReason::Reconfigure);
-            return Verdict::Dropped;
-        };
-        let class = &mut self.classes[index];
-        let verdict = class.queue.enqueue(cx, id);
-        let bit = 1 << class.priority;
-        if verdict == Verdict::Queued {
-            self.active |= bit;
-        } else if class.queue.is_empty() {
-            self.active &= !bit;
-        }
-        verdict
-    }
-    fn dequeue(&mut self, cx: &mut Cx) -> Next {
+    /// The same where queues are to be asked, one after another.
+    #[inline(never)]
+    fn ask(&mut self, cx: &mut Cx) -> Next {
         let (mut left, mut wait) = (self.active, Wait::Idle);
         while left != 0 {
             let priority = left.ilog2();
@@ -180,6 +163,38 @@ impl Discipline for Priq {
             wait = wait.min(next);
         }
         wait.into()
+    }
+}
+
+impl Discipline for Priq {
+    fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
+        let Some(index) = self.routes.child(cx.packets.get(&id).leaf) else {
+            cx.broken("priq", "a packet came for a leaf that is not below");
+            cx.drop(id, DropReason::Reconfigure);
+            return Verdict::Dropped;
+        };
+        let class = &mut self.classes[index];
+        let verdict = class.queue.enqueue(cx, id);
+        let bit = 1 << class.priority;
+        if verdict == Verdict::Queued {
+            self.active |= bit;
+        } else if class.queue.is_empty() {
+            self.active &= !bit;
+        }
+        verdict
+    }
+    fn dequeue(&mut self, cx: &mut Cx) -> Next {
+        if self.active == 0 {
+            return Next::Idle;
+        }
+        // Most queues give what they have without being asked.
+        let priority = self.active.ilog2();
+        let queue = &mut self.classes[usize::from(self.at[priority as usize])].queue;
+        let Some((id, _)) = queue.take_plain(&cx.packets) else { return self.ask(cx) };
+        if queue.is_empty() {
+            self.active &= !(1 << priority);
+        }
+        Next::Packet(id)
     }
     fn backlog(&self) -> Backlog {
         self.classes.iter().fold(Backlog::default(), |sum, class| sum + class.queue.backlog())

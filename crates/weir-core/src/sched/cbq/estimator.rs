@@ -482,12 +482,16 @@ mod tests {
     /// came before. Reversed: a class that sends bursts does not.
     #[test]
     fn the_short_way_is_the_plain_one() {
+        let mut all_in_words = 0;
         for seed in weir_seed::seeds(20) {
             let mut random = crate::Random::new(seed);
             let link = Link::new(Rate::from_mbps(10), 24, 1_500);
-            let (mut others, mut in_time) = ([0, 0], 0);
+            let (mut others, mut in_time, mut in_words) = ([0, 0], 0, 0);
             for minburst in [1, 2] {
-                let waits = Shape { minburst, waits: true, own_time: random.below(2) == 0, ..shape(5) };
+                // Times of the slower one do not fit into words.
+                let rate = Rate::from_bps([1_000_000, 64_000][random.below(2) as usize]);
+                let own_time = random.below(2) == 0;
+                let waits = Shape { rate, minburst, waits: true, own_time, ..shape(5) };
                 let mut estimator = Estimator::new(&waits, &link);
                 let mut now = Fine::from_nanos(random.below(1 << 40));
                 for _ in 0..2_000 {
@@ -503,6 +507,8 @@ mod tests {
                     let mut plain = estimator;
                     let wake = plain.charge_burst(raw(now), raw(on_link), cost, since);
                     let waited = estimator.over && minburst == 1;
+                    let fits = bytes <= estimator.fits && estimator.had_packets(since);
+                    in_words += u32::from(waited && fits);
                     in_time += u32::from(waited && plain.last - raw(on_link) <= estimator.next);
                     let mut alone = estimator;
                     (alone.minburst, alone.burst) = (1, NO_BURST);
@@ -517,7 +523,9 @@ mod tests {
             }
             assert!(others[0] == 0 && others[1] > 10, "seed {seed}: {others:?}");
             assert!(in_time > 100, "seed {seed}: {in_time}");
+            all_in_words += in_words;
         }
+        assert!(all_in_words > 100, "{all_in_words} in words");
     }
 
     /// A class of 1 Mbit/s with this gain on a link of 10, to be changed.

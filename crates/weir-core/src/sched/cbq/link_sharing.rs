@@ -276,6 +276,12 @@ impl Books {
         self.again == Again::Yes
     }
 
+    /// The next choice is made anew.
+    #[cfg(test)]
+    pub fn forget(&mut self) {
+        self.again = Again::No;
+    }
+
     /// The class `member` sent a packet of `bytes` on the wire.
     #[inline(always)]
     pub fn sent<T>(&mut self, member: &Member<T>, bytes: u64) {

@@ -140,6 +140,9 @@ pub struct Cbq {
     /// Classes that woke up: what waiting costs.
     #[cfg(test)]
     woken: u64,
+    /// Packets go the plain way.
+    #[cfg(test)]
+    plain: bool,
 }
 
 impl Cbq {
@@ -179,6 +182,8 @@ impl Cbq {
             link,
             #[cfg(test)]
             woken: 0,
+            #[cfg(test)]
+            plain: false,
         }
     }
 
@@ -391,7 +396,10 @@ impl Cbq {
     fn sent(&mut self, cx: &Cx, pick: Pick, len: u32) {
         let (class, bytes) = (pick.class as usize, cx.link.cost_bytes(len));
         let member = &mut self.sharing.members[class];
-        if self.options.callback || !member.is_charged_alone() || self.held_count > 0 {
+        let plain = self.options.callback || !member.is_charged_alone() || self.held_count > 0;
+        #[cfg(test)]
+        let plain = plain || self.plain;
+        if plain {
             return self.sent_by_any(cx, pick, len);
         }
         let on_link = cx.link.time_for(len);

@@ -17,6 +17,7 @@ use alloc::vec::Vec;
 
 mod changes;
 mod shares;
+mod short_ways;
 
 const SECOND: u64 = 1_000_000_000;
 const RULES: [&str; 3] = ["formal", "top-level", "ancestor-only"];
