@@ -14,11 +14,11 @@
 //! Where we differ, and why: units of 10^-9 bit, of which a nanosecond brings exactly `rate`, and
 //! a byte takes 8 * 10^9: exact at every rate, without a division (ALTQ kept bytes * 2^32 and a
 //! rate per clock tick, rounded down).
-//! Cost: a multiplication and a comparison of 128 bits each, or of 64 where a regulator pays again soon; 64 bytes.
+//! Cost: a multiplication and a comparison of 128 bits each, or of 64 where a regulator pays again soon; 48 bytes.
 //! Guarantees: `never_more_than_rate_and_depth` (and its reverse), `decides_as_exact_arithmetic`,
 //! `the_regulator_never_gives_more`.
 
-use crate::units::{Bounded, Duration, Instant, Rate};
+use crate::units::{Duration, Instant, Rate};
 
 /// Units of 10^-9 bit in a byte.
 pub(super) const PER_BYTE: u64 = 8_000_000_000;
@@ -31,7 +31,6 @@ pub struct TokenBucket {
     rate_bps: u64,
     depth: u128,
     empty_at: u128,
-    depth_bytes: u64,
     /// Before that the bucket holds 0 or more and less than 2^64, if time does not run backwards: a regulator has
     /// paid in words, and what came in since is less than 2^63. Whoever takes tokens takes what is there.
     sure_until: Instant,
@@ -47,11 +46,11 @@ impl TokenBucket {
     pub fn new(rate: Rate, depth_bytes: u64) -> Self {
         let rate_bps = rate.as_bps().min(MOST_BPS);
         let sure_until = Instant::ZERO;
-        TokenBucket { rate_bps, depth: cost_of(depth_bytes), empty_at: 0, depth_bytes, sure_until }
+        TokenBucket { rate_bps, depth: cost_of(depth_bytes), empty_at: 0, sure_until }
     }
     /// The most that it holds, bytes.
     pub fn depth_bytes(&self) -> u64 {
-        self.depth_bytes
+        (self.depth / u128::from(PER_BYTE)) as u64
     }
     /// What has flowed in since the origin. Below 2^64 * 2^54.
     fn inflow(&self, now: Instant) -> u128 {
@@ -101,7 +100,7 @@ impl TokenBucket {
         let empty_at = self.empty_at.max(old);
         let (tokens, debt) = (full.saturating_sub(empty_at), empty_at.saturating_sub(full));
         (self.rate_bps, self.depth) = (rate.as_bps().min(MOST_BPS), cost_of(depth_bytes));
-        (self.depth_bytes, self.sure_until) = (depth_bytes, Instant::ZERO);
+        self.sure_until = Instant::ZERO;
         self.empty_at = self.inflow(now) + self.depth.saturating_sub(tokens) + debt;
     }
     /// Takes what flows over at `now`: what came in since the bucket was full.
@@ -126,10 +125,12 @@ impl TokenBucket {
     /// Pays for `bytes` that go at `now`, or says when they may go: later, `NEVER` where nothing flows in.
     #[inline(always)]
     pub fn pay_or_wait(&mut self, now: Instant, bytes: u64) -> Option<Instant> {
-        if now < self.sure_until && bytes <= self.depth_bytes {
+        if now < self.sure_until
+            && let Some(cost) = bytes.checked_mul(PER_BYTE)
+            && cost <= self.depth as u64
+        {
             let inflow = now.as_nanos().wrapping_mul(self.rate_bps);
             let level = inflow.wrapping_add(self.depth as u64).wrapping_sub(self.empty_at as u64);
-            let cost = bytes.times(PER_BYTE);
             if cost > level {
                 return Some(self.after(now, cost - level));
             }

@@ -461,21 +461,13 @@ mod tests {
             (us(100) + NANOSECOND + 1, us(100) + NANOSECOND + 1),
             (us(120), us(120)),
         ] {
-            assert_eq!(
-                estimator.begin(us(200), since),
-                begins,
-                "since {since}"
-            );
+            assert_eq!(estimator.begin(us(200), since), begins, "since {since}");
         }
         // It came when its waiting had ended: within the same nanosecond counts as in time.
         estimator.until = us(10);
         for (since, begins) in [(us(50) + NANOSECOND - 1, us(50)), (us(50) + NANOSECOND, us(50) + NANOSECOND)]
         {
-            assert_eq!(
-                estimator.begin(us(200), since),
-                begins,
-                "since {since}"
-            );
+            assert_eq!(estimator.begin(us(200), since), begins, "since {since}");
         }
     }
     /// A packet that is a burst by itself enters the average by the short way as by the plain one, whatever
@@ -512,8 +504,7 @@ mod tests {
                     in_time += u32::from(waited && plain.last - raw(on_link) <= estimator.next);
                     let mut alone = estimator;
                     (alone.minburst, alone.burst) = (1, NO_BURST);
-                    others[minburst as usize - 1] +=
-                        u32::from(alone.charge(&packet, demand) != wake);
+                    others[minburst as usize - 1] += u32::from(alone.charge(&packet, demand) != wake);
                     assert_eq!(estimator.charge(&packet, demand), wake, "seed {seed}");
                     assert_eq!(estimator, plain, "seed {seed}");
                     // It waits, or it borrows.

@@ -61,8 +61,8 @@ impl Bed {
         match self.cbq.dequeue(&mut self.cx) {
             Next::Packet(id) => {
                 let row = self.cx.packets.get(&id);
-                let (leaf, len) = (row.leaf, row.len);
-                self.cbq.on_sent(&mut self.cx, &id, self.cx.now);
+                let (leaf, len, now) = (row.leaf, row.len, self.cx.now);
+                self.cbq.on_sent(&mut self.cx, &id, now);
                 self.cx.packets.remove(id);
                 Ok((leaf, len))
             }
@@ -78,7 +78,8 @@ fn the_short_ways_are_the_plain_ones() {
     let (mut again, mut alone, mut differs) = (0, 0, 0);
     for seed in weir_seed::seeds(200) {
         let mut random = Random::new(seed);
-        let link = Link::new(Rate::from_bps([64_000, 10_000_000, 1_000_000_007][seed as usize % 3]), 20, 1_500);
+        let link =
+            Link::new(Rate::from_bps([64_000, 10_000_000, 1_000_000_007][seed as usize % 3]), 20, 1_500);
         let (options, settings) = draw(&mut random, &link);
         let [mut short, mut plain, mut longer] =
             [false, true, false].map(|plain| Bed::new(options, &settings, link, plain));
