@@ -14,6 +14,7 @@ use weir_core::packet::Dscp;
 use weir_core::port::{PortPlan, Protect, Segment, WireConfig};
 use weir_core::queue::{Link, ParamError, Params, Value};
 use weir_core::sched::{ClassConfig, Footprint, Guarantee, LeafInfo, Node, Outline, Registry, Tree};
+use weir_core::spread::Apart;
 use weir_core::units::Rate;
 use weir_text::{Diagnostic, Place, Severity, Trouble};
 
@@ -47,6 +48,8 @@ pub struct Built {
     pub tunnels: bool,
     /// Which aggregates are taken apart.
     pub segment: Segment,
+    /// What a port has that runs one part of the tree.
+    pub apart: Option<Apart>,
     /// What may not be as its writer thinks.
     pub warnings: Vec<Diagnostic>,
 }
@@ -67,6 +70,7 @@ impl Built {
             tunnels: self.tunnels,
             protect: self.protect,
             segment: self.segment,
+            apart: self.apart,
             capacity: Some(self.room.packets),
             regulated: Some((link, wire)),
             succession: None,
@@ -198,7 +202,7 @@ impl View<'_> {
         self.tree_of(&shape, &Lowered::of(&shape))
     }
 
-    fn tree_of(&self, shape: &Shape<'_>, lowered: &Lowered) -> Node {
+    pub(crate) fn tree_of(&self, shape: &Shape<'_>, lowered: &Lowered) -> Node {
         match shape.instances.first() {
             Some(_) => self.node_of(shape, lowered, 0),
             // An interface for conditioners only has a plain queue.
@@ -271,6 +275,7 @@ impl View<'_> {
             room,
             classifier: compiled.classifier,
             filters: compiled.filters,
+            apart: None,
             tree,
         })
     }
@@ -298,6 +303,9 @@ impl View<'_> {
             .map_err(|e| self.locate(&shape, &lowered, &e))?;
         self.leaves_by_class(&shape, &lowered, &leaves)?;
         self.conditioners()?;
+        if self.parts() > 1 {
+            self.cut_tree(registry, &self.tree_of(&shape, &lowered), link)?;
+        }
         let room = self.room(&leaves)?;
         let declared = shape.instances.first().map_or(0, |outer| outer.members.len());
         let made = lowered.nodes.into_iter().next().map(|outer| outer.classes.into_iter().skip(declared));
@@ -306,7 +314,7 @@ impl View<'_> {
     }
 
     /// For each class that filters lead to, the leaf where its packets wait.
-    fn leaves_by_class<'s>(
+    pub(crate) fn leaves_by_class<'s>(
         &self,
         shape: &'s Shape<'_>,
         lowered: &'s Lowered,
@@ -342,7 +350,7 @@ impl View<'_> {
     }
 
     /// Every discipline must be there and be built.
-    fn can_run(&self, shape: &Shape<'_>, registry: &Registry) -> Result<(), Diagnostic> {
+    pub(crate) fn can_run(&self, shape: &Shape<'_>, registry: &Registry) -> Result<(), Diagnostic> {
         const HELP: &str =
             "it is read and checked, but not built yet; `weir disciplines` lists those that are";
         let named = shape.interface.discipline.iter().map(|q| (q.name.as_str(), q.place));
@@ -363,7 +371,7 @@ impl View<'_> {
     }
 
     /// What a discipline refused, at the line and column that asked for it.
-    fn locate(&self, shape: &Shape<'_>, lowered: &Lowered, error: &ParamError) -> Diagnostic {
+    pub(crate) fn locate(&self, shape: &Shape<'_>, lowered: &Lowered, error: &ParamError) -> Diagnostic {
         let interface = shape.interface;
         let option = |options: &Options| options.get(&error.field).map(|g| g.place);
         let place = match shape.class(&error.class).map(|c| &interface.classes[c]) {
@@ -387,7 +395,7 @@ impl View<'_> {
         self.refuse(place, message, help)
     }
 
-    fn warnings(&self, link: Link, room: Room) -> Vec<Diagnostic> {
+    pub(crate) fn warnings(&self, link: Link, room: Room) -> Vec<Diagnostic> {
         let mut said: Vec<Diagnostic> = self.short_of_room(room).into_iter().collect();
         if let Some(rate) = self.interface.bandwidth.filter(|r| *r != link.rate) {
             let message = format!(

@@ -31,7 +31,7 @@ const BEFORE: &str = "qlimit";
 impl Reader<'_> {
     /// `interface IF [bandwidth BPS] [tbrsize BYTES] [capacity PACKETS] [overhead BYTES]
     /// [tunnels inner|outer] [protect RATE|auto|off [except PROTOCOL,...]] [segment TIME|always|never]
-    /// [attach bridge PEER [xdp [busy-poll]] | attach nfqueue] [fail open|closed] [workers 1|2]
+    /// [attach bridge PEER [xdp [busy-poll]] | attach nfqueue] [fail open|closed] [workers N]
     /// [DISC [options]]`.
     /// What every interface has may also stand among the options of the discipline.
     pub fn interface(&mut self, words: &mut Words<'_>) -> Done {
@@ -214,15 +214,12 @@ impl Reader<'_> {
             }
             "workers" => {
                 words.take();
-                const HELP: &str = "write `workers 1`, or `workers 2`: one for each direction";
+                const HELP: &str = "write `workers 1`, `workers 2`, one for each direction, or 3 to 16, which share the classes";
                 let count = words.need("how many threads run the bridge", HELP)?;
-                let workers = match count.text {
-                    "1" => 1,
-                    "2" => 2,
-                    other => {
-                        let message = format!("a bridge has one worker or two, and not `{other}`");
-                        return Err(Trouble::new(count.place, message, HELP).into());
-                    }
+                let mut all = limits::WORKERS;
+                let Some(workers) = all.find(|workers| workers.to_string() == count.text) else {
+                    let message = format!("a bridge has 1 to 16 workers, and not `{}`", count.text);
+                    return Err(Trouble::new(count.place, message, HELP).into());
                 };
                 interface.workers.replace(workers).is_some()
             }

@@ -205,7 +205,10 @@ fn failing(report: &mut Report<'_>, plan: &Plan, by_name: &HashMap<&str, &Interf
     let peers: HashMap<&str, &str> = pairs.iter().flat_map(|&[a, b]| [(a, b), (b, a)]).collect();
     for interface in &plan.interfaces {
         let peer = peers.get(interface.name.as_str());
-        if interface.workers == Some(2) && peer.is_none() && interface.attach == Attach::Unsaid {
+        if interface.workers.is_some_and(|workers| workers > 1)
+            && peer.is_none()
+            && interface.attach == Attach::Unsaid
+        {
             let message = format!("`workers` of interface `{}` is about no bridge", interface.name);
             report.warn(interface.place, message, "write `attach bridge PEER` beside it, or take it away");
         }

@@ -23,6 +23,8 @@ pub(crate) const CONDITIONERS: usize = 262_144;
 /// Flow queues of all interfaces of a file together, at most; those of one have a limit in weir-core.
 pub(crate) const FLOW_QUEUES: u64 = 2 * weir_core::sched::MAX_FLOW_QUEUES;
 
+/// Threads that may run a bridge.
+pub(crate) const WORKERS: std::ops::RangeInclusive<usize> = 1..=16;
 /// Packets that an interface may be given room for.
 pub(crate) const CAPACITY: std::ops::RangeInclusive<i128> = 128..=1 << 20;
 /// Packets that every interface has room for unless it is said: 8 MB of frames in live operation.

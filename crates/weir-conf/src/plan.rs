@@ -65,7 +65,8 @@ pub struct Interface {
     pub xdp: Option<Xdp>,
     /// What becomes of the traffic of its bridge without Weir; the kernel carries it if not said.
     pub fail: Option<Fail>,
-    /// Threads that run its bridge: one, or two, of which each runs a direction; one if not said.
+    /// Threads that run its bridge: one, two, of which each runs a direction, or more, of which each runs a part of
+    /// both; one if not said.
     pub workers: Option<usize>,
     /// The discipline; `None` on an interface for conditioners only.
     pub discipline: Option<Queue>,

@@ -17,6 +17,8 @@ pub struct View<'a> {
     /// - itself, where the file has no other: then what its port receives is what enters it;
     /// - else the only other interface that has conditioners.
     pub(crate) entrance: Option<&'a Interface>,
+    /// The other port of its bridge, if a line describes it.
+    pub(crate) bridged: Option<&'a Interface>,
     /// The interfaces that have conditioners.
     conditioned: Arc<[&'a Interface]>,
 }
@@ -67,8 +69,17 @@ impl<'a> Neighbours<'a> {
     }
 
     fn view(&self, interface: &'a Interface) -> View<'a> {
-        let mut view =
-            View { plan: self.plan, interface, entrance: None, conditioned: self.conditioned.clone() };
+        let mut view = View {
+            plan: self.plan,
+            interface,
+            entrance: None,
+            bridged: None,
+            conditioned: self.conditioned.clone(),
+        };
+        view.bridged = match &interface.attach {
+            Attach::Bridge(peer) => self.by_name.get(peer.as_str()).copied(),
+            _ => self.bridged_to.get(interface.name.as_str()).copied(),
+        };
         view.entrance = match (&interface.attach, &self.plan.interfaces[..]) {
             (Attach::Bridge(peer), _) => self.by_name.get(peer.as_str()).copied(),
             (_, all) => self.bridged_to.get(interface.name.as_str()).copied().or_else(|| match all {
@@ -116,10 +127,11 @@ impl Plan {
                 )
             })
         }));
-        let queues = self.interfaces.iter().filter(|i| i.attach == Attach::Nfqueue && i.workers == Some(2));
-        refused.extend(queues.map(|interface| {
+        let queues = self.interfaces.iter().filter(|i| i.attach == Attach::Nfqueue);
+        refused.extend(queues.filter_map(|interface| {
+            let workers = interface.workers.filter(|&workers| workers > 1)?;
             let message = format!("what leaves by `{}` is one direction, and has one worker", interface.name);
-            self.error(interface, message, "take `workers 2` away")
+            Some(self.error(interface, message, &format!("take `workers {workers}` away")))
         }));
         refused.extend(self.asked_elsewhere());
         if refused.is_empty() { Ok(pairs) } else { Err(refused) }
@@ -187,20 +199,38 @@ impl Plan {
 
     /// What is wrong with the workers of a bridge by what these lines of its ports say.
     fn wrong_workers(&self, lines: &[&Interface]) -> Option<Diagnostic> {
-        let says = |count| lines.iter().copied().find(|line| line.workers == Some(count));
-        let two = says(2)?;
-        if let Some(one) = says(1) {
-            let message = format!("`{}` says `workers 1`, and the other port `workers 2`", one.name);
-            return Some(self.error(one, message, "say the same of both, or say it of one"));
+        let (most, workers) = lines
+            .iter()
+            .filter_map(|line| Some((*line, line.workers?)))
+            .max_by_key(|&(_, workers)| workers)?;
+        if let Some((other, fewer)) =
+            lines.iter().filter_map(|line| Some((*line, line.workers?))).find(|&(_, count)| count != workers)
+        {
+            let message =
+                format!("`{}` says `workers {fewer}`, and the other port `workers {workers}`", other.name);
+            return Some(self.error(other, message, "say the same of both, or say it of one"));
         }
+        if workers < 2 {
+            return None;
+        }
+        let away = format!("take `workers {workers}` away");
         if lines.iter().any(|line| line.xdp.is_some()) {
-            let message = format!("the frames of `{}` come by AF_XDP, which has one worker", two.name);
-            return Some(self.error(two, message, "take `workers 2` away, or `xdp`"));
+            let message = format!("the frames of `{}` come by AF_XDP, which has one worker", most.name);
+            return Some(self.error(most, message, &format!("{away}, or `xdp`")));
         }
-        lines.iter().any(|line| crate::edge::has_edge(line)).then(|| {
-            let message = "an edge looks at both directions, and each of two workers sees one".to_string();
-            self.error(two, message, "take `workers 2` away")
-        })
+        if lines.iter().any(|line| crate::edge::has_edge(line)) {
+            let message = match workers {
+                2 => "an edge looks at both directions, and each of two workers sees one".to_string(),
+                _ => format!("an edge looks at all packets, and each of {workers} workers sees a part"),
+            };
+            return Some(self.error(most, message, &away));
+        }
+        let conditioned = lines.iter().find(|line| workers > 2 && !line.conditioners.is_empty())?;
+        let message = format!(
+            "a conditioner of `{}` has one bucket, and each of {workers} workers sees a part of the packets",
+            conditioned.name
+        );
+        Some(self.error(most, message, "write `workers 2`, which gives each direction of the bridge one"))
     }
 
     fn error(&self, at: &Interface, message: String, help: &str) -> Diagnostic {
@@ -219,7 +249,7 @@ impl Plan {
         of_pair.find_map(|i| i.xdp)
     }
 
-    /// Threads that run the bridge between these two: one, or one for each direction.
+    /// Threads that run the bridge between these two: one, one for each direction, or more that have each a part of both.
     pub fn workers(&self, pair: &[&str; 2]) -> usize {
         let mut of_pair = self.interfaces.iter().filter(|i| pair.contains(&i.name.as_str()));
         of_pair.find_map(|i| i.workers).unwrap_or(1)

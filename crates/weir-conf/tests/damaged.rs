@@ -127,8 +127,8 @@ fn damaged_configurations_get_an_answer() {
         loaded += 1;
         let errors: Vec<_> = judge(&plan, &registry).into_iter().filter(|d| d.is_error()).collect();
         // Read, and yet not usable: only a file without an interface, what is not built, an
-        // interface in two bridges, ports of a bridge that say different things of `fail`, `xdp` or `workers`, and
-        // two workers where there is one direction, or AF_XDP; and of the edge a broker elsewhere that cannot be asked, two workers
+        // interface in two bridges, ports of a bridge that say different things of `fail`, `xdp` or `workers`,
+        // more than two workers beside a conditioner, and two where there is one direction, or AF_XDP; and of the edge a broker elsewhere that cannot be asked, two workers
         // beside it, and a way out that no line describes.
         let pairs: Vec<[&String; 2]> = plan
             .interfaces
@@ -139,6 +139,7 @@ fn damaged_configurations_get_an_answer() {
             })
             .collect();
         let twice = |a: &[&String; 2]| pairs.iter().any(|b| a != b && a.iter().any(|name| b.contains(name)));
+        let several = |i: &Interface| i.workers.is_some_and(|workers| workers > 1);
         let at_odds = |i: &Interface| match &i.attach {
             Attach::Bridge(peer) => {
                 plan.interfaces.iter().any(|other| {
@@ -146,11 +147,11 @@ fn damaged_configurations_get_an_answer() {
                         && (other.fail.zip(i.fail).is_some_and(|(theirs, own)| theirs != own)
                             || other.xdp.zip(i.xdp).is_some_and(|(theirs, own)| theirs != own)
                             || other.workers.zip(i.workers).is_some_and(|(theirs, own)| theirs != own)
-                            || [other, i].iter().any(|one| one.workers == Some(2))
+                            || [other, i].iter().any(|one| several(one))
                                 && [other, i].iter().any(|one| one.xdp.is_some()))
-                }) || (i.workers == Some(2) && i.xdp.is_some())
+                }) || (several(i) && i.xdp.is_some())
             }
-            Attach::Nfqueue => i.workers == Some(2),
+            Attach::Nfqueue => several(i),
             _ => false,
         };
         let has_edge =
@@ -170,8 +171,13 @@ fn damaged_configurations_get_an_answer() {
         };
         let bad_edge = pairs.iter().any(|pair| {
             let lines: Vec<&Interface> = plan.interfaces.iter().filter(|i| pair.contains(&&i.name)).collect();
-            let workers = lines.iter().any(|i| i.workers == Some(2)) && lines.iter().any(|i| has_edge(i));
-            workers || lines.len() == 1 && (lines[0].recognise.is_some() || !lines[0].slas.is_empty())
+            let workers = lines.iter().any(|i| several(i)) && lines.iter().any(|i| has_edge(i));
+            // A bucket has one owner.
+            let shared = lines.iter().any(|i| i.workers.is_some_and(|workers| workers > 2))
+                && lines.iter().any(|i| !i.conditioners.is_empty());
+            shared
+                || workers
+                || lines.len() == 1 && (lines[0].recognise.is_some() || !lines[0].slas.is_empty())
         });
         let unusable = plan.interfaces.is_empty()
             || bad_edge

@@ -3,6 +3,7 @@
 //! A worker runs both directions, or each of two workers one of them. A direction receives from one interface and
 //! sends by the other, has its own frames and its own port, and shares nothing with the other direction.
 
+use crate::crew::Member;
 use crate::direction::{Direction, DirectionEstate, LiveEdge};
 use crate::fail_open::FailCounts;
 use crate::fail_open::{FailOpen, FailState, Failing, state};
@@ -24,6 +25,8 @@ pub struct Bridge<L, R> {
     failing: Failing,
     /// The kernel carries the traffic by itself when this ends, and how.
     passed_by: Option<String>,
+    /// Of several workers between which both directions are divided it is one.
+    member: Option<Member>,
 }
 
 /// What a bridge leaves to the process that takes over, without the bytes of its packets.
@@ -91,12 +94,16 @@ impl<L: Io, R: Io> Bridge<L, R> {
     /// [`Bridge::fail`] says otherwise.
     pub fn new(left: L, right: R, directions: impl Into<Vec<Direction>>) -> Self {
         let (directions, failing) = (directions.into(), Err("nothing was said".into()));
-        Bridge { left, right, directions, failing, passed_by: None }
+        Bridge { left, right, directions, failing, passed_by: None, member: None }
     }
 
     /// Says what becomes of the traffic without this bridge.
     pub fn fail(&mut self, failing: Failing) {
         self.failing = failing;
+    }
+    /// Says which of several workers it is for, whose parts of the ports are in its directions.
+    pub(crate) fn is_of(&mut self, member: Member) {
+        self.member = Some(member);
     }
     /// Says that the kernel carries the traffic without this bridge, and how, with nothing to do for it.
     pub fn is_passed_by(&mut self, how: &str) {
@@ -153,9 +160,27 @@ impl<L: Io, R: Io> Bridge<L, R> {
     pub(crate) fn is_passed(&self) -> bool {
         self.passed_by.is_some()
     }
-    /// True if no frame is inside.
+    /// True if no frame is inside, nor on its way to here.
     pub(crate) fn is_empty(&self) -> bool {
-        self.directions.iter().all(Direction::is_empty)
+        self.directions.iter().all(|direction| direction.is_empty() && !direction.is_handed_some())
+    }
+    /// It ends, and hands over nothing more: true if nobody does who could hand something to it.
+    pub(crate) fn is_handed_no_more(&self) -> bool {
+        self.member.as_ref().is_none_or(Member::is_done_with_all)
+    }
+    /// Its worker is about to sleep; false if it may not, because it was handed something.
+    pub(crate) fn lies_down(&self) -> bool {
+        let Some(member) = &self.member else { return true };
+        member.lies_down();
+        !self.directions.iter().any(Direction::is_handed_some)
+    }
+    /// Its worker is awake.
+    pub(crate) fn gets_up(&self) {
+        self.member.iter().for_each(Member::gets_up);
+    }
+    /// What ends the sleep of its worker besides frames.
+    pub(crate) fn bell(&self) -> Option<BorrowedFd<'_>> {
+        self.member.as_ref().map(Member::bell)
     }
 
     /// Does all that is due at `now`: receives a batch from each side, lets the ports act, and
@@ -199,13 +224,15 @@ impl<L: Io, R: Io> Bridge<L, R> {
     /// The same as a step without receiving: what is inside leaves.
     pub(crate) fn leave(&mut self, now: Instant) -> Step {
         let Bridge { left, right, directions, .. } = self;
+        let mut more = false;
         for direction in directions {
+            more |= direction.take_handed(now);
             match direction.index() {
                 0 => direction.leave(now, right),
                 _ => direction.leave(now, left),
             }
         }
-        Step { next: self.next_wake_up(now), more: false }
+        Step { next: self.next_wake_up(now), more }
     }
 
     fn next_wake_up(&self, now: Instant) -> Instant {

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use weir_core::port::{Account, Layout, Port, PortPlan};
+use weir_core::port::{Account, Port, PortPlan};
 use weir_core::queue::DropReason;
 use weir_core::units::{Duration, Instant};
 use weir_edge::edge::Edge;
@@ -25,6 +25,7 @@ use weir_io::{Io, Socket};
 
 pub use crate::gather::egresses;
 
+mod change;
 mod exchange;
 mod fail;
 mod request;
@@ -63,7 +64,8 @@ pub struct BridgeState {
     /// brackets what the system refused.
     #[serde(default)]
     pub priority: String,
-    /// Its workers, where there are two: each runs the direction of the egress in the same place.
+    /// Its workers, where there are several: each of two runs the direction of the egress in the same place, each of more
+    /// a part of both.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<WorkerState>,
     /// By which way frames come and go: `AF_PACKET`, `NFQUEUE`, or `AF_XDP` with what the drivers
@@ -81,7 +83,7 @@ pub struct BridgeState {
     pub egresses: Vec<Egress>,
 }
 
-/// One of the two workers of a bridge.
+/// One of several workers of a bridge.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct WorkerState {
     /// Processor time of its thread, nanoseconds.
@@ -114,6 +116,13 @@ pub struct Egress {
     /// Aggregates of segmentation offload that were taken apart before the queue.
     #[serde(default)]
     pub segmented_packets: u64,
+    /// Packets that the worker which received them handed to the one that has their class; 0 unless a bridge has more
+    /// than two workers.
+    #[serde(default)]
+    pub handed_packets: u64,
+    /// Packets that were dropped there because that worker was behind and the ring to it full.
+    #[serde(default)]
+    pub unhanded_packets: u64,
     /// Packets that the system could not hand over there, and times that the link was found down.
     #[serde(default)]
     pub receive_errors: u64,
@@ -312,6 +321,8 @@ pub(crate) fn heads<L: Io, R: Io>(bridge: &mut Bridge<L, R>, names: &[String; 2]
                 overrun_packets: input.rx_overrun,
                 nobuf_packets: input.rx_nobuf + direction.unsegmented(),
                 segmented_packets: direction.segmented(),
+                handed_packets: direction.handed().0,
+                unhanded_packets: direction.handed().1,
                 receive_errors: input.rx_errors,
                 sent_packets: output.tx_frames,
                 sent_bytes: output.tx_bytes,
@@ -451,41 +462,21 @@ impl Control {
         done
     }
 
-    /// Changes what manages a direction (0: the egress on the right). What goes class by class is done here, before
-    /// the worker hears of it.
-    pub fn change(&self, direction: usize, mut change: Change) -> io::Result<Changed> {
-        let Some(worker) = self.runs(direction) else { return Ok(Changed::NoPort) };
-        let mut hangs = None;
-        if let Some(plan) = change.plan_mut() {
-            let (done, answer) = channel();
-            worker.ask(Request::Layout { direction, done })?;
-            match await_answer(&answer) {
-                Ok(layout) => layout.iter().for_each(|layout: &Layout| layout.prepare(plan)),
-                // It has the change nonetheless, and makes it when it goes on.
-                Err(why) => hangs = Some(why),
-            }
+    /// Goes on over `sockets` on a side (0: left), because its device was made anew: one, or one for each of more than two
+    /// workers. Counters and what waits in the ports stay. A worker that hangs has the socket, and takes it when it goes on.
+    pub(crate) fn exchange(&self, side: usize, mut sockets: Vec<Socket>) -> io::Result<Exchange> {
+        let mut workers: Vec<&Line> = self.workers.iter().collect();
+        if workers.len() == 2 {
+            let halves = sockets.into_iter().map(Socket::halves).collect::<io::Result<Vec<_>>>()?;
+            sockets = halves.into_iter().flatten().collect();
+            // What comes by it is of the direction of that number, and what leaves by it of the other one.
+            workers = [side, 1 - side].into_iter().filter_map(|direction| self.runs(direction)).collect();
         }
-        let (done, answer) = channel();
-        worker.ask(Request::Change { direction, change, done })?;
-        let changed = hangs.map_or_else(|| await_answer(&answer), Err);
-        self.forget();
-        changed
-    }
-
-    /// Goes on over `socket` on a side (0: left), because its device was made anew. Counters and
-    /// what waits in the ports stay. A worker that hangs has the socket, and takes it when it goes on.
-    pub(crate) fn exchange(&self, side: usize, socket: Socket) -> io::Result<Exchange> {
-        let sockets = match self.workers.len() {
-            1 => vec![socket],
-            _ => socket.halves()?.into(),
-        };
-        // What comes by it is of the direction of that number, and what leaves by it of the other one.
-        let workers = [side, 1 - side].into_iter().filter_map(|direction| self.runs(direction));
         let ask = |(worker, socket): (&Line, Socket)| {
             let (done, answer) = channel();
             worker.ask(Request::Exchange { side, socket, done }).map(|()| answer)
         };
-        Ok(Exchange(workers.zip(sockets).map(ask).collect::<io::Result<_>>()?))
+        Ok(Exchange(workers.into_iter().zip(sockets).map(ask).collect::<io::Result<_>>()?))
     }
 
     /// Has the kernel carry the traffic, or the worker again. False if the bridge fails closed.

@@ -4,6 +4,7 @@ use weir_core::packet::dissect::Dissected;
 use weir_core::packet::{FragmentCache, FrameRef, Key, dissect, look_inside};
 use weir_core::port::{Event, Port, PortPlan, Retired};
 use weir_core::queue::{DropReason, Link, Params};
+use weir_core::spread::part_of;
 use weir_core::units::{Duration, Instant};
 use weir_io::segment::{Aggregate, fragmented_bytes, split};
 use weir_io::{BATCH, Io, Pool, PoolSize, Refusal};
@@ -12,6 +13,7 @@ mod delay;
 mod edge;
 mod estate;
 mod frames;
+pub(crate) mod hand;
 
 pub use delay::Delay;
 pub use edge::{EdgeClass, EdgePlan, LastRequest, LiveEdge};
@@ -19,6 +21,7 @@ pub(crate) use estate::DirectionEstate;
 
 use delay::DelayLine;
 use frames::{FrameRecord, Frames, NO_LEAF, Whereabouts};
+use hand::Hand;
 
 /// Hears what happens to packets, for reports finer than the port's own counters.
 ///
@@ -93,6 +96,8 @@ pub struct Direction {
     unsegmented: u64,
     /// Ports of first fragments, for the later ones.
     fragments: FragmentCache,
+    /// The ways to the workers that have the other parts of the port, and from them.
+    hand: Option<Box<Hand>>,
 }
 
 /// Segments of an aggregate, usually at most: 64 KB in pieces of 536 bytes.
@@ -206,7 +211,21 @@ impl Direction {
             segmented: 0,
             unsegmented: 0,
             fragments: FragmentCache::new(),
+            hand: None,
         }
+    }
+
+    /// Says that this runs one part of the direction, and how frames go to those who run the others.
+    pub(crate) fn is_part(&mut self, hand: Hand) {
+        self.hand = Some(Box::new(hand));
+    }
+    /// Frames that were handed to other workers, and those that were lost because their rings were full.
+    pub fn handed(&self) -> (u64, u64) {
+        self.hand.as_ref().map_or((0, 0), |hand| (hand.handed, hand.lost))
+    }
+    /// Whether frames that others have handed over wait to be taken in.
+    pub(crate) fn is_handed_some(&self) -> bool {
+        self.hand.as_ref().is_some_and(|hand| hand.has_some())
     }
 
     /// Says that the system cuts up into fragments what is longer than the link's longest frame, so that it costs
@@ -268,6 +287,9 @@ impl Direction {
             let mut fresh = std::mem::take(&mut self.fresh);
             fresh.clear();
             from.receive(&mut self.frames.pool, &mut fresh);
+            if let Some(hand) = self.hand.as_mut().filter(|_| fresh.len() < BATCH) {
+                hand.take(&mut self.frames.pool, &mut fresh);
+            }
             fresh.iter().for_each(|&frame| self.frames.pool.free(frame));
             let count = fresh.len();
             self.fresh = fresh;
@@ -290,7 +312,7 @@ impl Direction {
             // leaves behind is then found.
             self.frames.enter(frame, self.delay.otherwise);
         }
-        let whole_bytes = self.port.as_ref().map(|port| port.segment().longest_whole_bytes(port.link()));
+        let whole_bytes = self.whole_bytes();
         for &frame in &fresh {
             // Once for the edge and the port: the memory of fragments forgets a datagram with its last one.
             let read = (other.is_some() || whole_bytes.is_some()).then(|| {
@@ -302,19 +324,50 @@ impl Direction {
                 edge.observe(now, self.frames.pool.head(frame), read);
             }
             match (whole_bytes, read) {
-                (Some(whole_bytes), Some(read)) => self.take_in(now, frame, read, whole_bytes),
+                (Some(whole_bytes), Some(read)) => self.take_in(now, frame, read, whole_bytes, true),
                 _ => self.frames.put_on_the_line(now, frame),
             }
         }
         let full = fresh.len() >= BATCH;
         self.fresh = fresh;
-        full
+        if self.hand.is_none() {
+            return full;
+        }
+        self.hand.iter_mut().for_each(|hand| hand.wake());
+        self.take_handed(now) || full
+    }
+
+    /// Takes in a batch of what other workers have handed over. True if more may be waiting.
+    pub(crate) fn take_handed(&mut self, now: Instant) -> bool {
+        let Some(hand) = &mut self.hand else { return false };
+        let mut fresh = std::mem::take(&mut self.fresh);
+        fresh.clear();
+        hand.take(&mut self.frames.pool, &mut fresh);
+        fresh.iter().for_each(|&frame| self.frames.enter(frame, self.delay.otherwise));
+        let whole_bytes = self.whole_bytes();
+        for &frame in &fresh {
+            let Some(whole_bytes) = whole_bytes else {
+                self.frames.put_on_the_line(now, frame);
+                continue;
+            };
+            let mut read = dissect(self.frames.pool.head(frame));
+            self.fragments.fill(&mut read);
+            self.take_in(now, frame, read, whole_bytes, false);
+        }
+        self.fresh = fresh;
+        self.is_handed_some()
+    }
+
+    /// Bytes up to which an aggregate stays whole; none where nothing manages the egress.
+    fn whole_bytes(&self) -> Option<u64> {
+        self.port.as_ref().map(|port| port.segment().longest_whole_bytes(port.link()))
     }
 
     /// Hands a frame to the port: an aggregate that would last too long in pieces, another one as
-    /// long as what its segments cost. They have the same headers as far as a port sees them.
-    fn take_in(&mut self, now: Instant, frame: FrameRef, mut read: Dissected, whole_bytes: u64) {
-        let Direction { port: Some(port), frames, delay, pieces, fragmented_below, .. } = self else {
+    /// long as what its segments cost. They have the same headers as far as a port sees them. One that was received here
+    /// (`own`) and whose class is in another part goes to the worker of that part.
+    fn take_in(&mut self, now: Instant, frame: FrameRef, mut read: Dissected, whole_bytes: u64, own: bool) {
+        let Direction { port: Some(port), frames, delay, pieces, fragmented_below, hand, .. } = self else {
             return;
         };
         let control = port.protects().holds(frames.pool.head(frame), &read);
@@ -323,6 +376,14 @@ impl Direction {
         let outer = frames.edge.as_ref().filter(|edge| edge.looks() && !control).map(|_| read);
         if port.looks_inside() {
             look_inside(frames.pool.head(frame), &mut read);
+        }
+        if let Some(hand) = hand.as_mut().filter(|_| own) {
+            // Control packets have one lane.
+            let leaf = if control { port.otherwise() } else { port.leaf_of(&read.key) };
+            if let Some(part) = part_of(leaf) {
+                hand.give(&frames.pool, frame, part);
+                return frames.forget(frame);
+            }
         }
         if !delay.parts.is_empty() {
             frames.records[frame.0 as usize].delay = delay.of(&read.key);
@@ -372,7 +433,9 @@ impl Direction {
             return;
         }
         self.queue_for = link;
-        let bytes = |link: Link| link.rate.bytes_in(A_MILLISECOND_NS).max(2 * u64::from(link.mtu));
+        // Parts share the device.
+        let parts = self.hand.as_ref().map_or(1, |hand| hand.workers() as u64);
+        let bytes = |link: Link| (link.rate.bytes_in(A_MILLISECOND_NS) / parts).max(2 * u64::from(link.mtu));
         to.keep_queue_short(link.map(bytes), link.map_or(0, |link| link.mtu));
     }
 

@@ -15,6 +15,8 @@
 //! Each direction has a heart of its own. The worker that runs it stores the time with each step, one write to
 //! shared memory. Of two workers the kernel does the work of one that hangs, and the other goes on. After `kill -9`
 //! the program above goes with the process. A worker that hangs is hidden no more once the limit has passed.
+//! Where more than two workers run the same directions, both hearts show when the longest silent of all was alive: if one
+//! hangs, the kernel carries both directions.
 //! Where frames come by AF_XDP, the program that hands them over is above the path by itself.
 //! A kernel without TCX (before 6.6) has one program for both, and then a death costs the limit, too.
 
@@ -24,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use weir_core::units::{Duration, Instant};
 use weir_sys::bpf::{self, Assembler, Heartbeat, Kind, Program};
@@ -122,6 +125,9 @@ pub struct FailOpen {
     kernel: Arc<Kernel>,
     /// What the worker runs.
     directions: Range<usize>,
+    /// Where several workers run the same directions: when each was alive last, ns, and which of them it is. A heart
+    /// shows the oldest of these.
+    beats: Option<(Arc<[AtomicU64]>, usize)>,
     limit: Duration,
     last: Option<Instant>,
     bypassed: bool,
@@ -352,7 +358,16 @@ impl FailOpen {
 
     fn of(kernel: Arc<Kernel>) -> FailOpen {
         let (last, bypassed, lapses, stale_packets) = Default::default();
-        FailOpen { kernel, directions: 0..2, limit: LIMIT, last, bypassed, lapses, stale_packets }
+        FailOpen {
+            kernel,
+            directions: 0..2,
+            beats: None,
+            limit: LIMIT,
+            last,
+            bypassed,
+            lapses,
+            stale_packets,
+        }
     }
 
     /// The same for two workers, of which each runs one direction. The counts go on with the first.
@@ -391,7 +406,8 @@ impl FailOpen {
 
     /// How long the worker may be silent: less where the system runs it promptly.
     pub fn set_prompt(&mut self, prompt: bool) {
-        self.limit = if prompt { LIMIT_PROMPT } else { LIMIT };
+        // One heart of several workers has one limit, whatever the system granted to each.
+        self.limit = if prompt && self.beats.is_none() { LIMIT_PROMPT } else { LIMIT };
         self.hearts().iter().for_each(|heart| heart.set_limit(self.limit));
     }
 
@@ -412,8 +428,13 @@ impl FailOpen {
     /// The worker is alive at `now`.
     pub fn beat(&mut self, now: Instant) {
         self.last = Some(now);
-        if !self.bypassed {
-            self.hearts().iter().for_each(|heart| heart.beat(now));
+        if self.bypassed {
+            return;
+        }
+        match self.oldest(now) {
+            Some(oldest) => self.hearts().iter().for_each(|heart| heart.beat(oldest)),
+            // Another worker has the kernel carry the traffic.
+            None => self.hearts().iter().for_each(Heartbeat::stop),
         }
     }
 
@@ -421,6 +442,7 @@ impl FailOpen {
     pub fn bypass(&mut self, on: bool) {
         self.bypassed = on;
         if on {
+            self.is_bypassed();
             self.hearts().iter().for_each(Heartbeat::stop);
         }
     }
@@ -442,9 +464,10 @@ impl FailOpen {
     }
 }
 
-/// The same for each of so many workers, one or two.
+/// The same for each of so many workers: all of it, one direction each of two, or a part of both each of more.
 pub(crate) fn for_workers(failing: Failing, count: usize) -> Vec<Failing> {
     match failing {
+        Ok(open) if count > 2 => open.parts(count).into_iter().map(Ok).collect(),
         Ok(open) if count > 1 => open.halves().map(Ok).into(),
         Ok(open) => vec![Ok(open)],
         Err(why) => (0..count).map(|_| Err(why.clone())).collect(),
@@ -549,5 +572,6 @@ pub fn remove(interface: &str) -> io::Result<bool> {
     Ok(true)
 }
 
+mod parts;
 #[cfg(test)]
 pub(crate) mod tests;

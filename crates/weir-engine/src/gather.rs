@@ -294,6 +294,42 @@ fn account(port: &mut PortState, accounts: &[Named<Account>]) {
     }
 }
 
+/// Adds what another worker says that runs a part of the same direction. Its classes come behind.
+fn add_part(whole: &mut Egress, part: Egress) {
+    whole.received_packets += part.received_packets;
+    whole.received_bytes += part.received_bytes;
+    whole.overrun_packets += part.overrun_packets;
+    whole.nobuf_packets += part.nobuf_packets;
+    whole.segmented_packets += part.segmented_packets;
+    whole.handed_packets += part.handed_packets;
+    whole.unhanded_packets += part.unhanded_packets;
+    whole.receive_errors += part.receive_errors;
+    whole.sent_packets += part.sent_packets;
+    whole.sent_bytes += part.sent_bytes;
+    whole.refused_packets += part.refused_packets;
+    for (reason, count) in part.refused {
+        *whole.refused.entry(reason).or_default() += count;
+    }
+    whole.device_queue_bytes += part.device_queue_bytes;
+    // At different times: so much stood there at most.
+    whole.device_queue_most_bytes += part.device_queue_most_bytes;
+    whole.rewritten_packets += part.rewritten_packets;
+    whole.leaving_packets += part.leaving_packets;
+    let (Some(port), Some(part)) = (&mut whole.port, part.port) else { return };
+    port.broken = port.broken.take().or(part.broken);
+    port.backlog_packets += part.backlog_packets;
+    port.backlog_bytes += part.backlog_bytes;
+    port.refills += part.refills;
+    port.wake_ups += part.wake_ups;
+    port.reassigned_packets += part.reassigned_packets;
+    port.lost_ns = port.lost_ns.max(part.lost_ns);
+    if let (Some(protected), Some(part)) = (&mut port.protected, &part.protected) {
+        protected.add(part);
+    }
+    port.total.add(&part.total);
+    port.classes.extend(part.classes);
+}
+
 /// What all workers of a bridge say, each of the directions that it runs.
 pub(crate) fn of_workers(said: Vec<BridgeState>) -> BridgeState {
     let state = |one: &BridgeState| {
@@ -309,7 +345,12 @@ pub(crate) fn of_workers(said: Vec<BridgeState>) -> BridgeState {
         whole.without.lapses += other.without.lapses;
         whole.without.stale_packets += other.without.stale_packets;
         whole.failed = whole.failed.or(other.failed);
-        whole.egresses.extend(other.egresses);
+        for egress in other.egresses {
+            match whole.egresses.iter_mut().find(|known| known.interface == egress.interface) {
+                Some(known) => add_part(known, egress),
+                None => whole.egresses.push(egress),
+            }
+        }
         whole
     };
     BridgeState { workers, ..said.into_iter().reduce(and).unwrap_or_default() }

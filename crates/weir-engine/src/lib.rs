@@ -17,6 +17,8 @@
 //! - [`fail_open`]: the kernel carries the traffic while no worker does.
 //! - [`worker`]: the threads. Each reads the clock once per step, sleeps precisely, and survives a panic.
 //! - [`control`]: the workers of a bridge from outside: statistics, hot swap, stop. Nothing there blocks it.
+//! - `crew`, `direction/hand.rs`: the workers of a bridge whose ports are spread over several, and frames between them.
+//! - [`door`]: the credit of a link that the parts of a port share.
 //! - `gather`: statistics, a slice of classes between two steps.
 //! - [`rule`]: what hands packets over where the kernel goes on routing (`attach nfqueue`).
 //! - [`status`]: counters held against intent.
@@ -38,7 +40,9 @@
 pub mod bridge;
 pub mod broker;
 pub mod control;
+mod crew;
 pub mod direction;
+pub mod door;
 pub mod edge_state;
 pub mod fail_open;
 mod gather;

@@ -90,7 +90,8 @@ struct Track {
     lost: u64,
     /// Of an egress: time that its port had lost, nanoseconds.
     late_ns: u64,
-    busy_ns: u64,
+    /// Of an egress: what each of its workers had worked.
+    busy_ns: Vec<u64>,
     /// Of a class: what it had been offered when its configuration began.
     offered_before: u64,
     /// Of a class: how long traffic came to others while none came to it.
@@ -109,7 +110,7 @@ impl Track {
             offered: 0,
             lost: 0,
             late_ns: 0,
-            busy_ns: 0,
+            busy_ns: Vec::new(),
             offered_before: 0,
             unmatched: Duration::ZERO,
             mark: None,
@@ -170,9 +171,14 @@ impl Status {
             }
             for (index, egress) in bridge.egresses.iter().enumerate() {
                 let (key, mut track, elapsed) = take(&egress.interface, None);
-                let own = bridge.workers.get(index).map(|worker| (worker.cpu_ns, worker.spun_ns));
-                let (cpu_ns, spun_ns) = own.unwrap_or((bridge.cpu_ns, bridge.spun_ns));
-                let busy_ns = cpu_ns.saturating_sub(spun_ns);
+                let busy = |(cpu_ns, spun_ns): (u64, u64)| cpu_ns.saturating_sub(spun_ns);
+                let each = bridge.workers.iter().map(|worker| busy((worker.cpu_ns, worker.spun_ns)));
+                let busy_ns = match bridge.workers.len() {
+                    0 | 1 => vec![busy((bridge.cpu_ns, bridge.spun_ns))],
+                    2 => each.skip(index).take(1).collect(),
+                    // Each has a part of every egress.
+                    _ => each.collect(),
+                };
                 let moves = judge_egress(&mut track, now, elapsed, bridge, (egress, busy_ns));
                 self.tracks.insert(key, track);
                 let Some(port) = &egress.port else { continue };
@@ -199,24 +205,30 @@ impl Status {
     }
 }
 
-/// Whether the link has moved since the last time. `busy_ns`: what the worker of the egress has worked.
+/// Whether the link has moved since the last time. `busy_ns`: what each worker of the egress has worked.
 fn judge_egress(
     track: &mut Track,
     now: Instant,
     elapsed: Option<Duration>,
     bridge: &BridgeState,
-    (egress, busy_ns): (&Egress, u64),
+    (egress, busy_ns): (&Egress, Vec<u64>),
 ) -> bool {
-    let lost = egress.overrun_packets + egress.nobuf_packets + bridge.without.stale_packets;
+    let lost = egress.overrun_packets
+        + egress.nobuf_packets
+        + egress.unhanded_packets
+        + bridge.without.stale_packets;
     let late_ns = egress.port.as_ref().map_or(0, |port| port.lost_ns);
     let mut signs = Vec::new();
     if let Some(elapsed) = elapsed {
         if lost > track.lost {
             signs.push(format!("{} packets lost before the queue", lost - track.lost));
         }
-        let busy = 100 * busy_ns.saturating_sub(track.busy_ns) / elapsed.as_nanos().max(1);
+        let before = track.busy_ns.iter().copied().chain(std::iter::repeat(0));
+        let busiest = busy_ns.iter().zip(before).map(|(now, before)| now.saturating_sub(before)).max();
+        let busy = 100 * busiest.unwrap_or(0) / elapsed.as_nanos().max(1);
         if busy > BUSY_PERCENT {
-            signs.push(format!("the worker is busy for {busy} % of the time"));
+            let which = if busy_ns.len() > 1 { "a worker" } else { "the worker" };
+            signs.push(format!("{which} is busy for {busy} % of the time"));
         }
         // A new port begins at 0.
         let late = late_ns.saturating_sub(track.late_ns);
@@ -457,6 +469,21 @@ mod tests {
             let state = one.pass(|b| {
                 b.bridge().cpu_ns += 970_000_000;
                 b.bridge().workers[busy].cpu_ns += 970_000_000;
+            });
+            assert_eq!(state[0], expected);
+        }
+    }
+
+    /// Of more than two workers each runs a part of every egress: the busiest counts.
+    #[test]
+    fn a_busy_worker_of_several_overloads_what_it_is_a_part_of() {
+        for (works, expected) in [([0, 0, 97], Overloaded), ([60, 60, 60], Idle)] {
+            let mut one = Box_::new();
+            one.pass(|b| b.bridge().workers = vec![WorkerState::default(); 3]);
+            let state = one.pass(|b| {
+                for (worker, percent) in b.bridge().workers.iter_mut().zip(works) {
+                    worker.cpu_ns += percent * 10_000_000;
+                }
             });
             assert_eq!(state[0], expected);
         }

@@ -497,7 +497,7 @@ fn build(
         None => Err("it did so in the process before".to_owned()),
     };
     let kernel = failing.as_ref().ok().map(FailOpen::kernel);
-    let tasks = tasks([left, right], stats, directions, failing, &pair.workers)?;
+    let tasks = tasks([vec![left], vec![right]], stats, directions, failing, &pair.workers)?;
     let claims: Claims = Arc::new(Mutex::new(claims));
     let (worker, go) = waiting(tasks, &interfaces, estate.directions, bytes, estate.workers)?;
     for (side, LinkState { changes, .. }) in estate.links.into_iter().enumerate() {

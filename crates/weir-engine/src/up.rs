@@ -3,7 +3,7 @@
 use crate::bridge::Bridge;
 use crate::control::{BridgeState, Control, Snapshot};
 use crate::direction::{Change, Delay, Direction, LiveEdge, Observe};
-use crate::fail_open::{self, FailOpen, Failing, Kernel};
+use crate::fail_open::{self, FailOpen, Kernel};
 pub use crate::owner::{CLAIMS, prepare_claims};
 use crate::owner::{Claim, objections, takers};
 use crate::rule;
@@ -18,6 +18,8 @@ use weir_sys::nfqueue::QueueSocket;
 use weir_sys::xdp::Options;
 
 mod fail;
+mod tasks;
+pub(crate) use tasks::tasks;
 
 /// One side of a bridge: an interface, and what manages what leaves by it.
 pub struct Side {
@@ -56,8 +58,12 @@ pub struct Pair {
     pub way: Way,
     /// Frame buffers of each direction.
     pub pool: PoolSize,
-    /// How each of its workers paces itself: one runs all of it, of two each runs one direction.
+    /// How each of its workers paces itself: one runs all of it, of two each runs one direction, of more each a part of
+    /// both.
     pub workers: Vec<Pace>,
+    /// Of more than two workers: the ports of all but the first, each on the right and on the left. Those of an egress are
+    /// parts of one tree ([`weir_core::spread`]).
+    pub parts: Vec<[Option<Port>; 2]>,
     /// True if nothing carries the traffic without the worker; else the kernel does.
     pub fails_closed: bool,
     /// Hears every packet, one observer for each direction (testbeds).
@@ -71,9 +77,9 @@ pub struct Pair {
 impl Pair {
     /// Two sides, with the usual buffers, one worker of the usual pace, and nobody who hears.
     pub fn new(left: Side, right: Side) -> Self {
-        let (way, pool, observers, edges) = Default::default();
+        let (way, pool, observers, edges, parts) = Default::default();
         let workers = vec![Pace::default()];
-        Pair { left, right, way, pool, workers, fails_closed: false, observers, edges, force: false }
+        Pair { left, right, way, pool, workers, parts, fails_closed: false, observers, edges, force: false }
     }
 }
 
@@ -127,7 +133,8 @@ impl Running {
 /// An interface, claimed and opened for raw frames.
 pub(crate) struct Attached {
     pub(crate) claim: Option<Claim>,
-    pub(crate) socket: Socket,
+    /// One, or one for each of more than two workers.
+    pub(crate) sockets: Vec<Socket>,
 }
 
 /// Who else takes the frames of an interface, so that it would not be bridged: each with what mends
@@ -162,16 +169,23 @@ fn claim(name: &str, force: bool) -> io::Result<Option<Claim>> {
 }
 
 /// Opens an interface, which is on that side (0: left), for its raw frames: those that come while the heart
-/// beats, if it has one.
-fn open(name: &str, side: usize, way: Way, kernel: Option<&Kernel>) -> io::Result<Socket> {
+/// beats, if it has one. More than two workers have a socket each, and share what arrives.
+fn open(
+    name: &str,
+    side: usize,
+    way: Way,
+    workers: usize,
+    kernel: Option<&Kernel>,
+) -> io::Result<Vec<Socket>> {
+    let filter = kernel.map(|kernel| kernel.filter(side));
     let opened = match way {
-        Way::Packet => {
-            let filter = kernel.map(|kernel| kernel.filter(side));
-            PacketSocket::open_ring(name, 0, filter).map(Socket::Packet)
-        }
+        Way::Packet if workers > 2 => PacketSocket::open_group(name, 0, filter, workers)
+            .map(|all| all.into_iter().map(Socket::Packet).collect()),
+        Way::Packet => PacketSocket::open_ring(name, 0, filter).map(|socket| vec![Socket::Packet(socket)]),
         Way::Xdp { busy_poll } => {
             let heartbeat = kernel.map(|kernel| kernel.heartbeat(side));
-            XdpSocket::open(name, Options { heartbeat, busy_poll }).map(|s| Socket::Xdp(Box::new(s)))
+            XdpSocket::open(name, Options { heartbeat, busy_poll })
+                .map(|socket| vec![Socket::Xdp(Box::new(socket))])
         }
     };
     opened.map_err(|e| {
@@ -182,6 +196,7 @@ fn open(name: &str, side: usize, way: Way, kernel: Option<&Kernel>) -> io::Resul
             (Some(_), Way::Xdp { .. }) if e.kind() == io::ErrorKind::PermissionDenied => {
                 "; AF_XDP needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF"
             }
+            (None, Way::Packet) if e.kind() == io::ErrorKind::Unsupported => "; `workers 2` needs none",
             _ => "",
         };
         io::Error::new(e.kind(), format!("interface {name}: {e}{hint}"))
@@ -205,7 +220,8 @@ fn pool_for(port: Option<&Port>, least: PoolSize) -> PoolSize {
     PoolSize { frames, tails: least.tails.max(tails.min(MOST_TAILS)) }
 }
 
-/// The directions of a bridge, or the one of what the packet filter hands over. The pair has their ports no more.
+/// The directions of a bridge, those of one worker after those of another where there are more than two, or the one of
+/// what the packet filter hands over. The pair has their ports no more.
 pub(crate) fn directions(mut pair: Pair) -> (Pair, Vec<Direction>) {
     let queue = pair.left.interface == NFQUEUE;
     let Pair { left, right, pool, observers, edges, .. } = &mut pair;
@@ -224,46 +240,17 @@ pub(crate) fn directions(mut pair: Pair) -> (Pair, Vec<Direction>) {
         true => all.iter_mut().for_each(Direction::fragments_below),
         false => all.push(direction(1, left)),
     }
+    for ports in std::mem::take(&mut pair.parts) {
+        all.extend((0..).zip(ports).map(|(index, port)| {
+            let size = pool_for(port.as_ref(), pair.pool);
+            Direction::new(index, port, size, Delay::default())
+        }));
+    }
     (pair, all)
 }
 
 /// An interface of a bridge.
 pub(crate) type BoxedIo = Box<dyn Io + Send>;
-
-/// The tasks of as many workers as there are paces: a bridge over these sockets (left, right), whose counters go
-/// on from `stats`.
-///
-/// # Errors
-/// A way in that does not go with two workers.
-pub(crate) fn tasks(
-    sockets: [Socket; 2],
-    stats: [IoStats; 2],
-    directions: Vec<Direction>,
-    failing: Failing,
-    paces: &[Pace],
-) -> io::Result<Vec<Task<BoxedIo, BoxedIo>>> {
-    let [left, right] = sockets;
-    let bridges = match paces {
-        [_] => vec![Bridge::new(left.resumed(stats[0]), right.resumed(stats[1]), directions)],
-        [_, _] => {
-            let ([from_left, to_left], [from_right, to_right]) = (left.halves()?, right.halves()?);
-            let bridge = |([left, right], direction): ([Socket; 2], Direction)| {
-                Bridge::new(left.resumed(stats[0]), right.resumed(stats[1]), [direction])
-            };
-            [[from_left, to_right], [to_left, from_right]].into_iter().zip(directions).map(bridge).collect()
-        }
-        _ => {
-            let what = "a bridge has one worker, or two: one for each direction";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-        }
-    };
-    let failing = fail_open::for_workers(failing, bridges.len());
-    let task = |((mut bridge, failing), &pace): ((Bridge<_, _>, _), &Pace)| {
-        bridge.fail(failing);
-        Task::new(bridge, pace)
-    };
-    Ok(bridges.into_iter().zip(failing).zip(paces).map(task).collect())
-}
 
 /// Starts the workers of one bridge.
 fn start(pair: Pair) -> io::Result<Running> {
@@ -278,15 +265,16 @@ fn start(pair: Pair) -> io::Result<Running> {
     // Until the worker's first step the path underneath carries what comes, and nothing enters the
     // sockets.
     let begin = || {
-        let [left, right] = [0, 1].map(|side| open(&interfaces[side], side, way, kernel.as_deref()));
-        let (left, right) = (left?, right?);
-        let devices = [left.index(), right.index()];
+        let count = workers.len();
+        let [left, right] = [0, 1].map(|side| open(&interfaces[side], side, way, count, kernel.as_deref()));
+        let sockets = [left?, right?];
+        let devices = sockets.each_ref().map(|all| all.first().map_or(0, Socket::index));
         match &kernel {
             Some(kernel) if way == Way::Packet => kernel.attach()?,
             Some(kernel) => kernel.is_hidden_by_sockets(),
             None => {}
         }
-        let tasks = tasks([left, right], Default::default(), directions, failing, &workers)?;
+        let tasks = tasks(sockets, Default::default(), directions, failing, &workers)?;
         let (interfaces, kernel) = (interfaces.clone(), kernel.clone());
         let worker = Worker::start_each(tasks, &interfaces)?;
         Ready { worker, interfaces, devices, claims, kernel, way, force }.watch()
@@ -342,14 +330,15 @@ impl Ready {
         let Ready { worker, interfaces, devices, claims, kernel, way, force } = self;
         let kernel: SharedKernel = Arc::new(Mutex::new(kernel));
         let shared = kernel.clone();
+        let workers = worker.count();
         let back = move |side: usize, name: &str| {
             let claim = claim(name, force)?;
             let kernel = lock(&shared).clone();
             if let Some(kernel) = &kernel {
                 kernel.attach_again(side)?;
             }
-            let socket = open(name, side, way, kernel.as_deref())?;
-            Ok(Attached { claim, socket })
+            let sockets = open(name, side, way, workers, kernel.as_deref())?;
+            Ok(Attached { claim, sockets })
         };
         let watch =
             Watch::start(interfaces.clone(), devices, claims.clone(), worker.control(), Box::new(back));
@@ -501,7 +490,7 @@ impl Up {
         let control = worker.control();
         for direction in 0..2 {
             // What waits does not wait for its rate any more, and leaves before the worker ends.
-            let _ = control.change(direction, Change::Port(None));
+            let _ = control.change_each(direction, || Change::Port(None));
         }
         let last = worker.stop().unwrap_or_else(|e| silent(&interfaces, &e));
         // Nobody is to carry what the file does not bridge any more.

@@ -21,6 +21,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use weir_core::units::{Duration, Instant};
+use weir_io::Socket;
 use weir_sys::netlink::{Change, Link, LinkWatch, links};
 
 /// How an interface is, and what has happened to it.
@@ -312,9 +313,9 @@ impl Run {
         let Some(missing) = &mut self.missing[index] else { return };
         let taken = match &mut self.given[index] {
             Some(given) => given.exchange.is_done(std::time::Duration::ZERO),
-            None => (self.attach)(index, name).and_then(|Attached { claim, socket }| {
-                let device = socket.index();
-                let exchange = self.control.exchange(index, socket)?;
+            None => (self.attach)(index, name).and_then(|Attached { claim, sockets }| {
+                let device = sockets.first().map_or(0, Socket::index);
+                let exchange = self.control.exchange(index, sockets)?;
                 // The claim stays as long as the worker may take the socket.
                 let given = self.given[index].insert(Given { device, claim, exchange });
                 given.exchange.is_done(ANSWER)

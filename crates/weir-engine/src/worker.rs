@@ -54,7 +54,7 @@ const REST_PART: u64 = 16;
 /// A worker that stands still for longer than this counts as dead: the kernel carries the traffic.
 const FROZEN: Duration = Duration::from_millis(1_000);
 
-/// A running bridge: its threads, one, or one for each direction.
+/// A running bridge: its threads, one, one for each direction, or more that have each a part of both.
 pub struct Worker {
     threads: Vec<JoinHandle<BridgeState>>,
     control: Control,
@@ -119,6 +119,10 @@ impl Worker {
     /// The way to its threads from other ones.
     pub fn control(&self) -> Control {
         self.control.clone()
+    }
+    /// How many threads it has.
+    pub(crate) fn count(&self) -> usize {
+        self.threads.len()
     }
     /// True once one of its threads has ended.
     pub fn has_ended(&self) -> bool {
@@ -269,7 +273,9 @@ impl<L: Io, R: Io> Run<L, R> {
             let now = weir_sys::now();
             let waited = now.since(began);
             let step = if takes_in || waited < SETTLE { self.step(now) } else { self.leave(now) };
-            let done = self.bridge.is_empty() && !step.more && waited >= SETTLE;
+            let settled = !step.more && waited >= SETTLE;
+            // Another worker may have something for this one, and wait for it to say that it has nothing more.
+            let done = settled && self.bridge.is_handed_no_more() && self.bridge.is_empty();
             if done || waited >= DRAIN + DRAIN {
                 return last.unwrap_or_else(|| self.last());
             }
@@ -533,9 +539,16 @@ impl<L: Io, R: Io> Run<L, R> {
             // The next step looks at the interfaces anyway.
             return false;
         }
+        if !self.bridge.lies_down() {
+            self.bridge.gets_up();
+            return true;
+        }
         let bell = self.inbox.bell.as_fd();
-        let mut descriptors: [BorrowedFd<'_>; 3] = [bell; 3];
+        let mut descriptors: [BorrowedFd<'_>; 4] = [bell; 4];
         let (mut count, mut all) = (1, true);
+        if let Some(bell) = self.bridge.bell() {
+            (descriptors[count], count) = (bell, count + 1);
+        }
         for descriptor in self.bridge.descriptors() {
             let Some(descriptor) = descriptor else {
                 all = false;
@@ -551,6 +564,7 @@ impl<L: Io, R: Io> Run<L, R> {
             false => LONGEST_SLEEP,
         };
         let readable = weir_sys::wait_for(&descriptors[..count], Some(gap.min(longest)));
+        self.bridge.gets_up();
         // The bell is the first.
         let rang = readable.is_ok_and(|which| which & 1 != 0);
         let mut rings = [0; 64];

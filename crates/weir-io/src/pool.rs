@@ -12,7 +12,7 @@
 //! Buffers are zeroed by the system on first touch, so a large pool costs address space only.
 
 use crate::BATCH;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut, Read};
 
 pub use weir_core::packet::FrameRef;
 pub use weir_sys::packet::OFFLOAD_BYTES;
@@ -161,6 +161,34 @@ impl Pool {
             self.tails[at..at + tail.len()].copy_from_slice(tail);
         }
         true
+    }
+
+    /// Makes the next `len` bytes of `from` the contents of a frame that came with that offload header; false if no
+    /// tail is left for it, and then nothing was read.
+    ///
+    /// # Errors
+    /// `from` ends before.
+    pub fn read(
+        &mut self,
+        frame: FrameRef,
+        offload: [u8; OFFLOAD_BYTES],
+        len: usize,
+        from: &mut impl Read,
+    ) -> io::Result<bool> {
+        let in_head = len.min(HEAD_ROOM);
+        let in_tail = len - in_head;
+        if in_tail > TAIL_BYTES || (in_tail > 0 && !self.attach_tail(frame)) {
+            return Ok(false);
+        }
+        let f = &mut self.frames[frame.0 as usize];
+        (f.start, f.len) = (START as u16, len as u32);
+        let (at, tail) = (frame.0 as usize * HEAD_BYTES + START, f.tail as usize * TAIL_BYTES);
+        self.set_offload(frame, offload);
+        from.read_exact(&mut self.heads[at..at + in_head])?;
+        if in_tail > 0 {
+            from.read_exact(&mut self.tails[tail..tail + in_tail])?;
+        }
+        Ok(true)
     }
 
     /// The offload header with which the frame came or is to leave.

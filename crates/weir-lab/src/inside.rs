@@ -173,6 +173,7 @@ pub(crate) fn start(with: Value, registry: &Registry) -> Result<Running, String>
             fails_closed: false,
             pool: PoolSize { frames: CAPACITY * 2, tails: 256 },
             workers: vec![Pace { cpu: start.cpu, ..Pace::default() }],
+            parts: Vec::new(),
             observers: [observer(&to_right), observer(&to_left)],
             edges: [edge_right, edge_left],
             force: false,

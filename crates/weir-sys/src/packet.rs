@@ -11,6 +11,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
+mod group;
 mod ring;
 use ring::Ring;
 
@@ -126,7 +127,7 @@ impl PacketSocket {
         buffer_bytes: usize,
         filter: Option<BorrowedFd<'_>>,
     ) -> io::Result<Self> {
-        Self::open_as(interface, buffer_bytes, filter, false)
+        Self::open_as(interface, buffer_bytes, |socket| attach(socket, filter), false)
     }
 
     /// The same, with a ring of twice `buffer_bytes` (0: 4 MB) in memory shared with the system. There
@@ -139,13 +140,14 @@ impl PacketSocket {
         buffer_bytes: usize,
         filter: Option<BorrowedFd<'_>>,
     ) -> io::Result<Self> {
-        Self::open_as(interface, buffer_bytes, filter, true)
+        Self::open_as(interface, buffer_bytes, |socket| attach(socket, filter), true)
     }
 
+    /// `before` comes before the first frame.
     fn open_as(
         interface: &str,
         buffer_bytes: usize,
-        filter: Option<BorrowedFd<'_>>,
+        before: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
         with_ring: bool,
     ) -> io::Result<Self> {
         let index = interface_index(interface)?;
@@ -169,9 +171,7 @@ impl PacketSocket {
         }
         let ring = with_ring.then(|| Ring::of(socket.as_fd(), 2 * room as usize)).transpose()?;
         be_promiscuous(socket.as_fd(), index)?;
-        if let Some(filter) = filter {
-            option(libc::SOL_SOCKET, libc::SO_ATTACH_BPF, filter.as_raw_fd())?;
-        }
+        before(socket.as_fd())?;
         // SAFETY: a sockaddr_ll is plain numbers, for which all zeroes is valid.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         address.sll_family = libc::AF_PACKET as libc::c_ushort;
@@ -400,6 +400,12 @@ impl PacketSocket {
     pub fn take_overruns(&mut self) -> u32 {
         if self.only_sends { 0 } else { take_drops(self.as_fd()) }
     }
+}
+
+/// Has a program decide which frames come in.
+fn attach(socket: BorrowedFd<'_>, filter: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let set = |filter: BorrowedFd<'_>| filter.as_raw_fd();
+    filter.map(set).map_or(Ok(()), |raw| set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &raw))
 }
 
 /// A socket that receives nothing, and keeps the interface of that number promiscuous.

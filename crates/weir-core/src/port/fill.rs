@@ -168,7 +168,13 @@ impl Port {
     #[inline(always)]
     fn take_next(&mut self) -> Next {
         match self.lane.take(&mut self.cx.packets) {
-            Some(id) => Next::Packet(id),
+            Some(id) => {
+                if let Some(apart) = &mut self.apart {
+                    let len = self.cx.packets.get(&id).len;
+                    apart.lend.charge(self.cx.now, self.cx.link.cost_bytes(len));
+                }
+                Next::Packet(id)
+            }
             None => self.tree.take(&mut self.cx),
         }
     }

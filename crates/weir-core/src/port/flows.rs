@@ -176,7 +176,17 @@ impl Flows {
 impl Port {
     /// The leaf for packets with that key that no conditioner marks.
     pub fn classify(&self, key: &Key) -> u32 {
-        self.classifier.classify(key).map_or(self.default_leaf, |found| found.class)
+        self.classifier.classify(key).map_or(self.otherwise, |found| found.class)
+    }
+
+    /// The same as [`classify`](Port::classify), of a flow that may be remembered.
+    pub fn leaf_of(&mut self, key: &Key) -> u32 {
+        self.known(key).leaf
+    }
+
+    /// Where packets go that no filter matches.
+    pub fn otherwise(&self) -> u32 {
+        self.otherwise
     }
 
     /// What depends on the headers: the leaf of a packet with `key`, and its hashes.

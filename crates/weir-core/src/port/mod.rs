@@ -47,7 +47,8 @@ use crate::classify::Classifier;
 use crate::meter::{Conditioners, Judgement};
 use crate::packet::{FrameRef, Key, Meta, PacketId, PacketState};
 use crate::queue::{Backlog, Broken, Child, Cx, DropReason, Link, ParamError, Params, Verdict, Visit};
-use crate::sched::LeafInfo;
+use crate::sched::{LeafInfo, Tree};
+use crate::spread::Apart;
 use crate::units::{Duration, Fine, Instant};
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -112,6 +113,9 @@ pub struct Port {
     /// Limits that queues have got since they were built, by leaf.
     limits: BTreeMap<u32, u32>,
     default_leaf: u32,
+    /// The leaf of packets that no filter matches: the default one, unless that is in another part.
+    otherwise: u32,
+    apart: Option<Apart>,
     ledger: Ledger,
     /// Which rows are kept for whom; `None` where there is room for all limits.
     room: Option<Room>,
@@ -128,6 +132,11 @@ pub struct Port {
     broken: Option<Broken>,
 }
 
+/// The leaf of packets that no filter matches.
+fn otherwise(tree: &Tree, apart: Option<&Apart>) -> u32 {
+    apart.and_then(|apart| apart.otherwise).or(tree.default_leaf).unwrap_or(0)
+}
+
 impl Port {
     /// A port that runs `plan`. Where the plan brings a link and a regulator of its own, these
     /// count instead of `config`'s, unless the link is emulated.
@@ -142,6 +151,7 @@ impl Port {
             segment,
             capacity,
             regulated,
+            apart,
             succession: _,
         } = plan;
         let (link, wire) = match (config.wire, regulated) {
@@ -154,7 +164,7 @@ impl Port {
             cx: Cx::new(capacity, link, config.seed),
             room: Room::new(tree.leaves.iter().map(|leaf| leaf.limit), wire.ring_size(), capacity, &ledger),
             ledger,
-            clock: Clock::new(wire.tolerance(&link)),
+            clock: Clock::new(wire.tolerance(&link, apart.is_some())),
             wire,
             timer: Timer::NONE,
             short_of_tokens: false,
@@ -163,6 +173,8 @@ impl Port {
             classifier,
             conditioners,
             default_leaf: tree.default_leaf.unwrap_or(0),
+            otherwise: otherwise(&tree, apart.as_ref()),
+            apart,
             leaves: Arc::new(tree.leaves),
             limits: BTreeMap::new(),
             tree: Child::inner(tree.discipline),

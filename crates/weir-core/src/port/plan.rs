@@ -5,6 +5,7 @@ use crate::classify::Classifier;
 use crate::meter::Conditioners;
 use crate::queue::{Leaf, Link};
 use crate::sched::{Fifo, LeafInfo, Tree};
+use crate::spread::Apart;
 use crate::units::Duration;
 use alloc::boxed::Box;
 
@@ -90,6 +91,8 @@ pub struct PortPlan {
     /// Another link, and the regulator on it (`WireConfig::Open` for none). `None` keeps both. An
     /// emulated link is the host's and not the configuration's: it stays in any case.
     pub regulated: Option<(Link, WireConfig)>,
+    /// What a port has that runs one part of a tree; its wire is `Open`.
+    pub apart: Option<Apart>,
     /// What was prepared for a swap ([`Layout::prepare`](super::Layout::prepare)).
     pub succession: Option<Succession>,
 }
@@ -108,6 +111,7 @@ impl PortPlan {
             segment: Segment::USUAL,
             capacity: None,
             regulated: None,
+            apart: None,
             succession: None,
         }
     }

@@ -2,12 +2,12 @@
 
 use super::flows::Flows;
 use super::room::Room;
-use super::wire::Wire;
+use super::wire::{Wire, WireConfig};
 use super::{Event, Port, PortPlan, Timer};
 use crate::packet::{PacketId, PacketState};
-use crate::queue::{Child, DropReason, Leaf};
+use crate::queue::{Child, DropReason, Leaf, Link};
 use crate::sched::Fifo;
-use crate::units::Instant;
+use crate::units::{Instant, Rate};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -36,6 +36,7 @@ impl Port {
             segment,
             capacity: _,
             regulated,
+            apart,
             succession: _,
         } = plan;
         let mut moved = Vec::new();
@@ -71,8 +72,10 @@ impl Port {
             self.room = succession.parts.take().map(|parts| Room::of(parts, self.capacity(), &self.ledger));
         }
         self.limits.clear();
-        let leaves = replace(&mut self.leaves, Arc::new(tree.leaves));
         self.default_leaf = tree.default_leaf.unwrap_or(0);
+        self.otherwise = super::otherwise(&tree, apart.as_ref());
+        let apart = replace(&mut self.apart, apart);
+        let leaves = replace(&mut self.leaves, Arc::new(tree.leaves));
         self.flows = Flows::new(&classifier);
         let filters = replace(&mut self.classifier, classifier);
         let conditioners = replace(&mut self.conditioners, conditioners);
@@ -82,11 +85,11 @@ impl Port {
             && self.wire.regulate(self.cx.now, config, &link)
         {
             self.cx.link = link;
-            self.clock.tolerate(self.wire.tolerance(&link));
+            self.clock.tolerate(self.wire.tolerance(&link, self.apart.is_some()));
         }
         self.broken = None;
         let tree = self.adopt(Child::inner(tree.discipline), queued, host);
-        Box::new((tree, leaves, filters, conditioners, succession))
+        Box::new((tree, leaves, filters, conditioners, succession, apart))
     }
 
     /// Replaces the tree by one FIFO that holds every packet, in order of arrival: what happens
@@ -99,6 +102,14 @@ impl Port {
     pub(super) fn become_fifo(&mut self, host: &mut impl FnMut(Event<'_>)) {
         let queued = self.cx.packets.reclaim_queued();
         let fifo = Fifo::new(Leaf::tail_drop(self.cx.packets.capacity()));
+        // A part keeps to the link's rate without its credit.
+        if let (Some(apart), Wire::Open) = (&mut self.apart, &self.wire) {
+            apart.lend.part_from(self.cx.now);
+            let Link { rate, overhead, mtu, .. } = self.cx.link;
+            let equal = Rate::from_bps(rate.as_bps() / u64::from(apart.parts.max(1)));
+            let depth_bytes = 2 * self.cx.link.cost_bytes(mtu);
+            self.wire = Wire::new(WireConfig::Regulator { depth_bytes }, &Link::new(equal, overhead, mtu));
+        }
         self.adopt(Child::inner(Box::new(fifo)), queued, host);
     }
 

@@ -9,6 +9,7 @@ use alloc::string::ToString;
 use std::boxed::Box;
 use std::vec;
 
+mod apart;
 mod conditioned;
 mod swaps;
 mod unasked;

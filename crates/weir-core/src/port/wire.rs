@@ -131,9 +131,11 @@ impl Wire {
         }
     }
     /// How late a timer may go off without a loss: the time in which the bucket fills. What an open
-    /// wire has below it is not known; the millisecond is that of the automatic bucket.
-    pub(super) fn tolerance(&self, link: &Link) -> Duration {
+    /// wire has below it is not known; the millisecond is that of the automatic bucket. The bucket of a port that is
+    /// one part of a tree is that of the link, which is not late.
+    pub(super) fn tolerance(&self, link: &Link, apart: bool) -> Duration {
         match self {
+            Wire::Open if apart => Duration::MAX,
             Wire::Bucket(bucket) => link.rate.time_for(bucket.depth_bytes()).floor().since(Instant::ZERO),
             Wire::Device(_) | Wire::Open => Duration::from_millis(1),
         }

@@ -15,7 +15,7 @@
 use super::LEVELS;
 use crate::meter::TokenBucket;
 use crate::queue::Link;
-use crate::units::{Fine, Instant};
+use crate::units::{Fine, Instant, Rate};
 use alloc::boxed::Box;
 
 /// What a part asks for.
@@ -48,6 +48,10 @@ pub trait Lend: Send {
     fn ask(&mut self, now: Instant, ask: Ask) -> Loan;
     /// Gives back what is not needed, and leaves the line.
     fn give_back(&mut self, now: Instant, bytes: u64);
+    /// So many bytes left before all others, and were not lent.
+    fn charge(&mut self, _now: Instant, _bytes: u64) {}
+    /// The part asks no more: it goes on by itself, at an equal part of the link's rate.
+    fn part_from(&mut self, _now: Instant) {}
 }
 
 /// A part as the link knows it.
@@ -62,6 +66,9 @@ struct Place {
 /// The credit of one link.
 pub struct Credit {
     bucket: TokenBucket,
+    rate: Rate,
+    /// Parts that have gone on by themselves.
+    parted: u64,
     /// What was given back, to be lent before what the bucket holds. Put into the bucket it could flow over.
     given_back: u64,
     places: Box<[Place]>,
@@ -76,11 +83,35 @@ impl Credit {
         let depth_bytes = depth_bytes.max(Credit::quantum_bytes(link, quantum_bytes));
         Credit {
             bucket: TokenBucket::new(link.rate, depth_bytes),
+            rate: link.rate,
+            parted: 0,
             given_back: 0,
             places: alloc::vec![Place::default(); parts].into_boxed_slice(),
             virtual_time: [Fine::ZERO; LEVELS],
             now: Instant::ZERO,
         }
+    }
+
+    /// Begins with an empty bucket at `now`, so that who begins often is lent nothing by it.
+    pub fn drain(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+        self.bucket.set_level(self.now, 0);
+    }
+
+    /// Takes `bytes` that have left without a loan. Nobody is lent anything until they have flowed in again.
+    pub fn charge(&mut self, now: Instant, bytes: u64) {
+        self.now = self.now.max(now);
+        let level = self.bucket.level_bytes(self.now);
+        self.bucket.set_level(self.now, level.saturating_sub_unsigned(bytes));
+    }
+
+    /// Part number `part` goes on by itself with an equal part of the rate: the others have so much less.
+    pub fn part_from(&mut self, now: Instant, part: usize) {
+        self.give_back(now, part, 0);
+        let parts = self.places.len() as u64;
+        self.parted = (self.parted + 1).min(parts);
+        let rest = u128::from(self.rate.as_bps()) * u128::from(parts - self.parted) / u128::from(parts);
+        self.bucket.reshape(self.now, Rate::from_bps(rest as u64), self.bucket.depth_bytes());
     }
 
     /// The quantum that `wanted` comes to on `link`: two of its largest packets at least.
@@ -275,6 +306,32 @@ mod tests {
         assert_eq!(credit.ask(us(0), 0, ask(0, QUANTUM)).at, us(2_100));
         assert_eq!(credit.ask(us(3_000), 1, more).bytes, 0, "another part is in line");
         assert_eq!(credit.ask(us(100_000), 1, more).bytes, QUANTUM / 2, "after that part");
+    }
+
+    /// What left without a loan is flowed in before the next loan, and a credit that was drained begins with nothing.
+    #[test]
+    fn what_left_without_a_loan_is_paid_first() {
+        let mut credit = credit(2);
+        credit.drain(us(0));
+        assert_eq!(credit.ask(us(0), 0, ask(0, 1_000)).at, us(1_000));
+        assert_eq!(credit.ask(us(1_000), 0, ask(0, 1_000)).bytes, 1_000);
+        credit.charge(us(1_000), 600);
+        assert_eq!(credit.ask(us(1_000), 0, ask(0, 1_000)).at, us(2_600));
+        assert_eq!(credit.ask(us(2_600), 0, ask(0, 1_000)).bytes, 1_000);
+        // Uncharged it is lent at once.
+        assert_eq!(credit.ask(us(3_600), 0, ask(0, 1_000)).bytes, 1_000);
+    }
+
+    /// One of two parts goes on by itself with half of the rate: a byte takes two microseconds from then on.
+    #[test]
+    fn who_parts_takes_an_equal_part_of_the_rate_along() {
+        let mut credit = credit(2);
+        credit.drain(us(0));
+        assert_eq!(credit.ask(us(0), 0, ask(0, 500)).bytes, 0);
+        credit.part_from(us(0), 0);
+        assert_eq!(credit.ask(us(0), 1, ask(0, 1_000)).at, us(2_000));
+        credit.part_from(us(0), 1);
+        assert_eq!(credit.ask(us(0), 1, ask(0, 1_000)).at, Instant::NEVER);
     }
 
     #[test]

@@ -17,7 +17,10 @@
 //! [`cut`] says which subtree goes to which part, or why a tree cannot be cut. The laws and their proofs stand
 //! in the book under *Many cores*; `weir-testkit` holds them against the tree on one core.
 //!
-//! What a discipline hands over for this is [`Cut`]: the [`Share`] of each class at its root.
+//! What a discipline hands over for this is [`Cut`]: the [`Share`] of each class at its root. A port with an
+//! [`Apart`] in its plan is that of one part: its filters know the leaves of all parts, and name those of the others by
+//! [`elsewhere`]. Its control packets are paid for at the link. If a discipline breaks, it goes on as one FIFO with an equal
+//! part of the link's rate, and the other parts borrow that much less.
 
 mod credit;
 mod part;
@@ -30,10 +33,37 @@ pub use plan::{PartPlan, cut};
 use crate::queue::{Link, ParamError};
 use crate::sched::Node;
 use crate::units::Rate;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// Levels of strict priority that classes at a root may have.
 pub const LEVELS: usize = 16;
+
+/// Numbers of leaves from here on stand for the leaves of another part.
+const ELSEWHERE: u32 = 1 << 31;
+/// Parts that a port may have, at most.
+pub const MOST_PARTS: u32 = 64;
+
+/// The number that stands for all leaves of that part, in the filters of the others.
+pub fn elsewhere(part: u32) -> u32 {
+    ELSEWHERE + part
+}
+
+/// The part whose leaves that number stands for; none for a leaf that is here.
+#[inline]
+pub fn part_of(leaf: u32) -> Option<usize> {
+    leaf.checked_sub(ELSEWHERE).filter(|&part| part < MOST_PARTS).map(|part| part as usize)
+}
+
+/// What a port has that runs one part of a tree.
+pub struct Apart {
+    /// Where packets belong that no filter matches, if that is in another part ([`elsewhere`]).
+    pub otherwise: Option<u32>,
+    /// Of so many parts it is one.
+    pub parts: u32,
+    /// By which it pays for control packets, which no tree has seen.
+    pub lend: Box<dyn Lend>,
+}
 
 /// What a class at the root has of the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -42,12 +42,17 @@ impl Control {
         refused.into_iter().chain(silent).next().map_or(Ok(()), Err)
     }
 
-    /// Does something while the workers stand still and the devices have sent what they had. Frames wait in the sockets:
-    /// a device whose filters change drops what is sent by it meanwhile.
-    pub(crate) fn while_still<T>(&self, act: impl FnOnce() -> T) -> T {
+    /// Has the workers stand still until they are released. Frames wait in the sockets.
+    pub(super) fn stand_still(&self) {
         // One that has ended or hangs sends nothing either.
         let still = self.ask_each(|done| Request::Pause { done }).unwrap_or_default();
         still.iter().for_each(|one| _ = one.recv_timeout(STILL));
+    }
+
+    /// Does something while the workers stand still and the devices have sent what they had. Frames wait in the sockets:
+    /// a device whose filters change drops what is sent by it meanwhile.
+    pub(crate) fn while_still<T>(&self, act: impl FnOnce() -> T) -> T {
+        self.stand_still();
         std::thread::sleep(SENT);
         let done = act();
         self.release(false);

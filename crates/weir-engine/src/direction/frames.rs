@@ -68,6 +68,11 @@ impl Frames {
         };
         self.order += 1;
     }
+    /// A frame is here no more: another worker has a copy.
+    pub(super) fn forget(&mut self, frame: FrameRef) {
+        self.records[frame.0 as usize].place = Whereabouts::Elsewhere;
+        self.pool.free(frame);
+    }
     /// Writes the pieces of a frame into the books, of which the first is the frame itself. What came
     /// behind the frame comes behind them.
     pub(super) fn enter_pieces(&mut self, pieces: &[FrameRef]) {

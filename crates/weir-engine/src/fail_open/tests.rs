@@ -137,6 +137,42 @@ fn the_kernel_carries_the_direction_whose_worker_is_silent() {
     }
 }
 
+/// More than two workers run both directions: the kernel carries both as soon as one of them is silent or bypassed.
+// Claim L97.
+#[test]
+fn the_kernel_carries_all_if_one_of_several_workers_is_silent() {
+    on_a_box(move |names, mut left, mut right| {
+        let Ok(open) = begin(&names, false).unwrap() else { return eprintln!("SKIPPED: no bpf(2)") };
+        let start = weir_sys::now();
+        while !passes_for(2, &mut left, &mut right) || !passes_for(2, &mut right, &mut left) {
+            assert!(weir_sys::now().since(start) < Duration::from_secs(10), "no frame passes");
+        }
+        open.kernel.attach().unwrap();
+        let mut all = open.parts(3);
+        all[0].hearts().iter().for_each(|heart| heart.set_limit(Duration::from_secs(100)));
+        let mut carried = || (passes(&mut left, &mut right), passes(&mut right, &mut left));
+        assert_eq!(carried(), (true, true), "no beat yet");
+        all[1].beat(weir_sys::now());
+        assert_eq!(carried(), (false, false), "who has not begun counts as alive for one limit");
+        let silent_since = weir_sys::now() - Duration::from_secs(101);
+        all[2].beat(silent_since);
+        all[0].beat(weir_sys::now());
+        all[1].beat(weir_sys::now());
+        assert_eq!(carried(), (true, true));
+        all[2].beat(weir_sys::now());
+        assert_eq!(carried(), (false, false));
+        all[1].bypass(true);
+        all[0].beat(weir_sys::now());
+        assert_eq!(carried(), (true, true), "one is bypassed");
+        all[1].bypass(false);
+        all[1].beat(weir_sys::now());
+        assert_eq!(carried(), (false, false));
+        // One limit for the heart that they share, whatever the system granted to each.
+        all.iter_mut().for_each(|one| one.set_prompt(true));
+        assert!(all.iter().all(|one| one.limit == LIMIT));
+    });
+}
+
 /// A path leads to the other interface of the bridge of now. One on an interface that was renamed since, or
 /// that had a part in the bridge before, goes.
 #[test]

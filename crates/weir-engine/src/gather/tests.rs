@@ -85,3 +85,30 @@ fn slices_are_short_and_miss_nothing() {
         assert!(text.contains("nqueues 3") || names.len() == port.classes.len(), "a class twice");
     }
 }
+
+/// What several workers say of their parts of a direction is one egress: sums, and their classes side by side.
+#[test]
+fn parts_of_a_direction_are_summed() {
+    let text = "interface em0 bandwidth 100M priq\nclass priq em0 NAME NULL priority 1 default\n";
+    let said = |name: &str, flows| {
+        let mut bridge = bridge(&text.replace("NAME", name), flows);
+        BridgeState {
+            cpu_ns: 7,
+            egresses: egresses(&mut bridge, &["l".into(), "em0".into()]),
+            ..BridgeState::default()
+        }
+    };
+    let whole = of_workers(vec![said("a", 3), said("b", 4), said("c", 5)]);
+    assert_eq!((whole.workers.len(), whole.cpu_ns, whole.egresses.len()), (3, 21, 2));
+    let port = whole.egresses[0].port.as_ref().unwrap();
+    assert_eq!(port.total.offered_packets, 12);
+    let classes: Vec<(&str, u64)> =
+        port.classes.iter().map(|c| (&*c.name, c.counts.as_ref().unwrap().offered_packets)).collect();
+    assert_eq!(classes, [("a", 3), ("b", 4), ("c", 5)]);
+    // Two workers run a direction each.
+    let mut other = said("b", 4);
+    other.egresses.remove(0);
+    let mut one = said("a", 3);
+    one.egresses.pop();
+    assert_eq!(of_workers(vec![one, other]).egresses.len(), 2);
+}

@@ -81,7 +81,8 @@ fn back(test: impl FnOnce(Run, u32, Inbox) + Send + 'static) {
         let (line, inbox) = Line::new(vec![0, 1]).unwrap();
         let attach: Attach = Box::new(move |_, name| {
             let claim = Some(Claim::on(name, device)?);
-            Ok(Attached { claim, socket: weir_io::Socket::Packet(weir_io::PacketSocket::open(name, 0)?) })
+            let socket = weir_io::PacketSocket::open(name, 0)?;
+            Ok(Attached { claim, sockets: vec![Socket::Packet(socket)] })
         });
         let run = Run {
             news: LinkWatch::open().unwrap(),

@@ -181,6 +181,19 @@ fn judge(name: &str, text: &str, registry: &Registry) -> Judged {
                     all.extend(view.short_of_room(checked.room));
                     facts.push(fact(&checked.room));
                     facts.extend(memory(&checked).map(|memory| fact(&memory)));
+                    if view.parts() > 1 {
+                        let link = view.link(MTU);
+                        facts.extend(view.cut(registry, link).map(|(loans, leaves)| {
+                            let queues: Vec<String> = leaves.iter().map(|part| part.len().to_string()).collect();
+                            let lane = view.protect(&link).map_or(0, |protect| protect.depth_bytes);
+                            fact(&format!(
+                                "{} workers share it, with {} of its queues; beyond its rate {} bytes leave at most in any window, and {lane} of control packets",
+                                loans.parts,
+                                queues.join(", "),
+                                loans.bound_bytes()
+                            ))
+                        }));
+                    }
                     let control = control(view.protect(&view.link(MTU)));
                     facts.push(fact(&control));
                     let outer = view.discipline.as_ref().and_then(|outer| registry.find(&outer.name));

@@ -371,7 +371,7 @@ fn print_egress(egress: &Egress) {
         "egress {}: {} packets out, {} lost before the queue (overrun {}, no buffer {}), {} refused by the device{}",
         egress.interface,
         egress.sent_packets,
-        egress.overrun_packets + egress.nobuf_packets,
+        egress.overrun_packets + egress.nobuf_packets + egress.unhanded_packets,
         egress.overrun_packets,
         egress.nobuf_packets,
         egress.refused_packets,
@@ -392,6 +392,10 @@ fn print_egress(egress: &Egress) {
         out!("not managed: forwarded plainly");
         return;
     };
+    if egress.handed_packets + egress.unhanded_packets > 0 {
+        let (handed, lost) = (egress.handed_packets, egress.unhanded_packets);
+        out!("{handed} packets handed from worker to worker, {lost} lost on the way");
+    }
     out!("seed {}", port.seed);
     if port.lost_ns > 0 {
         out!("late by {:.1} ms more than the token bucket holds", port.lost_ns as f64 / 1e6);

@@ -123,6 +123,8 @@ fn interfaces(page: &mut Metrics, egresses: &[&Egress]) {
         e.overrun_packets
     });
     of("weir_nobuf_packets_total", Counter, "Packets lost for want of a buffer.", |e| e.nobuf_packets);
+    of("weir_handed_packets_total", Counter, "Packets handed from worker to worker.", |e| e.handed_packets);
+    of("weir_unhanded_packets_total", Counter, "Packets lost on that way.", |e| e.unhanded_packets);
     of("weir_receive_errors_total", Counter, "Packets that could not be read.", |e| e.receive_errors);
     of("weir_sent_packets_total", Counter, "Packets that left by this egress.", |e| e.sent_packets);
     of("weir_sent_bytes_total", Counter, "Their bytes.", |e| e.sent_bytes);

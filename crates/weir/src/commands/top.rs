@@ -180,7 +180,10 @@ impl Top {
             self.rows.push(Shown { state: state(&place), place, rates, waiting });
         };
         for egress in snapshot.bridges.iter().flat_map(|bridge| &bridge.egresses) {
-            let lost = egress.overrun_packets + egress.nobuf_packets + egress.refused_packets;
+            let lost = egress.overrun_packets
+                + egress.nobuf_packets
+                + egress.unhanded_packets
+                + egress.refused_packets;
             let all = Counted { bytes: egress.sent_bytes, packets: egress.sent_packets, dropped: lost };
             let waiting =
                 egress.port.as_ref().map_or(0, |port| port.backlog_packets) + egress.leaving_packets;

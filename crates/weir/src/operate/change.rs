@@ -19,6 +19,8 @@ struct SideChange<'p> {
     params: Option<Vec<(String, weir_core::queue::Params)>>,
     /// The edge changes.
     edge: bool,
+    /// Leaves move to another worker.
+    moves: bool,
     ready: Option<Ready>,
 }
 
@@ -53,7 +55,19 @@ impl Operator<'_> {
                 if port || edge {
                     let params = now.params_since(&before, self.registry).filter(|_| !is_sick);
                     let (control, ready) = (control.clone(), self.ready(now)?);
-                    changes.push(SideChange { control, direction, side: now, port, params, edge, ready });
+                    let several = ready.as_ref().filter(|_| control.parts(direction) > 1);
+                    let moves =
+                        several.is_some_and(|ready| now.moves_leaves(&before, self.registry, ready.link));
+                    changes.push(SideChange {
+                        control,
+                        direction,
+                        side: now,
+                        port,
+                        params,
+                        edge,
+                        moves,
+                        ready,
+                    });
                 }
             }
         }
@@ -129,7 +143,10 @@ impl Operator<'_> {
 
     /// Changes one side of a bridge that stays.
     fn change(&mut self, change: SideChange<'_>) -> Result<Changed, Failure> {
-        let SideChange { control, direction, side, port, params, edge, ready } = change;
+        if change.control.parts(change.direction) > 1 {
+            return self.change_parts(change);
+        }
+        let SideChange { control, direction, side, port, params, edge, ready, .. } = change;
         let before = control.state().ok().and_then(|state| state.egresses.into_iter().nth(direction));
         let plans = ready.map(|ready| (Box::new(ready.plan), ready.link, ready.edge));
         let (to, live) = match (plans, params) {
@@ -160,6 +177,28 @@ impl Operator<'_> {
         let (port, edge) = self.built(side, ready, before.as_ref())?;
         let change = Change::Edge(edge, Some(Box::new(Change::Port(port))));
         control.change(direction, change).map_err(Failure::failed)
+    }
+
+    /// The same where several workers run the port, each a part. Where a leaf moves from one to another, or there is no
+    /// port yet, the parts are made anew: what waits leaves first.
+    fn change_parts(&mut self, change: SideChange<'_>) -> Result<Changed, Failure> {
+        let SideChange { control, direction, side, moves, ready, .. } = change;
+        let Some(mut ready) = ready else {
+            return control.change_each(direction, || Change::Port(None)).map_err(Failure::failed);
+        };
+        if !moves {
+            let mut changed = control.change_all(direction, ready.changes()).map_err(Failure::failed)?;
+            let whole = !changed.iter().any(|one| matches!(one, Changed::NoPort));
+            if let Some(last) = changed.pop().filter(|_| whole) {
+                return Ok(last);
+            }
+            let Some(again) = self.ready(side)? else { return Ok(Changed::NoPort) };
+            ready = again;
+        }
+        let before = control.state().ok().and_then(|state| state.egresses.into_iter().nth(direction));
+        let seed = before.as_ref().and_then(edges::seed_of).map_or_else(ports::seed, Ok)?;
+        let mut changed = control.change_all(direction, ready.ports(seed)).map_err(Failure::failed)?;
+        Ok(changed.pop().unwrap_or(Changed::NoPort))
     }
 
     /// The interfaces whose egress does not run what its plan says: a discipline broke, or the

@@ -40,7 +40,7 @@ use weir_engine::control::Egress;
 use weir_engine::status::Status;
 use weir_engine::up::{NFQUEUE, Pair, Side as EngineSide, Up, Way, up};
 use weir_engine::worker::Pace;
-use weir_engine::{Change, Control, Delay, Desk, LiveEdge, Snapshot};
+use weir_engine::{Control, Delay, Desk, LiveEdge, Snapshot};
 use weir_sys::Priority;
 
 /// A configuration with its text.
@@ -223,9 +223,16 @@ impl<'r> Operator<'r> {
     /// A bridge with its ports and edges, which go on from `before`: the egress on the right, then on the left.
     fn pair(&mut self, plan: &Plan, pair: [&str; 2], before: &[Egress]) -> Result<Pair, Failure> {
         let mut edges = [None, None];
+        let mut others = [Vec::new(), Vec::new()];
         let [right, left] = sides(plan, pair).map(|(direction, side)| {
             let (port, edge) = match self.ready(side)? {
-                Some(ready) => self.built(side, ready, before.get(direction))?,
+                Some(mut ready) => {
+                    let (link, plans) = (ready.link, std::mem::take(&mut ready.others));
+                    let built = self.built(side, ready, before.get(direction))?;
+                    let seed = built.0.as_ref().map_or(0, |port| port.seed());
+                    others[direction] = plans.into_iter().map(|plan| port(link, plan, seed)).collect();
+                    built
+                }
                 None => (None, None),
             };
             edges[direction] = edge;
@@ -239,18 +246,21 @@ impl<'r> Operator<'r> {
         let all = self.started..self.started + count;
         let workers = all.map(|n| Pace { cpu: cpu(n), priority, ..Pace::default() }).collect();
         self.started += count;
+        let mut others = others.map(Vec::into_iter);
+        let shared = if count > 2 { 1..count } else { 0..0 };
+        let parts = shared.map(|_| others.each_mut().map(Iterator::next)).collect();
         let way = match plan.xdp(&pair) {
             None => Way::Packet,
             Some(how) => Way::Xdp { busy_poll: how == Xdp::BusyPoll },
         };
         let fails_closed = plan.fails_closed(&pair);
-        Ok(Pair { way, workers, force, fails_closed, edges, ..Pair::new(left?, right?) })
+        Ok(Pair { way, workers, parts, force, fails_closed, edges, ..Pair::new(left?, right?) })
     }
 
     /// The port of a side and the edge before it. They go on from what stood there `before`.
     fn built(&self, side: Side<'_>, ready: Ready, before: Option<&Egress>) -> Result<Built, Failure> {
         let seed = before.and_then(edges::seed_of).map_or_else(ports::seed, Ok)?;
-        let Ready { link, plan, edge } = ready;
+        let Ready { link, plan, edge, .. } = ready;
         let edge = edge.map(|edge| edges::edge(edge, side.name, &link, seed, &self.desk, before));
         Ok((Some(Box::new(port(link, plan, seed))), edge))
     }
@@ -302,8 +312,7 @@ impl<'r> Operator<'r> {
                     }
                     let changed = self.ready(side).and_then(|ready| {
                         let Some(ready) = ready else { return Ok(()) };
-                        let change = Change::Plan(Box::new(ready.plan));
-                        control.change(direction, change).map(drop).map_err(Failure::failed)
+                        control.change_all(direction, ready.changes()).map(drop).map_err(Failure::failed)
                     });
                     if let Err(failure) = changed {
                         let why = failure.message;

@@ -1,12 +1,15 @@
 //! From a plan to what stands at the egresses of a bridge, and from two plans to what changes there.
 
 use crate::commands::{Failure, conf};
+use std::collections::HashMap;
 use weir_conf::plan::{Class, Interface, Options};
-use weir_conf::{EdgePlan, Plan};
+use weir_conf::{EdgePlan, Loans, Plan};
 use weir_core::classify::Classifier;
 use weir_core::port::{Port, PortConfig, PortPlan, WireConfig};
 use weir_core::queue::{Link, Params, Scope, Value};
 use weir_core::sched::{Node, Registry};
+use weir_engine::Change;
+use weir_engine::door::doors;
 use weir_engine::up::NFQUEUE;
 
 /// Bytes of an Ethernet header: a frame's length counts it, an interface's MTU does not.
@@ -45,7 +48,22 @@ pub struct Side<'p> {
 pub struct Ready {
     pub link: Link,
     pub plan: PortPlan,
+    /// Where several workers run the port, each a part: the plans of all but the first.
+    pub others: Vec<PortPlan>,
     pub edge: Option<EdgePlan>,
+}
+
+impl Ready {
+    /// The plans of its parts as changes; of a port that is whole, the one.
+    pub fn changes(self) -> Vec<Change> {
+        std::iter::once(self.plan).chain(self.others).map(|plan| Change::Plan(Box::new(plan))).collect()
+    }
+    /// The same as ports of their own.
+    pub fn ports(self, seed: u64) -> Vec<Change> {
+        let Ready { link, plan, others, .. } = self;
+        let all = std::iter::once(plan).chain(others);
+        all.map(|plan| Change::Port(Some(Box::new(port(link, plan, seed))))).collect()
+    }
 }
 
 impl<'p> Side<'p> {
@@ -72,18 +90,31 @@ impl<'p> Side<'p> {
         let Some(name) = self.described_by() else { return Ok(None) };
         let view = self.plan.interface(name).map_err(Failure::usage)?;
         let link = view.link(mtu + LAYER_2);
+        let parts = view.parts();
+        if name == self.name && parts > 1 {
+            let borrow =
+                |loans: &Loans| doors(&loans.link, loans.parts, loans.quantum_bytes, loans.depth_bytes);
+            let built = view.build_parts(registry, link, borrow).map_err(Failure::usage)?;
+            let mut plans = Vec::new();
+            for built in built {
+                built.warnings.iter().for_each(|warning| eprintln!("{warning}"));
+                plans.push(built.port_plan(link));
+            }
+            let others = plans.split_off(1);
+            return Ok(plans.pop().map(|plan| Ready { link, plan, others, edge: None }));
+        }
         if name == self.name {
             let (built, link) = conf::build(self.plan, name, registry, Some(link))?;
             // Its port knows the seed.
             let edge = view.edge(registry, &built.tree.leaves, 0).map_err(Failure::usage)?;
-            return Ok(Some(Ready { link, plan: built.port_plan(link), edge }));
+            return Ok(Some(Ready { link, plan: built.port_plan(link), others: Vec::new(), edge }));
         }
         let plain = Node { discipline: "fifoq".into(), ..Node::default() };
         let tree = registry.build(&plain, link).map_err(Failure::usage)?;
         let conditioners = view.conditioners().map_err(Failure::usage)?;
         let regulated = Some((link, WireConfig::Open));
         let plan = PortPlan { conditioners, regulated, ..PortPlan::new(tree, Classifier::empty()) };
-        Ok(Some(Ready { link, plan, edge: None }))
+        Ok(Some(Ready { link, plan, others: Vec::new(), edge: None }))
     }
 
     /// All that a plan says about this side. What becomes of the traffic without Weir, and who runs it, is no matter
@@ -118,6 +149,18 @@ impl<'p> Side<'p> {
     pub fn has_edge_as(&self, other: &Side<'_>) -> bool {
         let theirs = Side { plan: other.plan, name: other.name, peer: other.peer };
         self.said_of_edge() == theirs.said_of_edge()
+    }
+
+    /// True if a leaf of the old plan is to be in another part of the port, so that its packets cannot stay.
+    pub fn moves_leaves(&self, old: &Side<'_>, registry: &Registry, link: Link) -> bool {
+        let parts = |side: &Side<'_>| {
+            let (_, parts) = side.plan.interface(side.name).ok()?.cut(registry, link).ok()?;
+            let numbered =
+                (0..).zip(parts).flat_map(|(part, leaves)| leaves.into_iter().map(move |leaf| (leaf, part)));
+            Some(numbered.collect::<HashMap<String, usize>>())
+        };
+        let (Some(before), Some(after)) = (parts(old), parts(self)) else { return true };
+        after.iter().any(|(leaf, part)| before.get(leaf).is_some_and(|before| before != part))
     }
 
     /// True if the other plan says the same about it, but for the edge.

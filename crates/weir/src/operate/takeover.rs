@@ -94,6 +94,7 @@ impl<'r> Operator<'r> {
             if let Some(why) = silent {
                 return Err(Failure::failed(format!("the running weir between {left} and {right}: {why}")));
             }
+            is_passed(left, right, plan.workers(&[left, right]))?;
             let pair = self.pair(&plan, [left, right], egresses)?;
             asked.push((left.clone(), right.clone(), pair.fails_closed));
             pairs.push(pair);
@@ -184,6 +185,9 @@ impl<'r> Operator<'r> {
             ));
         }
         let plan = &self.running.plan;
+        for (left, right, _) in bridges {
+            is_passed(left, right, plan.workers(&[left, right]))?;
+        }
         let same = |((left, right, closed), (names, _)): (&(String, String, bool), (&[String; 2], _))| {
             [left, right] == [&names[0], &names[1]] && *closed == plan.fails_closed(&[left, right])
         };
@@ -199,6 +203,16 @@ impl<'r> Operator<'r> {
     pub fn leave(self) {
         self.up.leave();
     }
+}
+
+/// What is divided between several workers does not pass to another process.
+fn is_passed(left: &str, right: &str, workers: usize) -> Result<(), Failure> {
+    if workers <= 2 {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "the bridge between {left} and {right} has {workers} workers, which share its ports, and is not taken over: end the running weir and start this one; meanwhile the kernel carries what fails open"
+    )))
 }
 
 fn sorted(mut pair: [String; 2]) -> [String; 2] {

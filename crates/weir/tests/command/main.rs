@@ -26,6 +26,7 @@ mod sessions;
 mod shape;
 mod shown;
 mod sla;
+mod spread;
 mod streams;
 mod support;
 mod takeover;

@@ -143,6 +143,7 @@ pub fn counted(egress: &Value) -> u64 {
         + refused
         + number(&egress["overrun_packets"])
         + number(&egress["nobuf_packets"])
+        + number(&egress["unhanded_packets"])
 }
 
 /// Times that a worker was silent for longer than its limit, so that the kernel carried for it, and the
