@@ -12,8 +12,11 @@ use weir_core::units::{Duration, Instant};
 /// The one of them that holds every packet for ever.
 pub const NEVER: &str = "test-never";
 
+/// The one of them that drops every packet.
+pub const DROPS_ALL: &str = "test-drops-all";
+
 /// The names that `register` adds.
-pub const NAMES: [&str; 5] = ["test-drops-all", NEVER, "test-regulated", "test-fickle", "test-overturns"];
+pub const NAMES: [&str; 5] = [DROPS_ALL, NEVER, "test-regulated", "test-fickle", "test-overturns"];
 
 /// A change at run time that moves whatever was answered before.
 const NUDGE: &[ParamSpec] = &[ParamSpec::discipline("nudge", Kind::Flag, "", "Draws the pause anew.")];
@@ -28,7 +31,7 @@ pub fn register(registry: &mut Registry) {
             source: "//! For tests: lawful and nasty.",
             params: &[NUDGE],
             classes: Classes::None,
-            work_conserving: matches!(name, "test-drops-all" | "test-overturns"),
+            work_conserving: matches!(name, DROPS_ALL | "test-overturns"),
             build: Some(build),
             ..Entry::PLAIN
         });

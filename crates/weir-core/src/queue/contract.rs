@@ -249,6 +249,9 @@ impl Cx {
 ///    and one out of range. The error MUST say which. Whatever comes afterwards MUST be as if the
 ///    call had not been made.
 ///    *Example:* `qlimit 80, quantum 0` changes neither, because a quantum of 0 is refused.
+/// 7. **Progress.** A class that comes again and again to a link which idles in between MUST get packets through: not
+///    all of them may be dropped. Those that are late when `dequeue` is called MAY be.
+///    *Example:* a packet of 2 ms whose class has a delay bound of 1 ms leaves all the same.
 ///
 /// # Driving one by hand
 ///

@@ -1,6 +1,7 @@
 //! One discipline under test, with a ledger of every packet that it was given.
 
 mod liveness;
+mod progress;
 
 use super::ops::{Arrival, FLOWS, Op};
 use super::spy;
@@ -90,6 +91,11 @@ pub(super) struct Rig {
     touched_since_shown: bool,
     due: Instant,
     hash: u64,
+    seed: u64,
+    /// The link has asked for a packet, and none has come since.
+    asking: bool,
+    /// By leaf: a packet was dropped as late when the link asked.
+    late: Vec<bool>,
     waiting: Waiting,
     pub(super) summary: Summary,
 }
@@ -123,6 +129,9 @@ impl Rig {
             touched_since_shown: false,
             due: start,
             hash: 0xcbf2_9ce4_8422_2325,
+            seed,
+            asking: false,
+            late: vec![false; waiting.leaves()],
             waiting,
             summary: Summary::default(),
         }
@@ -183,12 +192,13 @@ impl Rig {
             self.complete()?;
         }
         match self.cx.packets.live() {
-            0 => Ok(()),
+            0 => self.progress(),
             n => Err(format!("{n} packets are still alive after a flush")),
         }
     }
 
     fn enqueue(&mut self, arrival: &Arrival) -> Law {
+        self.asking = false;
         let serial = self.packets.len() as u32;
         let Ok(id) = self.cx.packets.insert(meta(arrival, self.cx.now, serial)) else { return Ok(()) };
         self.packets.push(Entry { leaf: arrival.leaf, flow: arrival.flow, len: arrival.len, queued: true });
@@ -244,6 +254,7 @@ impl Rig {
     }
     /// One dequeue; answers what it gave or said.
     fn take(&mut self) -> Result<Head, String> {
+        self.asking = true;
         let next = match &mut self.asked {
             Asked::Child(child) => child.take(&mut self.cx),
             Asked::Plain { discipline, parked } => match parked.take() {
@@ -397,6 +408,7 @@ impl Rig {
         while let Some((id, reason)) = self.cx.next_dropped() {
             let row = self.cx.packets.get(&id);
             let (serial, len) = (row.frame.0, row.len);
+            self.late[row.leaf as usize] |= self.asking && reason == DropReason::Deadline;
             self.mix((u64::from(serial) << 8) + 1 + reason as u64);
             self.leave_ledger(serial, len)?;
             self.summary.dropped += 1;

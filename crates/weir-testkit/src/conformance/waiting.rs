@@ -16,6 +16,8 @@ struct Place {
     above: Vec<String>,
     /// The suite's own discipline that holds everything has this leaf.
     held_for_ever: bool,
+    /// The suite's own discipline that drops everything has this leaf.
+    drops_all: bool,
     /// It is a list of packets under a class of its own, whose statistics show how many.
     counted: bool,
     /// Disciplines above its own: each may hold a packet that it has pulled and not given.
@@ -81,6 +83,9 @@ impl Waiting {
         if node.discipline == hostile::NEVER {
             self.set_above(above, |place| place.held_for_ever = true);
         }
+        if node.discipline == hostile::DROPS_ALL {
+            self.set_above(above, |place| place.drops_all = true);
+        }
         for class in &node.classes {
             let mut path = vec![class.name.clone()];
             let mut parent = class.parent;
@@ -129,6 +134,10 @@ impl Waiting {
             _ => Some("neither the rate of that class nor that of a class above it is 0"),
         }
     }
+    /// True if nothing ever leaves `leaf`.
+    pub(super) fn drops_all(&self, leaf: u32) -> bool {
+        self.places[leaf as usize].drops_all
+    }
     /// True if no discipline of the tree ever lets a packet wait.
     pub(super) fn conserving(&self) -> bool {
         self.conserving
@@ -162,7 +171,14 @@ impl Waiting {
 
 impl Place {
     fn new(name: &str) -> Self {
-        Place { name: name.to_owned(), above: Vec::new(), held_for_ever: false, counted: false, levels: 0 }
+        Place {
+            name: name.to_owned(),
+            above: Vec::new(),
+            held_for_ever: false,
+            drops_all: false,
+            counted: false,
+            levels: 0,
+        }
     }
 }
 

@@ -83,6 +83,8 @@ pub enum Mutation {
     StopsAtFirstIdle,
     StopsAtFirstWait,
     DropsAndSaysIdle,
+    RefusesTheSecond,
+    DropsBothOfTwo,
 }
 use Mutation as M;
 
@@ -282,6 +284,15 @@ impl Discipline for Bands {
         {
             cx.drop(old, DropReason::Pushout);
             self.children[band].enqueue(cx, id);
+            return Verdict::Dropped;
+        }
+        // As a bound that two packets cannot keep: the newcomer goes, and what waits just before its turn.
+        let both = self.is(M::DropsBothOfTwo) && !self.children[band].is_empty();
+        if (both || self.is(M::RefusesTheSecond) && band == 1) && !cx.adopting() {
+            cx.drop(id, DropReason::Deadline);
+            while let Some(old) = self.children[band].as_leaf_mut().and_then(|leaf| leaf.pop_back(cx)) {
+                cx.drop(old, DropReason::Deadline);
+            }
             return Verdict::Dropped;
         }
         self.was_empty[band] = false;

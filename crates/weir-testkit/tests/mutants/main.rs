@@ -85,6 +85,8 @@ const CASES: &[(Mutation, &[&str])] = &[
     (M::StopsAtFirstIdle, &["law 2: answered Idle"]),
     (M::StopsAtFirstWait, &["work conservation: told"]),
     (M::DropsAndSaysIdle, &["law 2: answered Idle", "law 2: asked again"]),
+    (M::RefusesTheSecond, &["progress: class"]),
+    (M::DropsBothOfTwo, &["progress: class"]),
 ];
 
 #[test]
