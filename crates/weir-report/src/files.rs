@@ -41,8 +41,11 @@ impl Report {
 
     /// Reads a report from JSON, or says why it is none.
     pub fn from_json(text: &str) -> std::result::Result<Report, String> {
-        let report: Report =
-            serde_json::from_str(text).map_err(|error| format!("is not a report of weir: {error}"))?;
+        let report: Report = serde_json::from_str(text).map_err(|error| {
+            format!(
+                "is not a report of weir ({error}): name the report.json that `weir sim --out DIR` writes"
+            )
+        })?;
         let meta = &report.meta;
         if meta.version > VERSION {
             return Err(format!("has version {}; this program reads up to {VERSION}", meta.version));

@@ -24,7 +24,7 @@ mod wrap;
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Trouble};
 pub use fold::fold;
 pub use measured::{Unit, digits, show, show_digits};
-pub use nearest::{nearest, suggest};
+pub use nearest::{nearest, suggest, suggest_or_list};
 pub use place::Place;
 pub use quantity::{Amount, BitRate, Dscp, Size, Time};
 pub use source::Source;

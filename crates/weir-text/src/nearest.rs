@@ -22,6 +22,12 @@ pub fn suggest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     nearest(word, candidates).map(|candidate| on_one_line(&format!("did you mean `{candidate}`?")))
 }
 
+/// "did you mean `x`?", or else `there are a, b, c`.
+pub fn suggest_or_list(word: &str, candidates: &[&str]) -> String {
+    let suggestion = suggest(word, candidates.iter().copied());
+    suggestion.unwrap_or_else(|| format!("there are {}", candidates.join(", ")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -32,6 +38,8 @@ mod tests {
         assert_eq!(nearest("me0", ["em0", "em1"]), Some("em0"));
         assert_eq!(nearest("DURATOIN", ["duration"]), Some("duration"));
         assert_eq!(nearest("xyz", ["em0", "em1"]), None);
+        assert_eq!(suggest_or_list("DDR", &["drr", "wfq"]), "did you mean `drr`?");
+        assert_eq!(suggest_or_list("nonsense", &["drr", "wfq"]), "there are drr, wfq");
         assert_eq!(suggest("sed", ["seed", "name"]).as_deref(), Some("did you mean `seed`?"));
     }
 }

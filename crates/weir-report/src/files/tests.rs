@@ -66,7 +66,7 @@ fn what_is_no_report_is_refused() {
         Report::from_json(&json.replacen(from, to, 1)).unwrap_err()
     };
     assert_eq!(refused("\"version\":1", "\"version\":2"), "has version 2; this program reads up to 1");
-    assert!(refused("\"seed\":1", "\"seed\":-1").starts_with("is not a report of weir: invalid value"));
+    assert!(refused("\"seed\":1", "\"seed\":-1").starts_with("is not a report of weir (invalid value"));
     assert_eq!(
         refused("\"cell_ns\":200000000", "\"cell_ns\":0"),
         "is broken: cell_ns, probe_ns and duration_ns do not fit each other"

@@ -179,7 +179,8 @@ pub fn run(registry: &Registry, wanted: &[String], json: bool) -> Result<(), u8>
     let all: Vec<String> = names(registry).iter().map(ToString::to_string).collect();
     let wanted = if wanted.is_empty() { &all } else { wanted };
     if let Some(unknown) = wanted.iter().find(|name| !is_known(registry, name)) {
-        say(&format!("no benchmark `{unknown}`; there are {}", all.join(" ")));
+        let names: Vec<&str> = all.iter().map(String::as_str).collect();
+        say(&format!("no benchmark `{unknown}`; {}", weir_text::suggest_or_list(unknown, &names)));
         return Err(2);
     }
     let (mut benches, mut skipped) = (Vec::new(), Vec::new());

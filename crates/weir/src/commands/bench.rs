@@ -44,7 +44,8 @@ fn simulator(names: &[String], json: bool) -> Done {
     let mut benches = Vec::new();
     for name in wanted {
         if !all.contains(name) {
-            return Err(Failure::usage(format!("no benchmark `{name}`; there are {}", all.join(" "))));
+            let mend = weir_text::suggest_or_list(name, weir_sim::bench::NAMES.as_slice());
+            return Err(Failure::usage(format!("no benchmark `{name}`; {mend}")));
         }
         eprintln!("{name} ...");
         let output = Command::new(&program)

@@ -6,6 +6,7 @@ use serde_json::json;
 use weir_core::aqm::AqmEntry;
 use weir_core::queue::Scope;
 use weir_core::sched::{Entry, Registry};
+use weir_text::suggest_or_list;
 
 fn scope(scope: Scope) -> &'static str {
     match scope {
@@ -67,7 +68,7 @@ pub fn run(registry: &Registry, name: Option<&str>, json: bool) -> Done {
     let by_name = |e: &&Entry| e.name == name || e.aliases.iter().any(|a| a.name == name);
     let Some(entry) = known.iter().find(by_name) else {
         let names: Vec<&str> = known.iter().map(|e| e.name).collect();
-        return Err(Failure::usage(format!("no discipline `{name}`; there are: {}", names.join(", "))));
+        return Err(Failure::usage(format!("no discipline `{name}`; {}", suggest_or_list(name, &names))));
     };
     if json {
         return print_json(&as_json(registry, entry));

@@ -56,9 +56,9 @@ pub fn run(registry: &Registry, ids: &[String], all: bool, live: bool, no_bench:
         match known.iter().find(|(k, _)| k == id) {
             Some(found) => chosen.push(found),
             None => {
-                return Err(Failure::usage(format!(
-                    "no experiment `{id}`; `weir experiment list` shows what there is"
-                )));
+                let mend = weir_text::suggest(id, known.iter().map(|(known, _)| known.as_str()));
+                let mend = mend.unwrap_or_else(|| "`weir experiment list` shows what there is".into());
+                return Err(Failure::usage(format!("no experiment `{id}`; {mend}")));
             }
         }
     }

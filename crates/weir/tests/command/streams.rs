@@ -69,6 +69,9 @@ fn mistakes_of_the_command_line_say_what_would_be_right() {
     weir(&["explain", &conf, "em0", "carrier pigeon"]).fails(2, &["carrier", "begin with tcp, udp"]);
     weir(&["explain", &conf, "em0", "udp 10.0.0.1:99999 > 10.0.0.2:2"]).fails(2, &["99999"]);
     weir(&["disciplines", "nonsense"]).fails(2, &["no discipline `nonsense`", "priq", "hfsc"]);
+    weir(&["disciplines", "HFCS"]).fails(2, &["no discipline `HFCS`; did you mean `hfsc`?"]);
+    weir(&["experiment", "run", "ds2fig5"]).fails(2, &["no experiment `ds2fig5`; did you mean `ds2-fig5`?"]);
+    weir(&["bench", "cpq-20"]).fails(2, &["no benchmark `cpq-20`; did you mean `cbq-20`?"]);
     weir(&["bench", "nonsense"]).fails(2, &["no benchmark `nonsense`", "cbq-20"]);
     weir(&["bench", "sim", "nonsense"]).fails(2, &["no benchmark `nonsense`", "sim-dumbbell-10"]);
     weir(&["experiment", "run"]).fails(2, &["which experiment?", "--all"]);
