@@ -167,6 +167,12 @@ pub const HELD: &[&str] = &[
     "fifo-regulator/port-random",
     "cbq-20-conditioned/port-random",
     "hfsc-20-regulator/port-random",
+    "edge-known",
+    "edge-known/random",
+    "edge-candidate",
+    "edge-candidate/random",
+    "sla-10k",
+    "sla-10k/random",
     "yardstick-ring",
     "yardstick-chase",
 ];

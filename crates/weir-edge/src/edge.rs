@@ -94,35 +94,39 @@ fn terms(class: &Class) -> Option<Terms> {
 
 /// What packets of a known flow need of their contract.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 struct PacketTerms {
-    timeout: Option<Duration>,
+    /// [`OF_CLASS`](PacketTerms::OF_CLASS) if it has none of its own.
+    timeout: Duration,
     class: u32,
     dscp: Dscp,
     policy: Policy,
 }
 
 impl PacketTerms {
+    const OF_CLASS: Duration = Duration::from_nanos(u64::MAX);
+
     fn of(contract: &Contract) -> Self {
         let Contract { timeout, class, dscp, policy, .. } = *contract;
-        PacketTerms { timeout, class: class as u32, dscp, policy }
+        PacketTerms { timeout: timeout.unwrap_or(Self::OF_CLASS), class: class as u32, dscp, policy }
     }
 }
 
-/// The meter of a contract, and who has a part of it. Packets in profile of known flows touch two lines of cache here,
+/// The meter of a contract, and who has a part of it. Packets within their flow's own part touch one line of cache here,
 /// and nothing else of their contract: with many contracts it is what such a packet costs.
 #[derive(Clone, Debug)]
-#[repr(C, align(128))]
+#[repr(C, align(64))]
 struct Meter {
+    in_profile_bytes: u64,
+    terms: PacketTerms,
     shared: Shared,
     /// Its admitted flows: the first of a chain by their places in the table, which goes on in `Edge::next`.
     first: Option<u32>,
-    terms: PacketTerms,
-    stats: ContractStats,
+    /// What is rare, and what is kept elsewhere: see [`Meter::stats`].
+    others: ContractStats,
 }
 
-const _: () = assert!(
-    core::mem::offset_of!(Meter, stats) + core::mem::offset_of!(ContractStats, in_profile_bytes) + 8 <= 128
-);
+const _: () = assert!(core::mem::offset_of!(Meter, shared) + Shared::FIRST <= 64);
 
 impl Meter {
     fn new(contract: &Contract, now: Instant) -> Self {
@@ -130,8 +134,18 @@ impl Meter {
             shared: Shared::new(contract, now),
             first: None,
             terms: PacketTerms::of(contract),
-            stats: ContractStats::default(),
+            in_profile_bytes: 0,
+            others: ContractStats::default(),
         }
+    }
+    fn stats(&self) -> ContractStats {
+        let ContractStats { passed_bytes, dropped_bytes, best_effort_bytes, .. } = self.others;
+        let in_profile_bytes = self.in_profile_bytes;
+        let offered_bytes = in_profile_bytes + passed_bytes + dropped_bytes + best_effort_bytes;
+        ContractStats { offered_bytes, in_profile_bytes, ..self.others }
+    }
+    fn set_stats(&mut self, stats: ContractStats) {
+        (self.in_profile_bytes, self.others) = (stats.in_profile_bytes, stats);
     }
 }
 
@@ -217,7 +231,7 @@ impl Edge {
     fn count(&mut self, contract: u32, count: impl Fn(&mut Turnover)) {
         let class = self.class_of(contract);
         self.lanes.get_mut(class).into_iter().for_each(|lane| count(&mut lane.stats.flows));
-        self.meters.get_mut(contract as usize).into_iter().for_each(|meter| count(&mut meter.stats.flows));
+        self.meters.get_mut(contract as usize).into_iter().for_each(|meter| count(&mut meter.others.flows));
     }
 
     /// An admitted flow has ended. It is remembered as real-time until it is idle.
@@ -333,9 +347,9 @@ impl Edge {
         let mut place = 0;
         while let Some(&index) = self.lanes[class].admitted.get(place) {
             let flow = self.flows.get_mut(index);
-            if let Some(part) = flow.part_mut() {
-                part.last_bytes = core::mem::take(&mut part.bytes);
-                part.last_packets = core::mem::take(&mut part.packets);
+            if let Body::Admitted { packets, bytes, part } = &mut flow.body {
+                part.last_bytes = core::mem::take(bytes);
+                part.last_packets = core::mem::take(packets);
             }
             let (last, contract) = (flow.last, flow.contract);
             if at.since(last) > self.timeout(contract) {
@@ -447,7 +461,7 @@ impl Edge {
     }
     /// What became of the packets and flows of each contract, in the order of the configuration.
     pub fn contract_stats(&self) -> impl Iterator<Item = ContractStats> {
-        self.meters.iter().map(|meter| meter.stats)
+        self.meters.iter().map(Meter::stats)
     }
     /// The contract of a packet: by its source, or on its way back by its destination.
     pub fn contract(&self, key: &Key) -> Option<&Contract> {

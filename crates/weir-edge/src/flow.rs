@@ -21,7 +21,7 @@ pub(crate) mod passed;
 
 use self::name::{MAPPED, Name, set_of, usual_way};
 pub(crate) use self::name::{aggregate, reverse};
-use crate::recognise::{Found, Kind, Trial};
+use crate::recognise::{Found, Kind, Sign, Trial};
 use crate::sla::Own;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -51,14 +51,23 @@ pub enum State {
 }
 
 /// What is kept of a flow, by its state.
+// Its order is that of the lines: what a packet of an admitted flow touches comes first.
 #[derive(Clone, Debug)]
+#[repr(u8)]
 pub(crate) enum Body {
     /// There is no flow.
     Free,
     /// On trial.
     Candidate(Trial, Links),
     /// In its class.
-    Admitted(Part),
+    Admitted {
+        /// Packets in the present window, up to 65,535.
+        packets: u16,
+        /// Bytes in the present window, up to 4 GiB.
+        bytes: u32,
+        /// What else it has.
+        part: Part,
+    },
     /// Real-time, but in no class.
     Outside(Outside),
 }
@@ -104,19 +113,16 @@ impl Standing {
 
 /// What an admitted flow has.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(crate) struct Part {
-    /// When it was admitted.
-    pub since: Instant,
     /// Its part of the contract's meter.
     pub own: Own,
+    /// When it was admitted.
+    pub since: Instant,
     /// Until when it goes on as best effort (`be-flow`).
     pub best_effort_until: Instant,
-    /// Bytes in the present window, up to 4 GiB.
-    pub bytes: u32,
     /// Bytes in the last window, up to 4 GiB.
     pub last_bytes: u32,
-    /// Packets in the present window, up to 65,535.
-    pub packets: u16,
     /// Packets in the last window, up to 65,535.
     pub last_packets: u16,
     /// Its place in its class's list of admitted flows.
@@ -168,7 +174,7 @@ pub enum Cause {
 }
 
 /// One flow, in one direction.
-// Two lines of cache that processors fetch together. What a flow is found by is in the first.
+// Two lines of cache. Packets of an admitted flow touch the first alone.
 #[derive(Clone, Debug)]
 #[repr(C, align(128))]
 pub struct Flow {
@@ -214,7 +220,7 @@ impl Flow {
     pub fn state(&self) -> State {
         match &self.body {
             Body::Free | Body::Candidate(..) => State::Candidate,
-            Body::Admitted(_) => State::Admitted,
+            Body::Admitted { .. } => State::Admitted,
             Body::Outside(outside) if outside.refused.is_some() => State::Refused,
             Body::Outside(_) => State::Silent,
         }
@@ -225,39 +231,39 @@ impl Flow {
     }
     /// It was taken for ordinary for good, and is no longer looked at.
     pub fn is_ordinary(&self) -> bool {
-        matches!(&self.body, Body::Candidate(trial, _) if trial.ordinary)
+        matches!(&self.body, Body::Candidate(trial, _) if trial.has(Sign::Ordinary))
     }
     /// Emergency: neither refused nor evicted.
     pub fn is_pinned(&self) -> bool {
         match &self.body {
-            Body::Candidate(trial, _) => trial.pinned,
+            Body::Candidate(trial, _) => trial.has(Sign::Pinned),
             _ => self.standing().is_some_and(|standing| standing.pinned),
         }
     }
     pub(crate) fn pin(&mut self, pinned: bool) {
         match &mut self.body {
             Body::Free => {}
-            Body::Candidate(trial, _) => trial.pinned = pinned,
-            Body::Admitted(part) => part.standing.pinned = pinned,
+            Body::Candidate(trial, _) => trial.set(Sign::Pinned, pinned),
+            Body::Admitted { part, .. } => part.standing.pinned = pinned,
             Body::Outside(outside) => outside.standing.pinned = pinned,
         }
     }
     pub(crate) fn standing(&self) -> Option<&Standing> {
         match &self.body {
             Body::Free | Body::Candidate(..) => None,
-            Body::Admitted(part) => Some(&part.standing),
+            Body::Admitted { part, .. } => Some(&part.standing),
             Body::Outside(outside) => Some(&outside.standing),
         }
     }
     pub(crate) fn part(&self) -> Option<&Part> {
         match &self.body {
-            Body::Admitted(part) => Some(part),
+            Body::Admitted { part, .. } => Some(part),
             _ => None,
         }
     }
     pub(crate) fn part_mut(&mut self) -> Option<&mut Part> {
         match &mut self.body {
-            Body::Admitted(part) => Some(part),
+            Body::Admitted { part, .. } => Some(part),
             _ => None,
         }
     }
@@ -352,7 +358,7 @@ impl Flows {
             Body::Free => Some((0, flow.last)),
             Body::Candidate(..) => Some((1, flow.last)),
             Body::Outside(_) if flow.contract == contract => Some((2, flow.last)),
-            Body::Outside(_) | Body::Admitted(_) => None,
+            Body::Outside(_) | Body::Admitted { .. } => None,
         };
         let ways = self.rows[first..first + WAYS].iter().enumerate();
         let best = ways.filter_map(|(way, flow)| rank(flow).map(|rank| (rank, way))).min();
@@ -439,15 +445,19 @@ impl Flows {
         self.tags[index as usize / WAYS][index as usize % WAYS] = 0;
     }
     /// Forgets the flows of the next sixteenth of the table that were silent for longer than `idle`,
-    /// but for those in a class.
+    /// but for those in a class. Places without a flow are passed over by their tags, which lie together.
     pub fn sweep(&mut self, now: Instant, idle: Duration) {
-        let sets = self.rows.len() / WAYS;
-        let start = |part: usize| WAYS * (sets * part / PARTS);
-        for index in start(self.part)..start(self.part + 1) {
-            let flow = &self.rows[index];
-            let ended = now.since(flow.last) > idle && !matches!(flow.body, Body::Admitted(_));
-            if ended {
-                self.remove(index as u32);
+        let start = |part: usize| self.tags.len() * part / PARTS;
+        for set in start(self.part)..start(self.part + 1) {
+            for way in 0..WAYS {
+                if self.tags[set][way] == 0 {
+                    continue;
+                }
+                let index = set * WAYS + way;
+                let flow = &self.rows[index];
+                if now.since(flow.last) > idle && !matches!(flow.body, Body::Admitted { .. }) {
+                    self.remove(index as u32);
+                }
             }
         }
         self.part = (self.part + 1) % PARTS;
@@ -510,7 +520,7 @@ impl Flows {
         let mut places = alloc::vec![None; self.rows.len()];
         let rank = |flow: &Flow| match flow.body {
             Body::Free => None,
-            Body::Admitted(_) => Some(0),
+            Body::Admitted { .. } => Some(0),
             Body::Outside(_) => Some(1),
             Body::Candidate(..) => Some(2),
         };
@@ -572,5 +582,36 @@ impl Flows {
         assert_eq!(self.used as usize, self.indices().count());
         let tagged = self.tags.iter().flatten().filter(|tag| **tag != 0);
         assert_eq!(tagged.count(), self.used as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a packet of an admitted flow touches lies in one line of cache.
+    #[test]
+    fn a_packet_of_an_admitted_flow_touches_one_line() {
+        let found = Found { kind: Kind::Rtp, ssrc: 1, packets: 4, span: Duration::ZERO };
+        let part = Part {
+            own: Own::default(),
+            since: Instant::ZERO,
+            best_effort_until: Instant::ZERO,
+            last_bytes: 0,
+            last_packets: 0,
+            place: 0,
+            standing: Standing::new(&found, false),
+        };
+        let flow = Flow { body: Body::Admitted { packets: 0, bytes: 0, part }, ..Flow::FREE };
+        let Body::Admitted { packets, bytes, part } = &flow.body else { unreachable!("it was made so") };
+        let start = (&raw const flow).addr();
+        let end = [
+            (&raw const part.own).addr() + 8,
+            (&raw const *bytes).addr() + 4,
+            (&raw const *packets).addr() + 2,
+        ];
+        assert_eq!((start % 128, align_of::<Flow>()), (0, 128));
+        assert!(end.iter().all(|end| *end <= start + 64), "{start} {end:?}");
+        assert!((&raw const part.since).addr() == start + 64, "the first line is full");
     }
 }

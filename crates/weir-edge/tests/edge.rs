@@ -92,6 +92,28 @@ fn voice(flow: u32, start: u64) -> Call {
     Call { flow, start, every: S / 50, len: 160 }
 }
 
+/// A flow that is pinned long after its last packet begins with an empty bucket: where the shared one is used up, its next
+/// packet is out of profile, and those are in profile for which there was time since.
+#[test]
+fn who_is_pinned_late_has_nothing_of_the_time_before() {
+    let own = Contract { lend: false, ..contract(1, 512_000, 0, Policy::BestEffort) };
+    let prefixes = vec![(Prefix::new(false, 0x0a00_0000, 8), 0)];
+    // A second flow of 64 kbit/s does not fit.
+    let config = Config { contracts: vec![own], prefixes, ..config(70_000, Admission::default()) };
+    let mut edge = Edge::new(config, Instant::ZERO);
+    let send = |edge: &mut Edge, at: u64, flow: u32| {
+        edge.packet(Instant::from_nanos(at), &key(flow), Payload::UNKNOWN, 1_400).reason
+    };
+    assert_eq!((send(&mut edge, 0, 1), send(&mut edge, 0, 2)), (Reason::InProfile, Reason::Refused));
+    let fit = (0..20).take_while(|_| send(&mut edge, 2 * S, 1) == Reason::InProfile).count();
+    assert!((5..10).contains(&fit), "both buckets hold 9,428 bytes: {fit}");
+    assert!(edge.pin(Instant::from_nanos(2 * S), &key(2)));
+    assert_eq!(send(&mut edge, 2 * S, 2), Reason::OutOfProfile);
+    // At 256 kbit/s.
+    assert_eq!(send(&mut edge, 2 * S + 40_000_000, 2), Reason::OutOfProfile);
+    assert_eq!(send(&mut edge, 2 * S + 50_000_000, 2), Reason::InProfile);
+}
+
 /// T52 and T53: a hundred calls of 64 kbit/s start within a second on 1 Mbit/s. At most 16 get in, at
 /// most two go again, and at most one window is above the limit. As the thesis has it, which expects
 /// nothing of a new flow, most get in and most of these are thrown out.

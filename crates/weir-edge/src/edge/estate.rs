@@ -100,15 +100,16 @@ impl Edge {
             numbers.extend(lane.gate.numbers());
         }
         numbers.push(self.meters.len() as u64);
-        for (contract, meter) in self.config.contracts.iter().zip(&self.meters) {
+        (0..self.meters.len()).for_each(|contract| self.collect(now, contract as u32));
+        for (contract, meter) in self.config.contracts.iter().zip(&mut self.meters) {
             numbers.extend([contract.id.into(), contract.class as u64]);
-            numbers.extend(of_contract(&mut meter.stats.clone()).map(|counter| *counter));
-            numbers.extend(meter.shared.numbers());
+            numbers.extend(of_contract(&mut meter.stats()).map(|counter| *counter));
+            numbers.extend(meter.shared.numbers(now));
         }
         let at = numbers.len();
         numbers.push(0);
         let passed = self.flows.iter().filter(|flow| flow.is_passed());
-        passed.for_each(|flow| numbers.extend(flow.row()));
+        passed.for_each(|flow| numbers.extend(flow.row(now)));
         numbers[at] = ((numbers.len() - at - 1) / ROW) as u64;
     }
 
@@ -132,7 +133,9 @@ impl Edge {
         let here: BTreeMap<u32, usize> = self.config.contracts.iter().map(|c| c.id).zip(0..).collect();
         for (contract, meter) in self.config.contracts.iter().zip(&mut self.meters) {
             if let Some(old) = of_id(contract.id) {
-                set(of_contract(&mut meter.stats), &old[2..]);
+                let mut stats = ContractStats::default();
+                set(of_contract(&mut stats), &old[2..]);
+                meter.set_stats(stats);
             }
         }
         // Those in a class have the first choice of places.
@@ -185,12 +188,12 @@ impl Edge {
         if is_admitted && !(is_same && index.is_some()) {
             let lane = (0..self.lanes.len()).find(|&place| kept(place) == Some(class));
             let lane = lane.map(|place| &mut self.lanes[place].stats.flows);
-            let meter = place.map(|place| &mut self.meters[place].stats.flows);
+            let meter = place.map(|place| &mut self.meters[place].others.flows);
             lane.into_iter().chain(meter).for_each(|flows| flows.ended += 1);
         }
         let Some(index) = index else { return };
         match &mut flow.body {
-            Body::Admitted(part) if is_same => {
+            Body::Admitted { part, .. } if is_same => {
                 let admitted = &mut self.lanes[here].admitted;
                 part.place = admitted.len() as u32;
                 admitted.push(index);
@@ -201,7 +204,7 @@ impl Edge {
                 return;
             }
             Body::Outside(_) if is_same => {}
-            Body::Admitted(_) | Body::Outside(_) => {
+            Body::Admitted { .. } | Body::Outside(_) => {
                 let Some(&standing) = flow.standing() else { return };
                 flow.body = Body::Outside(Outside { refused: None, standing });
             }

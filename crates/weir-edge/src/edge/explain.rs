@@ -2,7 +2,7 @@
 
 use super::Edge;
 use crate::flow::{Body, Cause, Flow, Outside, State};
-use crate::recognise::{Found, Progress};
+use crate::recognise::{Found, Progress, Sign};
 use weir_core::packet::Key;
 use weir_core::packet::key::protocol;
 use weir_core::units::{Duration, Instant};
@@ -120,7 +120,7 @@ impl Edge {
     pub fn explain_flow(&self, flow: &Flow) -> Explained {
         let why = match &flow.body {
             Body::Free => Why::Unheard,
-            Body::Candidate(trial, _) if trial.ordinary => Why::Quic,
+            Body::Candidate(trial, _) if trial.has(Sign::Ordinary) => Why::Quic,
             Body::Candidate(trial, _) => {
                 let recognition = self.config.recognition.unwrap_or_default();
                 let expected = || {
@@ -133,7 +133,7 @@ impl Edge {
                     .and_then(|rtp| trial.progress(&rtp, flow.last, expected() == Some(true)));
                 progress.map_or(Why::NoChain { tried: trial.tried() }, Why::Chain)
             }
-            Body::Admitted(part) => Why::Admitted { found: part.standing.found(), since: part.since },
+            Body::Admitted { part, .. } => Why::Admitted { found: part.standing.found(), since: part.since },
             Body::Outside(Outside { refused: Some((since, cause)), standing }) => {
                 Why::Refused { found: standing.found(), since: *since, cause: *cause }
             }

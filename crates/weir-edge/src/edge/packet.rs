@@ -4,7 +4,7 @@
 use super::{Edge, Meter, PacketTerms, Reason, Recognition, Verdict};
 use crate::admit::Admission;
 use crate::flow::{self, Body, Cause, Outside, Part, Standing, State, reverse};
-use crate::recognise::{self, Found, Kind, Payload, Place, SEEN, Sample};
+use crate::recognise::{self, Found, Kind, Payload, Place, SEEN, Sample, Sign};
 use crate::sla::{Own, Policy, Profile};
 use weir_core::packet::key::protocol;
 use weir_core::packet::{Dscp, Family, Key};
@@ -85,7 +85,10 @@ impl Edge {
                     self.lanes.get(self.class_of(contract)).is_some_and(|l| l.class.admission.drop_refused);
                 Verdict { drop, ..best_effort(Reason::Refused) }
             }
-            State::Admitted => self.meter(now, index, key.tos, len),
+            State::Admitted => {
+                let before = Instant::from_nanos(now.as_nanos().saturating_sub(pause.as_nanos()));
+                self.meter(now, before, index, key.tos, len)
+            }
         };
         Verdict { found, ..verdict }
     }
@@ -93,13 +96,14 @@ impl Edge {
     /// What becomes of a packet of a flow that was admitted and has not been silent: most packets of media are of such a one.
     fn goes_on(&mut self, now: Instant, tos: u8, index: u32, idle: Duration, len: u32) -> Option<Verdict> {
         let flow = self.flows.get(index);
-        let pause = now.since(flow.last);
-        let is_in = matches!(flow.body, Body::Admitted(_)) && pause <= idle;
+        let before = flow.last;
+        let pause = now.since(before);
+        let is_in = matches!(flow.body, Body::Admitted { .. }) && pause <= idle;
         if !is_in || pause > self.timeout(flow.contract) {
             return None;
         }
-        self.flows.get_mut(index).last = now;
-        Some(self.meter(now, index, tos, len))
+        self.flows.get_mut(index).last = before.max(now);
+        Some(self.meter(now, before, index, tos, len))
     }
 
     /// A packet that goes the other way, at another port. Nothing becomes of it here: it is evidence, as
@@ -109,6 +113,10 @@ impl Edge {
         let Some(contract) = self.contract_of(key).filter(|_| key.protocol == protocol::UDP) else { return };
         self.timer(now);
         let known = self.flows.find(key);
+        // What is metered here goes by its own packets.
+        if known.is_some_and(|index| self.flows.get(index).state() == State::Admitted) {
+            return;
+        }
         // Strangers send this: they have at most half of the places, unless they answer.
         let most = self.config.contracts.get(contract as usize).map_or(recognition.flows, |c| c.flows);
         let crowded = || self.flows.of_contract(contract) >= most / 2;
@@ -157,7 +165,7 @@ impl Edge {
         };
         let flow = self.flows.get_mut(index);
         let pause = now.since(flow.last);
-        flow.last = now;
+        flow.last = flow.last.max(now);
         Some((index, pause))
     }
 
@@ -190,7 +198,7 @@ impl Edge {
             rules: &recognition.rules,
         };
         let Body::Candidate(trial, _) = &mut self.flows.get_mut(index).body else { return None };
-        let was_ordinary = trial.ordinary;
+        let was_ordinary = trial.has(Sign::Ordinary);
         match recognise::look(trial, &sample) {
             recognise::Verdict::RealTime(found) => return Some(found),
             recognise::Verdict::Ordinary => {
@@ -246,16 +254,18 @@ impl Edge {
             return None;
         }
         let Some(other) = self.flows.find(&reverse(key)) else {
-            return trial.keyed.then_some((u32::MAX, true));
+            return trial.has(Sign::Keyed).then_some((u32::MAX, true));
         };
         let flow = self.flows.get(other);
         let is_heard = flow.last + recognition.idle >= self.flows.get(index).last;
         let expected = match &flow.body {
             Body::Free => false,
-            Body::Candidate(back, _) => trial.answered && back.answered || back.keyed,
-            Body::Admitted(_) | Body::Outside(_) => true,
+            Body::Candidate(back, _) => {
+                trial.has(Sign::Answered) && back.has(Sign::Answered) || back.has(Sign::Keyed)
+            }
+            Body::Admitted { .. } | Body::Outside(_) => true,
         };
-        Some((other, trial.keyed || is_heard && expected))
+        Some((other, trial.has(Sign::Keyed) || is_heard && expected))
     }
 
     /// A flow is found to be real-time; it is in no class yet.
@@ -271,8 +281,9 @@ impl Edge {
     }
 
     pub(super) fn timeout(&self, contract: u32) -> Duration {
-        let own = self.meters.get(contract as usize).and_then(|meter| meter.terms.timeout);
+        let own = self.meters.get(contract as usize).map(|meter| meter.terms.timeout);
         let class = || self.lanes.get(self.class_of(contract)).map(|lane| lane.class.admission.timeout);
+        let own = own.filter(|own| *own != PacketTerms::OF_CLASS);
         own.or_else(class).unwrap_or(Admission::default().timeout)
     }
 
@@ -307,23 +318,22 @@ impl Edge {
         }
         let place = lane.admitted.len() as u32;
         let part = Part {
+            own: Own::default(),
             since: now,
-            own: Own::new(now),
             best_effort_until: Instant::ZERO,
-            bytes: 0,
             last_bytes: 0,
-            packets: 0,
             last_packets: 0,
             place,
             standing,
         };
         lane.admitted.push(index);
-        self.flows.settle(index, Body::Admitted(part));
+        // The others are collected first: its bucket is empty now, and not at its last packet.
+        self.resize(now, contract, 1);
+        self.flows.settle(index, Body::Admitted { packets: 0, bytes: 0, part });
         if let Some(meter) = self.meters.get_mut(contract as usize) {
             self.next[index as usize] = meter.first.replace(index);
         }
         self.count(contract, |flows| flows.admitted += 1);
-        self.resize(now, contract, 1);
     }
 
     /// One flow more or less has a part of a contract.
@@ -340,8 +350,10 @@ impl Edge {
         let Some(meter) = self.meters.get_mut(contract as usize) else { return };
         let mut at = meter.first;
         while let Some(index) = at {
-            if let Some(part) = self.flows.get_mut(index).part_mut() {
-                meter.shared.collect(now, &mut part.own);
+            let flow = self.flows.get_mut(index);
+            let last = flow.last;
+            if let Some(part) = flow.part_mut() {
+                meter.shared.collect(now, last, &mut part.own);
             }
             at = self.next[index as usize];
         }
@@ -362,48 +374,48 @@ impl Edge {
         }
     }
 
-    /// A packet of an admitted flow. The class is charged for it if it stays there: what a contract sends
-    /// beyond its profile is at nobody's cost but its own.
-    fn meter(&mut self, now: Instant, index: u32, tos: u8, len: u32) -> Verdict {
-        let contract = self.flows.get(index).contract;
-        let class = self.class_of(contract);
-        let (window, cost) = (&mut self.lanes[class].window, u64::from(len + self.config.overhead));
+    /// A packet of an admitted flow, whose packet `before` it is known. The class is charged for it if it stays there: what a
+    /// contract sends beyond its profile is at nobody's cost but its own.
+    fn meter(&mut self, now: Instant, before: Instant, index: u32, tos: u8, len: u32) -> Verdict {
         let verdict = |dscp: Dscp, drop, reason| Verdict { tos: dscp.on_tos(tos), drop, reason, found: None };
         let in_profile = |dscp| verdict(dscp, false, Reason::InProfile);
-        let bytes = u64::from(len);
-        if let Some(part) = self.flows.get_mut(index).part_mut() {
-            part.bytes = part.bytes.saturating_add(len);
-            part.packets = part.packets.saturating_add(1);
-        }
-        let Some(Meter { terms: PacketTerms { dscp, policy, .. }, .. }) = self.meters.get(contract as usize)
-        else {
-            window.count(cost);
+        let flow = self.flows.get_mut(index);
+        let contract = flow.contract as usize;
+        let Body::Admitted { packets, bytes, part } = &mut flow.body else { return in_profile(Dscp::EF) };
+        (*packets, *bytes) = (packets.saturating_add(1), bytes.saturating_add(len));
+        let cost = u64::from(len + self.config.overhead);
+        let Some(meter) = self.meters.get_mut(contract) else {
+            self.lanes[0].window.count(cost);
             return in_profile(Dscp::EF);
         };
-        let (dscp, policy) = (*dscp, *policy);
-        if self.meters[contract as usize].shared.wants_collection(now) {
-            self.collect(now, contract);
+        let PacketTerms { dscp, policy, class, .. } = meter.terms;
+        meter.shared.collect(now, before, &mut part.own);
+        if meter.shared.wants_collection(now) {
+            // From this flow there is nothing more, because it was heard now.
+            self.collect(now, contract as u32);
         }
-        let Meter { shared, stats, .. } = &mut self.meters[contract as usize];
-        let Some(part) = self.flows.get_mut(index).part_mut() else { return in_profile(dscp) };
-        stats.offered_bytes += bytes;
-        let profile = shared.take(now, &mut part.own, len);
+        let (meter, Some(part)) = (&mut self.meters[contract], self.flows.get_mut(index).part_mut()) else {
+            return in_profile(dscp);
+        };
+        let profile = meter.shared.take(now, &mut part.own, len);
+        let window = &mut self.lanes[class as usize].window;
         if profile == Profile::In && (policy != Policy::FlowBestEffort || now >= part.best_effort_until) {
-            stats.in_profile_bytes += bytes;
-            self.lanes[class].window.count(cost);
+            meter.in_profile_bytes += u64::from(len);
+            window.count(cost);
             return in_profile(dscp);
         }
         if profile == Profile::Out {
             part.best_effort_until = now + FIT_FOR;
         }
+        let others = &mut meter.others;
         let (counter, dscp, drop) = match policy {
-            Policy::Ok => (&mut stats.passed_bytes, dscp, false),
-            Policy::Drop => (&mut stats.dropped_bytes, Dscp::CS0, true),
-            Policy::BestEffort | Policy::FlowBestEffort => (&mut stats.best_effort_bytes, Dscp::CS0, false),
+            Policy::Ok => (&mut others.passed_bytes, dscp, false),
+            Policy::Drop => (&mut others.dropped_bytes, Dscp::CS0, true),
+            Policy::BestEffort | Policy::FlowBestEffort => (&mut others.best_effort_bytes, Dscp::CS0, false),
         };
-        *counter += bytes;
+        *counter += u64::from(len);
         if policy == Policy::Ok {
-            self.lanes[class].window.count(cost);
+            window.count(cost);
         }
         verdict(dscp, drop, Reason::OutOfProfile)
     }

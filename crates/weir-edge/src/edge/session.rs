@@ -101,7 +101,7 @@ impl Open {
         let none = [0; 2];
         let seen =
             SessionNow { id, leaf, rate_bps, since: now, last: None, in_profile: none, best_effort: none };
-        Open { session, dscp, shared, own: Own::new(now), now: seen }
+        Open { session, dscp, shared, own: Own::default(), now: seen }
     }
 }
 
@@ -214,7 +214,9 @@ impl Edge {
         let at = self.sessions.of(key)?;
         self.timer(now);
         let open = &mut self.sessions.open[at];
-        open.now.last = Some(now);
+        let before = open.now.last.unwrap_or(open.now.since);
+        open.now.last = Some(before.max(now));
+        open.shared.collect(now, before, &mut open.own);
         let profile = open.shared.take(now, &mut open.own, len);
         let (count, dscp, reason) = match profile {
             Profile::In => (&mut open.now.in_profile, open.dscp, Reason::InProfile),

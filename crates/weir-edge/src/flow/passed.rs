@@ -1,7 +1,7 @@
 //! A flow as a row of numbers, on its way into another table.
 
 use super::{Body, Cause, Flow, Links, Outside, Part, Standing, State};
-use crate::recognise::{Found, Kind, Trial};
+use crate::recognise::{Found, Kind, Sign, Trial};
 use crate::sla::Own;
 use weir_core::units::{Duration, Fraction, Instant};
 
@@ -51,8 +51,8 @@ impl Flow {
         self.standing().is_some() || self.is_pinned()
     }
 
-    /// Its numbers.
-    pub(crate) fn row(&self) -> [u64; ROW] {
+    /// Its numbers, where what its bucket has was brought up to `now`.
+    pub(crate) fn row(&self, now: Instant) -> [u64; ROW] {
         let mut row = [0; ROW];
         [row[0], row[1]] = halves(self.src);
         [row[2], row[3]] = halves(self.dst);
@@ -65,11 +65,11 @@ impl Flow {
             [row[11], row[12], row[13]] = [kind.index() as u64, at.into(), packets.into()];
         }
         match &self.body {
-            Body::Admitted(part) => {
+            Body::Admitted { packets, bytes, part } => {
                 [row[15], row[16]] = [part.since.as_nanos(), part.best_effort_until.as_nanos()];
-                [row[17], row[18]] = [part.bytes.into(), part.last_bytes.into()];
-                [row[19], row[20]] = [part.packets.into(), part.last_packets.into()];
-                [row[21], row[22], row[23]] = part.own.numbers();
+                [row[17], row[18]] = [(*bytes).into(), part.last_bytes.into()];
+                [row[19], row[20]] = [(*packets).into(), part.last_packets.into()];
+                [row[21], row[23]] = [part.own.tokens(), now.as_nanos()];
             }
             Body::Outside(Outside { refused: Some((at, cause)), .. }) => {
                 row[15] = at.as_nanos();
@@ -91,20 +91,22 @@ impl Flow {
         let body = match row[8] {
             n if n == State::Candidate as u64 => {
                 let mut trial = Trial::new(last);
-                trial.pinned = pinned;
+                trial.set(Sign::Pinned, pinned);
                 Body::Candidate(trial, Links::NONE)
             }
-            n if n == State::Admitted as u64 => Body::Admitted(Part {
-                since: Instant::from_nanos(row[15]),
-                best_effort_until: Instant::from_nanos(row[16]),
-                bytes: row[17] as u32,
-                last_bytes: row[18] as u32,
+            n if n == State::Admitted as u64 => Body::Admitted {
                 packets: row[19] as u16,
-                last_packets: row[20] as u16,
-                own: Own::of_numbers([row[21], row[22], row[23]]),
-                place: 0,
-                standing,
-            }),
+                bytes: row[17] as u32,
+                part: Part {
+                    own: Own::new(row[21], row[22]),
+                    since: Instant::from_nanos(row[15]),
+                    best_effort_until: Instant::from_nanos(row[16]),
+                    last_bytes: row[18] as u32,
+                    last_packets: row[20] as u16,
+                    place: 0,
+                    standing,
+                },
+            },
             n if n == State::Refused as u64 => {
                 let cause = to_cause([row[16], row[17], row[18], row[19]])?;
                 Body::Outside(Outside { refused: Some((Instant::from_nanos(row[15]), cause)), standing })

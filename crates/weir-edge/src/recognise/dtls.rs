@@ -6,7 +6,7 @@
 //!
 //! Source: RFC 6347 section 4.1; RFC 9147 section 4; RFC 5764 section 5.1.2.
 
-use super::{Sample, Trial, Verdict};
+use super::{Sample, Sign, Trial, Verdict};
 
 const CHANGE_CIPHER_SPEC: u8 = 20;
 /// Records of a datagram that are looked at.
@@ -21,16 +21,16 @@ pub fn look(trial: &mut Trial, sample: &Sample<'_>) -> Verdict {
         if end > sample.len as usize {
             break;
         }
-        trial.met_dtls = true;
+        trial.set(Sign::MetDtls, true);
         if sample.rules.dtls && (kind == CHANGE_CIPHER_SPEC || epoch > 0) {
-            trial.keyed = true;
+            trial.set(Sign::Keyed, true);
         }
         at = end;
     }
     // Application data under the keys of the handshake: 001CSLEE.
-    let is_short = trial.met_dtls && matches!(sample.head.first(), Some(32..=63));
+    let is_short = trial.has(Sign::MetDtls) && matches!(sample.head.first(), Some(32..=63));
     if at == 0 && is_short && sample.rules.dtls && sample.head[0] & 3 == 3 {
-        trial.keyed = true;
+        trial.set(Sign::Keyed, true);
     }
     if at > 0 || is_short { Verdict::Known } else { Verdict::Nothing }
 }

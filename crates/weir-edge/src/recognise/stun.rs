@@ -6,7 +6,7 @@
 //!
 //! Source: RFC 8489 section 5; RFC 8445 section 7.
 
-use super::{Sample, Trial, Verdict};
+use super::{Sample, Sign, Trial, Verdict};
 
 const COOKIE: [u8; 4] = [0x21, 0x12, 0xa4, 0x42];
 const BINDING_SUCCESS: [u8; 2] = [0x01, 0x01];
@@ -20,7 +20,7 @@ pub fn look(trial: &mut Trial, sample: &Sample<'_>) -> Verdict {
         return Verdict::Nothing;
     }
     if sample.rules.stun && [t0, t1] == BINDING_SUCCESS {
-        trial.answered = true;
+        trial.set(Sign::Answered, true);
     }
     Verdict::Known
 }

@@ -10,19 +10,20 @@
 //! Where we differ, and why: lending. Read literally, two flows that offer 5 and 0.1 of BW with s = 0
 //! together get 0.6 of BW; with lending 1.0. `waste` is the literal reading.
 //!
-//! Tokens are counted in units of 10^-9 bit, of which a nanosecond brings exactly the rate. What idle
-//! flows lend is handed over at least every 5 ms while packets come, a twentieth of the depths.
+//! Tokens are counted in units of 10^-9 bit, of which a nanosecond brings exactly the rate. A number of 64 bits holds 2.3 GB of
+//! them. So no bucket is deeper: that is 100 ms of 184 Gbit/s. What idle flows lend is handed over at least every 5 ms while
+//! packets come, a twentieth of the depths.
 //! Guarantees: `t23_shares_follow_the_law`, `t24_lending_loses_nothing`.
 
 use super::Contract;
 use weir_core::units::Instant;
 
 /// Units of 10^-9 bit in a byte.
-const PER_BYTE: u128 = 8_000_000_000;
+const PER_BYTE: u64 = 8_000_000_000;
 /// Two of the longest usual packets: no bucket is shallower.
-const LEAST_DEPTH: u128 = 2 * 1_514 * PER_BYTE;
+const LEAST_DEPTH: u64 = 2 * 1_514 * PER_BYTE;
 /// Depth of a bucket as time at its rate, ns.
-const DEPTH_NS: u128 = 100_000_000;
+const DEPTH_NS: u64 = 100_000_000;
 /// Longest pause between two collections of what idle flows lend, ns.
 const COLLECT_NS: u64 = 5_000_000;
 
@@ -35,58 +36,57 @@ pub enum Profile {
     Out,
 }
 
-/// The bucket of a flow.
+/// The bucket of a flow. It begins empty, because tokens are never multiplied.
+///
+/// When it had these tokens is not kept: at the last packet of its flow, or when all of the contract were
+/// [collected](Shared::collected), whichever is later.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Own {
-    /// Lower and upper half: so aligned, a flow fits into two lines of cache.
-    halves: [u64; 2],
-    at: Instant,
+    tokens: u64,
 }
 
 impl Own {
-    /// The bucket of a flow that begins now: empty, because tokens are never multiplied.
-    pub fn new(now: Instant) -> Self {
-        Own { halves: [0; 2], at: now }
+    /// The bucket with so many tokens: the lower and the upper half of their number.
+    pub(crate) fn new(low: u64, high: u64) -> Self {
+        Own { tokens: if high == 0 { low } else { u64::MAX } }
     }
-    /// It in numbers.
-    pub(crate) fn numbers(&self) -> [u64; 3] {
-        [self.halves[0], self.halves[1], self.at.as_nanos()]
-    }
-    /// The bucket with these numbers.
-    pub(crate) fn of_numbers([low, high, at]: [u64; 3]) -> Self {
-        Own { halves: [low, high], at: Instant::from_nanos(at) }
-    }
-    fn tokens(&self) -> u128 {
-        u128::from(self.halves[1]) << 64 | u128::from(self.halves[0])
-    }
-    fn set_tokens(&mut self, tokens: u128) {
-        self.halves = [tokens as u64, (tokens >> 64) as u64];
+    /// What it has.
+    pub(crate) fn tokens(&self) -> u64 {
+        self.tokens
     }
 }
 
 /// The shared part of a contract, and what its parts are now.
+// What packets within their flow's own part need comes first: see `edge::Meter`.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Shared {
-    tokens: u128,
-    depth: u128,
-    at: Instant,
+    /// (1 - s)·BW/n, bit/s.
+    own_bps: u64,
     collected: Instant,
+    tokens: u64,
+    depth: u64,
+    flows: u32,
+    lend: bool,
+    /// When it had these tokens, but for what flows lent since.
+    at: Instant,
     bandwidth_bps: u64,
     /// s·BW, bit/s.
     shared_bps: u64,
-    /// (1 - s)·BW/n, bit/s.
-    own_bps: u64,
-    flows: u32,
-    lend: bool,
+}
+
+fn depth(rate_bps: u64) -> u64 {
+    rate_bps.saturating_mul(DEPTH_NS).max(LEAST_DEPTH)
 }
 
 impl Shared {
+    /// Bytes of it that packets within their flow's own part touch.
+    pub(crate) const FIRST: usize = core::mem::offset_of!(Shared, at);
+
     /// The meter of a contract without flows.
     pub fn new(contract: &Contract, now: Instant) -> Self {
         let shared_bps = contract.shared.of(contract.bandwidth_bps);
-        let filled_by = if contract.lend { contract.bandwidth_bps } else { shared_bps };
-        let depth = LEAST_DEPTH.max(u128::from(filled_by) * DEPTH_NS);
+        let depth = depth(if contract.lend { contract.bandwidth_bps } else { shared_bps });
         Shared {
             bandwidth_bps: contract.bandwidth_bps,
             shared_bps,
@@ -107,13 +107,14 @@ impl Shared {
         *self = Shared { tokens: tokens.min(new.depth), collected, ..new };
         self.set_flows(now, flows);
     }
-    /// Its tokens, and when it had them.
-    pub(crate) fn numbers(&self) -> [u64; 3] {
-        [self.tokens as u64, (self.tokens >> 64) as u64, self.at.as_nanos()]
+    /// Its tokens now, after all flows were collected.
+    pub(crate) fn numbers(&mut self, now: Instant) -> [u64; 3] {
+        self.fill(now);
+        [self.tokens, 0, now.as_nanos()]
     }
-    /// It had these tokens then, as far as they fit. The flows are known.
+    /// It had these tokens then, as far as they fit. The flows are known, and were collected then.
     pub(crate) fn inherit(&mut self, [low, high, at]: [u64; 3]) {
-        self.tokens = (u128::from(high) << 64 | u128::from(low)).min(self.depth);
+        self.tokens = Own::new(low, high).tokens.min(self.depth);
         (self.at, self.collected) = (Instant::from_nanos(at), Instant::from_nanos(at));
     }
     /// Flows that have a part.
@@ -130,40 +131,40 @@ impl Shared {
         self.flows = flows;
         self.own_bps = (self.bandwidth_bps - self.shared_bps) / u64::from(flows.max(1));
     }
-    /// Whether the flows' buckets are to be [collected](Shared::collect) before the next packet.
+    /// Whether the flows' buckets are to be [collected](Shared::collect) before the next packet. One alone hands over what it
+    /// lends with its own packets.
     pub fn wants_collection(&self, now: Instant) -> bool {
-        self.lend && now.since(self.collected).as_nanos() >= COLLECT_NS
+        self.lend && self.flows > 1 && now.since(self.collected).as_nanos() >= COLLECT_NS
     }
     /// All flows' buckets were collected.
     pub fn collected(&mut self, now: Instant) {
         self.collected = now;
     }
-    /// Fills the bucket of a flow, and takes what it cannot hold.
-    pub fn collect(&mut self, now: Instant, own: &mut Own) {
-        let depth = LEAST_DEPTH.max(u128::from(self.own_bps) * DEPTH_NS);
-        let tokens = own.tokens() + u128::from(self.own_bps) * u128::from(now.since(own.at).as_nanos());
-        own.at = own.at.max(now);
-        own.set_tokens(tokens.min(depth));
+    /// Fills the bucket of a flow, whose `last` packet is known, and takes what it cannot hold.
+    pub fn collect(&mut self, now: Instant, last: Instant, own: &mut Own) {
+        let passed = now.since(last.max(self.collected)).as_nanos();
+        let (tokens, depth) =
+            (own.tokens.saturating_add(self.own_bps.saturating_mul(passed)), depth(self.own_bps));
+        own.tokens = tokens.min(depth);
         if self.lend {
-            self.tokens = (self.tokens + tokens.saturating_sub(depth)).min(self.depth);
+            self.tokens = self.tokens.saturating_add(tokens.saturating_sub(depth)).min(self.depth);
         }
     }
     fn fill(&mut self, now: Instant) {
         // Without flows nobody has a part: then all of it is shared, and the first flow finds it full.
         let rate = if self.flows == 0 && self.lend { self.bandwidth_bps } else { self.shared_bps };
-        let inflow = u128::from(rate) * u128::from(now.since(self.at).as_nanos());
-        self.tokens = (self.tokens + inflow).min(self.depth);
+        let inflow = rate.saturating_mul(now.since(self.at).as_nanos());
+        self.tokens = self.tokens.saturating_add(inflow).min(self.depth);
         self.at = self.at.max(now);
     }
-    /// A packet of `bytes` of the flow with this bucket.
+    /// A packet of `bytes` of the flow with this bucket, which was filled.
     pub fn take(&mut self, now: Instant, own: &mut Own, bytes: u32) -> Profile {
-        self.collect(now, own);
-        self.fill(now);
-        let cost = u128::from(bytes) * PER_BYTE;
-        if let Some(left) = own.tokens().checked_sub(cost) {
-            own.set_tokens(left);
+        let cost = u64::from(bytes) * PER_BYTE;
+        if let Some(left) = own.tokens.checked_sub(cost) {
+            own.tokens = left;
             return Profile::In;
         }
+        self.fill(now);
         let Some(left) = self.tokens.checked_sub(cost) else { return Profile::Out };
         self.tokens = left;
         Profile::In
