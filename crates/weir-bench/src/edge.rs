@@ -42,6 +42,7 @@ fn contract(id: u32) -> Contract {
         class: 0,
         accept: None,
         drop: None,
+        evict: None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! What an edge says of a flow, in words: wherever it stands, they are the same.
 
 use weir_core::units::{Duration, Fraction, Instant};
+use weir_edge::admit::Evict;
 use weir_edge::edge::Why;
 use weir_edge::flow::{Cause, State};
 use weir_edge::recognise::{Found, Kind};
@@ -50,11 +51,18 @@ fn cause(cause: &Cause) -> String {
             percent(accept)
         ),
         Cause::Full { flows } => format!("its contract has {flows} flows, the most that it may have"),
-        Cause::Above { offered_bps, limit_bps, drop } => format!(
-            "evicted: class at {} % of {}, drop {}",
+        Cause::Above { offered_bps, limit_bps, drop, evict } => format!(
+            "evicted: class at {} % of {}, drop {}, {}",
             share(offered_bps, limit_bps),
             rate(limit_bps),
-            percent(drop)
+            percent(drop),
+            match evict {
+                Evict::Random => "by a draw",
+                Evict::Largest => "the largest",
+                Evict::Smallest => "the smallest",
+                Evict::Oldest => "the oldest",
+                Evict::Newest => "the newest",
+            }
         ),
         Cause::Congested => "evicted: its class was congested, and no more bandwidth came".into(),
         Cause::Order => "evicted by order".into(),

@@ -6,6 +6,7 @@ use weir_conf::{diff, print, read};
 use weir_core::queue::{Link, Value};
 use weir_core::sched::Registry;
 use weir_core::units::{Duration, Fraction, Rate};
+use weir_edge::admit::Evict;
 use weir_edge::allocate::{Amount, Law};
 use weir_edge::recognise::statistical::Rule;
 use weir_edge::recognise::{Rtp, Rules};
@@ -20,7 +21,7 @@ filter wan0 rt 0 0 0 0 0 dscp EF
 recognise lan0 rtp 5/1500ms offsets off stun dtls statistical rate 10 size 200 over 12 skip 6 per aggregate trust dscp \\
   untrusted keep idle 20s flows 1024
 sla lan0 17 198.51.100.17,2001:db8:17::/56 bw 512K shared 20 policy be-flow timeout 3s flows 7
-sla lan0 18 10.0.8.0/24 bw 4M shared 100% policy drop class rt accept 85 dscp VA
+sla lan0 18 10.0.8.0/24 bw 4M shared 100% policy drop class rt accept 85 evict newest dscp VA
 allocate wan0 rt law log gain 100% step 10% window 400ms 5 congestion 200ms from 64K to 8M broker core
 ";
 
@@ -88,6 +89,8 @@ fn the_lines_come_to_an_edge() {
     assert_eq!(recognition.rules, Rules { rtp, offsets: false, stun: true, dtls: true, statistical });
     assert!(print(&plan).contains("recognise lan0 rtp 5/1.5s offsets off stun dtls"), "{}", print(&plan));
     assert_eq!((edge.config.contracts[0].flows, edge.config.contracts[1].dscp.value()), (7, 44));
+    let evict = |n: usize| edge.config.contracts[n].evict;
+    assert_eq!((evict(0), evict(1)), (None, Some(Evict::Newest)));
     // The rate of the class is its upper limit, and never nothing.
     let Some(Value::Curve(curve)) = edge.classes[0].shape(300_000).get("ul").cloned() else { panic!() };
     assert_eq!(curve.m2, Rate::from_bps(300_000));

@@ -28,6 +28,7 @@ fn contract(id: u32) -> Contract {
         class: 0,
         accept: None,
         drop: None,
+        evict: None,
     }
 }
 

@@ -11,6 +11,8 @@
 //!   near 0.9, and would be fought.
 //! - Σ new: with 0 (the thesis) a hundred calls that start within a second on 1 Mbit/s are admitted up
 //!   to eighty, and 66 evicted again. `t52_a_flash_crowd` has both.
+//! - A contract may say which of its flows goes. The class's policy chooses whose turn it is: the contract of
+//!   the flow that it would take.
 //! - T_d is compared at the end of a window, with the last window alone: with a hold of ten, one
 //!   overload would evict for twenty windows.
 
@@ -127,6 +129,10 @@ impl Gate {
     pub fn count_new(&mut self) {
         self.expected[0] = self.expected[0].saturating_add(self.new_flow_bps());
     }
+    /// Nobody is in the class any more. What a flow sends on average is still known.
+    pub fn empty(&mut self) {
+        (self.offered_bps, self.expected) = (0, [0; 2]);
+    }
     /// A window ended in which `admitted` flows sent `offered_bps` together.
     pub fn window(&mut self, offered_bps: u64, admitted: u32) {
         self.offered_bps = offered_bps;
@@ -137,9 +143,9 @@ impl Gate {
     pub fn is_above(&self, limit_bps: u64, drop: Fraction) -> bool {
         u128::from(self.offered_bps) << 32 > u128::from(limit_bps) * u128::from(drop.raw())
     }
-    /// Which of these flows goes; none if all are pinned.
+    /// Which of these flows goes by that policy; none if all are pinned.
     pub fn choose<'a>(
-        &self,
+        evict: Evict,
         flows: impl Iterator<Item = (u32, &'a Flow)>,
         random: &mut Random,
     ) -> Option<u32> {
@@ -147,7 +153,7 @@ impl Gate {
         let parts =
             flows.filter_map(|(index, flow)| Some((index, flow.part().filter(|p| !p.standing.pinned)?)));
         for (seen, (index, part)) in (1..).zip(parts) {
-            let better = chosen.is_none_or(|(_, other)| match self.plan.evict {
+            let better = chosen.is_none_or(|(_, other)| match evict {
                 // Each of those seen so far is the chosen one with the same probability.
                 Evict::Random => random.below(seen) == 0,
                 Evict::Largest => part.last_bytes > other.last_bytes,

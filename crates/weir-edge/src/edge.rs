@@ -255,9 +255,16 @@ impl Edge {
         let candidates = lane.admitted.iter().map(|&index| (index, flows.get(index)));
         let candidates =
             candidates.filter(|(_, flow)| contracts.get(flow.contract as usize).is_none_or(&may));
-        let Some(index) = lane.gate.choose(candidates, &mut self.random) else { return };
+        let policy = lane.class.admission.evict;
+        let Some(mut index) = Gate::choose(policy, candidates, &mut self.random) else { return };
         let contract = flows.get(index).contract;
-        let cause = cause(contracts.get(contract as usize));
+        let terms = contracts.get(contract as usize);
+        if let Some(own) = terms.and_then(|terms| terms.evict) {
+            let admitted = lane.admitted.iter().map(|&index| (index, flows.get(index)));
+            let its = admitted.filter(|(_, flow)| flow.contract == contract);
+            index = Gate::choose(own, its, &mut self.random).unwrap_or(index);
+        }
+        let cause = cause(terms);
         self.count(contract, |flows| flows.evicted += 1);
         self.leave(now, index, Some(cause));
     }
@@ -359,12 +366,14 @@ impl Edge {
             }
         }
         let lane = &self.lanes[class];
-        let (gate, usual) = (lane.gate.clone(), lane.class.admission.drop);
+        let (gate, usual, policy) =
+            (lane.gate.clone(), lane.class.admission.drop, lane.class.admission.evict);
         let above = |drop: Option<Fraction>| gate.is_above(limit, drop.unwrap_or(usual));
         let cause = |contract: Option<&Contract>| Cause::Above {
             offered_bps: offered,
             limit_bps: limit,
             drop: contract.and_then(|c| c.drop).unwrap_or(usual),
+            evict: contract.and_then(|c| c.evict).unwrap_or(policy),
         };
         if self.config.contracts.is_empty() {
             if above(None) {

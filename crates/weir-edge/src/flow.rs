@@ -21,6 +21,7 @@ pub(crate) mod passed;
 
 use self::name::{MAPPED, Name, set_of, usual_way};
 pub(crate) use self::name::{aggregate, reverse};
+use crate::admit::Evict;
 use crate::recognise::{Found, Kind, Sign, Trial};
 use crate::sla::Own;
 use alloc::vec::Vec;
@@ -166,6 +167,8 @@ pub enum Cause {
         limit_bps: u64,
         /// T_d.
         drop: Fraction,
+        /// The policy that chose it: of its contract, or else of its class.
+        evict: Evict,
     },
     /// It was evicted, because the queue of its class was too long, and no more bandwidth came.
     Congested,

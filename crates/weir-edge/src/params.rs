@@ -98,6 +98,19 @@ pub const RECOGNISE: &[ParamSpec] = &[
     ),
 ];
 
+/// Policies by which a flow goes.
+const EVICT: &[&str] = &["random", "largest", "smallest", "oldest", "newest"];
+
+fn evict(word: &str) -> Evict {
+    match word {
+        "largest" => Evict::Largest,
+        "smallest" => Evict::Smallest,
+        "oldest" => Evict::Oldest,
+        "newest" => Evict::Newest,
+        _ => Evict::Random,
+    }
+}
+
 /// Of `sla INTERFACE ID PREFIXES`.
 pub const SLA: &[ParamSpec] = &[
     P::discipline(
@@ -139,6 +152,12 @@ pub const SLA: &[ParamSpec] = &[
     ),
     P::discipline("accept", Kind::Percent, "", "Its own T_a, instead of its class's."),
     P::discipline("drop", Kind::Percent, "", "Its own T_d, instead of its class's."),
+    P::discipline(
+        "evict",
+        Kind::Word(EVICT),
+        "",
+        "Which of its flows goes when one of its flows must; else the class chooses among all.",
+    ),
 ];
 
 /// Of `allocate INTERFACE CLASS`.
@@ -202,12 +221,7 @@ pub const ALLOCATE: &[ParamSpec] = &[
         "",
         "What a new flow is expected to send; the mean of the others unless given.",
     ),
-    P::discipline(
-        "evict",
-        Kind::Word(&["random", "largest", "smallest", "oldest", "newest"]),
-        "random",
-        "Which flow goes.",
-    ),
+    P::discipline("evict", Kind::Word(EVICT), "random", "Which flow goes."),
     P::discipline("timeout", MILLIS, "5s", "A flow that is silent for so long has ended."),
     P::discipline(
         "refused",
@@ -298,6 +312,7 @@ pub fn contract(id: u32, dscp: Dscp, class: usize, params: &Params) -> Contract 
         class,
         accept: params.fraction("accept"),
         drop: params.fraction("drop"),
+        evict: params.word("evict").map(evict),
     }
 }
 
@@ -352,13 +367,7 @@ pub fn admission(params: &Params) -> Admission {
         accept: share(params, ALLOCATE, "accept"),
         drop: share(params, ALLOCATE, "drop"),
         new_flow_bps: params.rate("new-flow").map(Rate::as_bps),
-        evict: match word(params, ALLOCATE, "evict") {
-            "largest" => Evict::Largest,
-            "smallest" => Evict::Smallest,
-            "oldest" => Evict::Oldest,
-            "newest" => Evict::Newest,
-            _ => Evict::Random,
-        },
+        evict: evict(word(params, ALLOCATE, "evict")),
         timeout: time(params, ALLOCATE, "timeout"),
         drop_refused: word(params, ALLOCATE, "refused") == "drop",
     }

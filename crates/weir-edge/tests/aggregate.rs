@@ -38,6 +38,7 @@ fn edge_of(rule: Rule) -> Edge {
         class: 0,
         accept: None,
         drop: None,
+        evict: None,
     };
     config.contracts = vec![contract(17), contract(18)];
     config.prefixes =

@@ -9,8 +9,8 @@ use weir_core::queue::Value;
 use weir_core::units::{Duration, Fraction, Instant};
 use weir_edge::admit::{Admission, Evict};
 use weir_edge::allocate::Allocation;
-use weir_edge::edge::{Class, Config, Edge, Reason, Recognition, Verdict};
-use weir_edge::flow::State;
+use weir_edge::edge::{Class, Config, Edge, Reason, Recognition, Verdict, Why};
+use weir_edge::flow::{Cause, State};
 use weir_edge::handlers;
 use weir_edge::recognise::Payload;
 use weir_edge::sla::{Contract, Policy, Prefix};
@@ -34,6 +34,7 @@ fn contract(id: u32, bandwidth_bps: u64, shared: u64, policy: Policy) -> Contrac
         class: 0,
         accept: None,
         drop: None,
+        evict: None,
     }
 }
 
@@ -52,6 +53,11 @@ fn config(rate_bps: u64, admission: Admission) -> Config {
 fn key(flow: u32) -> Key {
     let source = Ipv4Addr::from_bits(0x0a00_0000 + (flow >> 16));
     Key::ipv4(source, Ipv4Addr::new(192, 0, 2, 1), 17).with_ports(flow as u16, 5004).with_tos(46 << 2)
+}
+
+/// The prefix of the sources whose number has these upper bits.
+fn source(upper: u32, contract: u32) -> (Prefix, u32) {
+    (Prefix::new(false, u128::from(0x0a00_0000 + upper), 32), contract)
 }
 
 /// A flow of constant rate: its number, when it starts, and how its packets are spaced, ns.
@@ -182,6 +188,46 @@ fn t53_each_policy_takes_the_one_it_names() {
         assert_eq!(out, [first], "{evict:?}");
         let stats = edge.class_stats().next().unwrap().1;
         assert_eq!((stats.flows.evicted, stats.windows_above), (1, 1), "one a window");
+    }
+    // A contract's own policy chooses among its flows; which contract it is says the class's. Each flow has a source of its own.
+    for (evict, own, gone) in [
+        (Evict::Largest, None, 5),
+        (Evict::Largest, Some(Evict::Newest), 2),
+        (Evict::Largest, Some(Evict::Smallest), 1),
+        (Evict::Largest, Some(Evict::Oldest), 5),
+        // The smallest of all is the other contract's, which has no policy of its own.
+        (Evict::Smallest, Some(Evict::Newest), 3),
+    ] {
+        let mut config = config(10_000_000, Admission { evict, ..Admission::default() });
+        let one = contract(17, 1_000_000, 100, Policy::Ok);
+        config.contracts = vec![Contract { evict: own, ..one.clone() }, Contract { id: 18, ..one }];
+        config.prefixes = vec![source(0, 0), source(1, 1)];
+        let mut edge = Edge::new(config, Instant::ZERO);
+        // Contract 17 has 5, 1 and 2, begun in that order, and contract 18 has 3 and 4, which are small.
+        let rate = |flow: u32| if flow == 3 { 20 } else { 10 * u64::from(flow) + 30 };
+        let calls: Vec<Call> = (0..)
+            .zip([5, 1, 2, 3, 4])
+            .map(|(n, flow)| Call {
+                flow: if flow > 2 && flow != 5 { flow | 1 << 16 } else { flow },
+                start: n * S / 100,
+                every: S / rate(flow),
+                len: 250,
+            })
+            .collect();
+        run(&mut edge, &calls, 8 * S / 10, |_, _, _, _| {});
+        assert_eq!(edge.class_stats().next().unwrap().1.flows.admitted, 5);
+        edge.set_rate(0, 200_000);
+        edge.timer(Instant::from_nanos(8 * S / 10));
+        let out: Vec<(u16, Why)> = edge
+            .flows(Instant::ZERO)
+            .filter(|f| f.state() == State::Refused)
+            .map(|f| (f.key().src_port, edge.explain_flow(f).why))
+            .collect();
+        let [(flow, Why::Refused { cause: Cause::Above { evict: by, .. }, .. })] = out[..] else {
+            panic!("{out:?}")
+        };
+        let policy = if gone == 3 { evict } else { own.unwrap_or(evict) };
+        assert_eq!((flow, by), (gone, policy), "{evict:?} {own:?}");
     }
     // Random takes each of them, over many seeds, and never the pinned one.
     let mut taken = BTreeMap::new();

@@ -9,6 +9,7 @@ use recognition::{dtls, edge_with, rtp};
 use std::net::Ipv4Addr;
 use weir_core::packet::Key;
 use weir_core::units::{Duration, Fraction, Instant};
+use weir_edge::admit::Evict;
 use weir_edge::edge::{Config, Edge, NotEvicted, Reason, Recognition, Verdict, Why};
 use weir_edge::flow::{Cause, State};
 use weir_edge::recognise::{Found, Kind, Payload, Progress};
@@ -54,6 +55,40 @@ fn the_last_window_of_a_flow_is_known() {
         let sent = edge.explain(&key(1)).sent.map(|sent| (sent.bytes, sent.packets));
         assert_eq!(sent, expected, "after {packets}");
         edge = self::edge();
+    }
+}
+
+/// T61: calls that fill their class are in it again after each of many switches, however fast these come. One more call is as
+/// little admitted as before.
+#[test]
+fn t61_calls_do_not_stand_in_their_own_way() {
+    for seed in weir_seed::seeds(50) {
+        let mut random = weir_core::Random::new(seed);
+        let mut edge = edge();
+        // Five calls of 85.6 kbit/s are 428: beside them none gets in below 90 % of 470.
+        edge.set_rate(0, 470_000);
+        let mut switch_at = 2 * S;
+        for n in 0..600 {
+            for flow in 1..=5u16 {
+                let now = n * 20 * MS + u64::from(flow) * MS;
+                while switch_at <= now && now < 10 * S {
+                    edge.recognise(at(switch_at), false);
+                    edge.recognise(at(switch_at + random.below(2 * MS)), true);
+                    switch_at += 1 + random.below(300 * MS);
+                }
+                let verdict = call_at(&mut edge, flow, n, now);
+                assert!(
+                    n < 3 || verdict.reason == Reason::InProfile,
+                    "seed {seed}: {n} of {flow}: {verdict:?}"
+                );
+            }
+        }
+        let before = edge.class_stats().next().unwrap().1.flows;
+        assert!(before.refused == 0 && before.now() == 5 && before.ended > 100, "seed {seed}: {before:?}");
+        for n in 0..10 {
+            call_at(&mut edge, 6, n, 12 * S + n * 20 * MS);
+        }
+        assert_eq!(edge.class_stats().next().unwrap().1.flows.refused, 1, "seed {seed}");
     }
 }
 
@@ -169,6 +204,7 @@ fn a_refusal_says_its_figures() {
         class: 0,
         accept: Some(Fraction::ratio(80, 100)),
         drop: None,
+        evict: None,
     };
     let config = Config {
         contracts: vec![contract.clone()],
@@ -191,7 +227,12 @@ fn a_refusal_says_its_figures() {
         send(&mut edge, 2 + n, 1);
     }
     edge.timer(at(8 * S / 10));
-    let cause = Cause::Above { offered_bps: 70_000, limit_bps: 60_000, drop: Fraction::ratio(95, 100) };
+    let cause = Cause::Above {
+        offered_bps: 70_000,
+        limit_bps: 60_000,
+        drop: Fraction::ratio(95, 100),
+        evict: Evict::Random,
+    };
     assert_eq!(edge.explain(&key(1)).why, Why::Refused { found, since: at(8 * S / 10), cause });
     // A flow on trial under a contract that has as many real-time flows as it may have from now on.
     edge.set_rate(0, 1_000_000_000);

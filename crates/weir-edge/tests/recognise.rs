@@ -487,6 +487,7 @@ fn contract(id: u32, flows: u32) -> Contract {
         class: 0,
         accept: None,
         drop: None,
+        evict: None,
     }
 }
 

@@ -44,6 +44,7 @@ fn config(leaf: u32) -> Config {
         class: 0,
         accept: None,
         drop: None,
+        evict: None,
     };
     Config {
         classes: vec![class],

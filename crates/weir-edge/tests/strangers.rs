@@ -259,6 +259,7 @@ fn t65_strangers_outside_leave_own_calls_their_places() {
         class: 0,
         accept: None,
         drop: None,
+        evict: None,
     };
     for has_headers in [true, false] {
         let mut config = edge_with(Recognition::default()).config().clone();

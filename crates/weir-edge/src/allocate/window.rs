@@ -62,6 +62,10 @@ impl Window {
             estimate_bps: 0,
         }
     }
+    /// What came in this window so far is as good as not sent.
+    pub(crate) fn discard(&mut self) {
+        self.bits = 0;
+    }
     /// When the present window ends.
     pub fn end(&self) -> Instant {
         self.end

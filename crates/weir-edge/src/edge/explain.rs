@@ -206,6 +206,11 @@ impl Edge {
         self.timer(now);
         if !on {
             (0..self.flows.capacity() as u32).for_each(|index| self.dismiss(now, index));
+            // Otherwise those that come back would stand in their own way.
+            for lane in &mut self.lanes {
+                lane.gate.empty();
+                lane.window.discard();
+            }
         }
         self.recognises = on;
     }

@@ -95,6 +95,7 @@ impl Open {
             class: 0,
             accept: None,
             drop: None,
+            evict: None,
         };
         let mut shared = Shared::new(&contract, now);
         shared.set_flows(now, 1);

@@ -1,6 +1,7 @@
 //! A flow as a row of numbers, on its way into another table.
 
 use super::{Body, Cause, Flow, Links, Outside, Part, Standing, State};
+use crate::admit::Evict;
 use crate::recognise::{Found, Kind, Sign, Trial};
 use crate::sla::Own;
 use weir_core::units::{Duration, Fraction, Instant};
@@ -26,7 +27,9 @@ fn cause_of(cause: &Cause) -> [u64; 4] {
     match *cause {
         Cause::Load { load_bps, limit_bps, accept } => [0, load_bps, limit_bps, accept.raw()],
         Cause::Full { flows } => [1, flows.into(), 0, 0],
-        Cause::Above { offered_bps, limit_bps, drop } => [2, offered_bps, limit_bps, drop.raw()],
+        Cause::Above { offered_bps, limit_bps, drop, evict } => {
+            [2 | (evict as u64) << 8, offered_bps, limit_bps, drop.raw()]
+        }
         Cause::Congested => [3, 0, 0, 0],
         Cause::Order => [4, 0, 0, 0],
     }
@@ -34,10 +37,14 @@ fn cause_of(cause: &Cause) -> [u64; 4] {
 
 fn to_cause([cause, first, limit_bps, share]: [u64; 4]) -> Option<Cause> {
     let share = Fraction::ratio(share, 1 << 32);
-    Some(match cause {
+    let policies = [Evict::Random, Evict::Largest, Evict::Smallest, Evict::Oldest, Evict::Newest];
+    Some(match cause & 0xff {
         0 => Cause::Load { load_bps: first, limit_bps, accept: share },
         1 => Cause::Full { flows: first as u32 },
-        2 => Cause::Above { offered_bps: first, limit_bps, drop: share },
+        2 => {
+            let evict = policies.into_iter().find(|policy| *policy as u64 == cause >> 8)?;
+            Cause::Above { offered_bps: first, limit_bps, drop: share, evict }
+        }
         3 => Cause::Congested,
         4 => Cause::Order,
         _ => return None,

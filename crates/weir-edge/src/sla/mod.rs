@@ -6,6 +6,7 @@ mod table;
 pub use meter::{Own, Profile, Shared};
 pub use table::{Prefix, Table};
 
+use crate::admit::Evict;
 use weir_core::packet::Dscp;
 use weir_core::units::{Duration, Fraction};
 
@@ -48,4 +49,6 @@ pub struct Contract {
     pub accept: Option<Fraction>,
     /// Its own T_d, instead of its class's.
     pub drop: Option<Fraction>,
+    /// Which of its flows goes; else the class's policy chooses among all.
+    pub evict: Option<Evict>,
 }

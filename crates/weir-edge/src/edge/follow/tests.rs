@@ -33,6 +33,7 @@ fn contract(id: u32, class: usize, bandwidth_bps: u64) -> Contract {
         class,
         accept: None,
         drop: None,
+        evict: None,
     }
 }
 
