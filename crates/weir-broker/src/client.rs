@@ -122,6 +122,8 @@ pub(crate) enum Said {
     SessionsChanged(Name),
     /// The sessions that it is to have; none: the broker knows none.
     Sessions(Option<SessionsNow>),
+    /// It does not say now which sessions there are.
+    NoSessionsNow,
     /// It wants to hear of all that is held.
     Sync,
     /// The session has ended.
@@ -429,6 +431,7 @@ impl<S: Shaper> Keeping<S> {
                     sessions.answered(now(), answer, &mut self.shaper);
                 }
             }
+            Said::NoSessionsNow => self.sessions.iter_mut().for_each(|sessions| sessions.not_now(now())),
             Said::Sync => self.say_all(),
             Said::CalledBack { lease, version, rate } => {
                 if let Some(kept) = self.leases.iter_mut().find(|kept| kept.name == lease) {

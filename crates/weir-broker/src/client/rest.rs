@@ -3,7 +3,7 @@
 use super::{PATIENCE, Said, Word};
 use crate::http::{Connection, Events, HttpError, Target};
 use crate::serve::SILENCE;
-use crate::wire::{Answers, Entry, InEffect, Told, Wishes};
+use crate::wire::{Answers, Entry, InEffect, SessionsNow, Told, Wishes};
 use hyper::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -81,13 +81,7 @@ impl Session {
     /// Says which sessions an edge has in effect, and hears which it is to have.
     async fn sessions(&mut self, edge: &str, in_effect: InEffect) -> Result<(), HttpError> {
         let answer = self.call(Method::PUT, &format!("/v1/sessions/{edge}"), &in_effect).await?;
-        let answer = match answer {
-            Ok(answer) => Some(answer),
-            // It has none for this edge, or is of a version before there were any.
-            Err(HttpError::Refused { .. }) => None,
-            Err(why) => return Err(why),
-        };
-        let _ = self.said.send(Said::Sessions(answer));
+        let _ = self.said.send(told_sessions(answer)?);
         Ok(())
     }
 
@@ -113,6 +107,18 @@ impl Session {
     }
 }
 
+/// What an answer says of sessions.
+fn told_sessions(answer: Result<SessionsNow, HttpError>) -> Result<Said, HttpError> {
+    match answer {
+        Ok(answer) => Ok(Said::Sessions(Some(answer))),
+        // It is of a version before there were any.
+        Err(HttpError::Refused { status: 404 | 405, .. }) => Ok(Said::Sessions(None)),
+        // It is there, and does not say now.
+        Err(HttpError::Refused { .. }) => Ok(Said::NoSessionsNow),
+        Err(why) => Err(why),
+    }
+}
+
 fn hear(told: Option<String>, said: &UnboundedSender<Said>) -> Result<(), HttpError> {
     let told = told.ok_or_else(|| HttpError::Unreachable("the broker is silent".into()))?;
     // What a later version tells beyond this is not for this one.
@@ -124,4 +130,28 @@ fn hear(told: Option<String>, said: &UnboundedSender<Said>) -> Result<(), HttpEr
     };
     let _ = said.send(heard);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Problem;
+
+    /// A broker that is busy, or refuses for another reason, may know sessions all the same.
+    #[test]
+    fn only_a_broker_without_the_path_knows_no_sessions() {
+        for (status, is_unknown) in
+            [(404, true), (405, true), (401, false), (403, false), (429, false), (500, false), (503, false)]
+        {
+            let problem = Problem { error: "e".into(), help: "h".into() };
+            let said = told_sessions(Err(HttpError::Refused { status, problem }));
+            let is_right = match said {
+                Ok(Said::Sessions(None)) => is_unknown,
+                Ok(Said::NoSessionsNow) => !is_unknown,
+                _ => false,
+            };
+            assert!(is_right, "{status}");
+        }
+        assert!(told_sessions(Err(HttpError::Unreachable("x".into()))).is_err(), "the connection has ended");
+    }
 }

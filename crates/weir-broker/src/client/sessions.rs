@@ -94,6 +94,13 @@ impl Sessions {
         self.next = self.next.min(next);
     }
 
+    /// The broker does not say now: those that are there stay until their time is over, and it is asked again.
+    pub fn not_now(&mut self, now: Nanos) {
+        if self.asked.take().is_some() {
+            self.next = self.next.min(now + AGAIN);
+        }
+    }
+
     /// Puts them into effect, and no others.
     fn put(&mut self, shaper: &mut impl Shaper) {
         let sessions: Vec<SessionNow> = self.all.iter().map(|(session, _)| session.clone()).collect();
@@ -172,6 +179,18 @@ mod tests {
         assert_eq!(has.0, names(&["a"]), "the broker may be away for a while");
         sessions.pass(30 * SECOND, &mut has);
         assert_eq!(has.0, names(&[]));
+    }
+
+    /// A busy broker is no broker without sessions: nothing changes, and it is asked again soon.
+    #[test]
+    fn a_busy_broker_is_asked_again() {
+        let (mut sessions, mut has) = (Sessions::of("e0".into()), Has(Vec::new(), 9));
+        sessions.ask(0);
+        sessions.answered(0, answer(&[("a", 60_000)]), &mut has);
+        assert_eq!(sessions.ask(0), Some(names(&["a"])));
+        sessions.not_now(SECOND);
+        assert_eq!((sessions.ask(SECOND + AGAIN - 1), &has.0), (None, &names(&["a"])));
+        assert_eq!(sessions.ask(SECOND + AGAIN), Some(names(&["a"])));
     }
 
     /// A class may come later than its sessions. A broker that knows none is left alone.
