@@ -284,6 +284,12 @@ impl Book {
         self.leases[at as usize].as_ref().map(Lease::shown)
     }
 
+    /// Whether a lease is called back, and its edge has not come down yet.
+    pub fn is_called_back(&self, name: &str) -> bool {
+        let lease = self.lease_by_name.get(name).and_then(|&at| self.leases[at as usize].as_ref());
+        lease.is_some_and(|lease| lease.limit < lease.base)
+    }
+
     /// The leases from a place on, each with its place: for those who look at one part after another.
     pub fn leases_from(&self, place: usize) -> impl Iterator<Item = (usize, Held<'_>)> {
         let all = self.leases.iter().enumerate().skip(place);

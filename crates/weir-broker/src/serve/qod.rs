@@ -33,7 +33,7 @@ use axum::routing::{get, post};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 use session::{Create, Extend, Retrieve, Session, Why};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, Notify, mpsc};
@@ -346,15 +346,15 @@ pub(super) async fn watch(desk: Arc<Desk>) {
             tokio::time::sleep(Duration::from_secs(1)).await;
             continue;
         }
-        let mut called_back = None;
-        while let Ok(next) = desk.end_what_is_over(called_back.take()).await {
+        while let Ok(next) = desk.end_what_is_over().await {
             let wait = tokio::time::sleep(next);
             tokio::pin!(wait);
             let is_behind = loop {
                 tokio::select! {
                     heard = told.recv() => match heard {
-                        Some(Told::CalledBack { lease, .. }) => {
-                            called_back = Some(lease);
+                        Some(Told::CalledBack { .. }) => {
+                            // One look is for all of them: the book knows which are called back.
+                            while told.try_recv().is_ok() {}
                             break false;
                         }
                         Some(_) => {}
@@ -372,17 +372,22 @@ pub(super) async fn watch(desk: Arc<Desk>) {
 }
 
 impl Desk {
-    /// Ends the session that was called back, if one was, and those whose time is over. Says how long none ends.
-    async fn end_what_is_over(self: &Arc<Self>, called_back: Option<Name>) -> Result<Duration, Error> {
+    /// Ends the sessions whose time is over, and those that are called back. Which those are the book says: whoever hears of it
+    /// may be behind, or come later. Says how long none ends.
+    async fn end_what_is_over(self: &Arc<Self>) -> Result<Duration, Error> {
         let _alone = self.sessions.changing.lock().await;
         let look = self.keeper.look(|kept| {
-            let all = kept.journal.book().notes("");
-            all.filter_map(|(lease, text)| Some((Name::from(lease), Session::of(text)?))).collect::<Vec<_>>()
+            let book = kept.journal.book();
+            let of = |(lease, text): (&str, &str)| {
+                (Name::from(lease), Box::from(text), book.is_called_back(lease))
+            };
+            book.notes("").map(of).collect::<Vec<(Name, Box<str>, bool)>>()
         });
         let (all, now, mut next) = (look.await?, time_of_day_ms(), LOOK);
-        self.sessions.coming_down().retain(|lease, _| all.iter().any(|(known, _)| known == lease));
-        for (lease, session) in all {
-            let is_called_back = called_back.as_ref() == Some(&lease);
+        let known: HashSet<&Name> = all.iter().map(|(lease, ..)| lease).collect();
+        self.sessions.coming_down().retain(|lease, _| known.contains(lease));
+        for (lease, text, is_called_back) in all {
+            let Some(session) = Session::of(&text) else { continue };
             let wait = match session.ended {
                 Some(_) => self.come_down(&lease, &session).await?,
                 None => self.end_if_over(&lease, &session, now, is_called_back).await?,

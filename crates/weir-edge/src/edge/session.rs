@@ -2,7 +2,8 @@
 //!
 //! Principle: a session names both ends of its traffic. Its packets have the code point of its class, whatever they
 //! carry, up to the session's rate. What is above that goes on as best effort. Its class has that rate besides what
-//! its law asks for: the law does not see packets of sessions, and a flow never gets in at their cost.
+//! its law asks for: the law does not see packets of sessions, and a flow never gets in at their cost. Congestion control does
+//! see them: they wait in the same queue. A burst of a session, 100 ms of its rate at most, may be congestion and evict a flow.
 //!
 //! The rate is a contract with one flow ([`crate::sla::Shared`]). Sessions are found by the device's address, before all
 //! else is looked at. While there are none this costs one comparison per packet.

@@ -56,12 +56,12 @@ impl Sink {
         }
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         // Whoever reads such a path may leave what is allowed.
-        let is_step = |part: &str| matches!(part, "." | "..");
-        if path.to_ascii_lowercase().contains("%2e")
+        let is_step = |part: &str| part == "." || part.starts_with("..");
+        let small = path.to_ascii_lowercase();
+        if ["%2e", "%2f", "%5c", "\\"].into_iter().any(|hidden| small.contains(hidden))
             || path.split(['/', '?']).any(is_step)
-            || path.contains('\\')
         {
-            return Err("expected a path without . or .. in it");
+            return Err("expected a path without . or .. in it, and without / or \\ as %2F or %5C");
         }
         let port = authority.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
         Ok(Sink { is_tls, at: format!("{}:{port}", host.to_ascii_lowercase()), path: path.to_owned() })
@@ -164,6 +164,10 @@ mod tests {
             ("https://app.example.net/qod/../admin", "expected a path without"),
             ("https://app.example.net/qod/%2E%2e/admin", "expected a path without"),
             ("https://app.example.net/qod/./x", "expected a path without"),
+            ("https://app.example.net/qod/..%2Fadmin", "expected a path without"),
+            ("https://app.example.net/qod/x%2fadmin", "expected a path without"),
+            ("https://app.example.net/qod/x%5Cadmin", "expected a path without"),
+            ("https://app.example.net/qod/..;/admin", "expected a path without"),
         ] {
             let why = Sink::parse(text).expect_err(text);
             assert!(why.contains(said), "{text}: {why}");

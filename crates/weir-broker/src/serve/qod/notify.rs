@@ -20,6 +20,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tokio_rustls::rustls::ClientConfig;
 
 /// Between two tries.
@@ -180,15 +181,19 @@ impl Notifier {
 
     /// Sends an event once. Whatever the sink answers is no reason to wait for more of it.
     async fn send(&self, sink: &Sink, hook: &Hook, event: &Bytes) -> Result<(), String> {
-        let token = hook.token(time_of_day_ms())?;
         let target = sink.target(self.tls.as_ref()).ok_or("[sink] has no `ca`")?;
         let Ok(_turn) = self.calls.acquire().await else { return Err("the broker stops".into()) };
-        let mut to = Connection::open(&target, token, PATIENCE).await.map_err(|e| e.to_string())?;
-        let status = to.post(sink.path(), "application/cloudevents+json", event.clone()).await;
-        match status {
-            Ok(status) if status.is_success() => Ok(()),
-            Ok(status) => Err(format!("it answers {status}")),
-            Err(why) => Err(why.to_string()),
+        // It may have ended while others had their turn.
+        let token = hook.token(time_of_day_ms())?;
+        let sent = timeout(PATIENCE, async {
+            let mut to = Connection::open(&target, token, PATIENCE).await?;
+            to.post(sink.path(), "application/cloudevents+json", event.clone()).await
+        });
+        match sent.await {
+            Err(_) => Err("no answer".into()),
+            Ok(Ok(status)) if status.is_success() => Ok(()),
+            Ok(Ok(status)) => Err(format!("it answers {status}")),
+            Ok(Err(why)) => Err(why.to_string()),
         }
     }
 }
@@ -210,7 +215,7 @@ impl Desk {
             "source": format!("/quality-on-demand/v1/sessions/{id}"),
             "specversion": "1.0",
             "type": TYPE,
-            "time": super::session::date_time(now_ms),
+            "time": super::session::date_time_ms(now_ms),
             "datacontenttype": "application/json",
             "data": data,
         });

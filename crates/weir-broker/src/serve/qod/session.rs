@@ -465,6 +465,12 @@ pub(super) fn date_time(ms: u64) -> String {
     format!("{year:04}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", day + 1)
 }
 
+/// The same with its milliseconds: two events of a second have an order.
+pub(super) fn date_time_ms(ms: u64) -> String {
+    let seconds = date_time(ms);
+    format!("{}.{:03}Z", seconds.trim_end_matches('Z'), ms % 1_000)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -479,5 +485,6 @@ mod tests {
         ] {
             assert_eq!(date_time(ms), text);
         }
+        assert_eq!(date_time_ms(1_767_225_599_007), "2025-12-31T23:59:59.007Z");
     }
 }
