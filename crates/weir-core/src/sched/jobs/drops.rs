@@ -166,18 +166,25 @@ impl Jobs {
     /// Drops by proportional loss until the least rates fit into the link, or no loss bound lets
     /// more drops. [QOSBOX figure 4, lines 14 to 17]
     ///
-    /// Only classes whose backlog asks for more than their least rate can help. Answers whether
-    /// the packet of row `newcomer` was dropped.
+    /// Only classes whose backlog asks for more than their least rate can help. A packet that stays
+    /// whatever its bound (`can_spare`) asks for nothing: if it cannot be in time beside packets of
+    /// others, they are not dropped for it. Answers whether the packet of row `newcomer` was dropped.
     pub(super) fn drop_until_bounds_fit(&mut self, cx: &mut Cx, newcomer: usize) -> bool {
         let mut died = false;
         loop {
             let live = live!(self, cx);
-            let least = sampled::least_rates(&live);
+            let mut least = sampled::least_rates(&live);
+            let mut spared = 0u16;
+            for class in bits(self.bounded & self.backlogged) {
+                if !self.can_spare(class, self.states[class].packets) {
+                    least[class] = least[class].min(live.floor(class));
+                    spared |= 1 << class;
+                }
+            }
             let sum: u64 = least.iter().sum();
             let mut mask = 0u16;
-            for class in bits(self.bounded & self.backlogged) {
+            for class in bits(self.bounded & self.backlogged & !spared) {
                 let helps = match live.left_ns(class) {
-                    _ if !self.can_spare(class, self.states[class].packets) => false,
                     None => false,
                     Some(0) => self.is_too_much(cx, class, ONE),
                     Some(_) => sum > ONE && least[class] > self.classes[class].terms.floor,

@@ -368,3 +368,28 @@ fn a_packet_for_a_leaf_that_is_not_below_is_reported_and_dropped() {
     assert_eq!(reasons, [DropReason::Reconfigure]);
     assert_eq!(bench.tree.discipline.backlog().packets, 0);
 }
+
+/// A packet that stays, though not even the link could have it out in time, costs other classes nothing.
+/// Reversed: where its class may lose it, drops go on until the rest fits.
+#[test]
+fn a_packet_that_stays_costs_others_nothing() {
+    for (first_has_sent, lost) in [(false, [0, 0]), (true, [1, 1])] {
+        let node = jobs(&[("exact-drops", Value::Flag)], &[&[("adc", ms(1))], &[("adc", ms(100))]]);
+        let mut bench = Bench::over(&node, Rate::from_mbps(8), 1);
+        // 60 packets of 0.5 ms, all of them in time, and both classes or the second alone have sent.
+        for leaf in if first_has_sent { &[0, 1][..] } else { &[1] } {
+            bench.offer(500, |m| m.leaf = *leaf);
+        }
+        for _ in 0..60 {
+            bench.offer(500, |m| m.leaf = 1);
+        }
+        while bench.tree.discipline.backlog().packets > 60 {
+            assert!(bench.serve().is_some());
+        }
+        assert!(bench.dropped.is_empty(), "{:?}", bench.dropped);
+        bench.offer(1_500, |m| m.leaf = 0);
+        let lost_of = |leaf| bench.dropped.iter().filter(|(m, _)| m.leaf == leaf).count();
+        assert_eq!([0, 1].map(lost_of), lost, "{first_has_sent}");
+        bench.check();
+    }
+}

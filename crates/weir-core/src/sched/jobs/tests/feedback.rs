@@ -209,7 +209,11 @@ impl Model {
     }
     /// Until the least rates fit, the class pays whose loss harms least of those that ask for too much.
     fn drop_what_harms_least(&mut self, now: u64) -> bool {
-        let least = self.least_rates(now);
+        let mut least = self.least_rates(now);
+        // A packet that stays in any case asks for nothing beside the floor of its class.
+        for (class, least) in self.classes.iter().zip(&mut least) {
+            *least = if class.can_spare() { *least } else { least.min(class.floor) };
+        }
         let sum: f64 = least.iter().sum();
         self.unsure |= (sum - 1.0).abs() < 1e-9 && sum != 1.0;
         let mut best: Option<((u8, u64), usize)> = None;
