@@ -250,7 +250,8 @@ impl Cx {
 ///    call had not been made.
 ///    *Example:* `qlimit 80, quantum 0` changes neither, because a quantum of 0 is refused.
 /// 7. **Progress.** A class that comes again and again to a link which idles in between MUST get packets through: not
-///    all of them may be dropped. Those that are late when `dequeue` is called MAY be.
+///    all of them may be dropped. Those that are late when `dequeue` is called MAY be, where the operator has asked for
+///    that (JoBS, `relax loss-first`).
 ///    *Example:* a packet of 2 ms whose class has a delay bound of 1 ms leaves all the same.
 ///
 /// # Driving one by hand

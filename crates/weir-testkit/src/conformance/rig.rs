@@ -56,6 +56,8 @@ pub struct Summary {
     pub swaps: u64,
     /// Falls back to FIFO because a discipline said that it is broken.
     pub breaks: u64,
+    /// Leaves that got packets through beside a link that idles.
+    pub progressed: u64,
 }
 
 impl core::ops::AddAssign for Summary {
@@ -69,6 +71,7 @@ impl core::ops::AddAssign for Summary {
         self.reconfigured += o.reconfigured;
         self.swaps += o.swaps;
         self.breaks += o.breaks;
+        self.progressed += o.progressed;
     }
 }
 

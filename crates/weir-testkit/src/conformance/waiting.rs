@@ -45,12 +45,17 @@ struct Rates {
     of_queue: Vec<&'static str>,
     /// Those that are set, and whether to 0.
     set: BTreeMap<&'static str, bool>,
+    /// Its queue drops what is late when the link asks (JoBS, `relax loss-first`).
+    drops_late: bool,
 }
 
 impl Rates {
     fn set(&mut self, params: &Params) {
         for name in self.declared.iter().chain(&self.of_queue).copied() {
             self.set.extend(params.get(name).map(|value| (name, is_zero(value))));
+        }
+        if let Some(relax) = params.get("relax") {
+            self.drops_late = *relax == Value::Word("loss-first");
         }
     }
     fn has_none(&self) -> bool {
@@ -134,9 +139,16 @@ impl Waiting {
             _ => Some("neither the rate of that class nor that of a class above it is 0"),
         }
     }
-    /// True if nothing ever leaves `leaf`.
-    pub(super) fn drops_all(&self, leaf: u32) -> bool {
-        self.places[leaf as usize].drops_all
+    /// True if packets of `leaf` must get through: they may not be held for ever, and the suite's own discipline
+    /// that drops all does not have them. Where no discipline lets packets wait, a class needs no rate.
+    pub(super) fn must_send(&self, leaf: u32) -> bool {
+        let held = !self.conserving && self.objection(None, leaf).is_none();
+        !held && !self.places[leaf as usize].drops_all
+    }
+    /// True if a discipline above `leaf` drops what is late when the link asks.
+    pub(super) fn drops_late(&self, leaf: u32) -> bool {
+        let above = &self.places[leaf as usize].above;
+        above.iter().any(|name| self.rates.get(name).is_some_and(|known| known.drops_late))
     }
     /// True if no discipline of the tree ever lets a packet wait.
     pub(super) fn conserving(&self) -> bool {

@@ -85,6 +85,7 @@ pub enum Mutation {
     DropsAndSaysIdle,
     RefusesTheSecond,
     DropsBothOfTwo,
+    DropsAtItsTurn,
 }
 use Mutation as M;
 
@@ -171,7 +172,15 @@ impl Bands {
             if skipped {
                 continue;
             }
-            match child.take(cx) {
+            let mut next = child.take(cx);
+            while self.mutation == M::DropsAtItsTurn
+                && index == 1
+                && let Next::Packet(id) = next
+            {
+                cx.drop(id, DropReason::Deadline);
+                next = child.take(cx);
+            }
+            match next {
                 Next::Packet(id) => {
                     self.was_empty[index] = child.is_empty();
                     self.counted -= 1;

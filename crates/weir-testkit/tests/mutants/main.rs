@@ -3,7 +3,9 @@
 mod bands;
 
 use bands::{Mutation, Mutation as M, registry};
-use weir_core::sched::Registry;
+use weir_core::queue::Link;
+use weir_core::sched::{ClassConfig, Node, Registry};
+use weir_core::units::Rate;
 use weir_testkit::{conformance, hostile};
 
 /// A draw that no seed decides shows in the first run that it leads elsewhere, or breaks a promise at once.
@@ -87,6 +89,7 @@ const CASES: &[(Mutation, &[&str])] = &[
     (M::DropsAndSaysIdle, &["law 2: answered Idle", "law 2: asked again"]),
     (M::RefusesTheSecond, &["progress: class"]),
     (M::DropsBothOfTwo, &["progress: class"]),
+    (M::DropsAtItsTurn, &["progress: class"]),
 ];
 
 #[test]
@@ -146,4 +149,31 @@ fn a_parent_that_caches_emptiness_is_caught_by_a_hostile_child() {
     let seed = weir_seed::seed();
     let caught = conformance::pair(&registry(M::CachesEmptiness), "mutant", "test-drops-all", seed, 60_000);
     assert!(caught.is_err(), "not caught: {caught:?}");
+}
+
+/// A class that is held for ever keeps no other from being judged, whether it comes before it or after it.
+#[test]
+fn a_class_without_a_rate_hides_no_other() {
+    let queue = |name: &str| Node { discipline: name.into(), ..Node::default() };
+    let class = |name: &str, child: Option<&str>| ClassConfig {
+        name: name.into(),
+        queue: child.map(queue),
+        ..ClassConfig::default()
+    };
+    let node = |children: [Option<&str>; 3]| {
+        let classes = ["a", "b", "c"].into_iter().zip(children).map(|(name, child)| class(name, child));
+        Node { classes: classes.collect(), ..queue("mutant") }
+    };
+    let link = Link::new(Rate::from_mbps(10), 0, 1_514);
+    let run = |mutation, node: &Node, seed| conformance::run(&registry(mutation), node, link, seed, 500);
+    for seed in weir_seed::seeds(20) {
+        for children in [[Some(hostile::NEVER), None, None], [None, None, Some(hostile::NEVER)]] {
+            let node = node(children);
+            let seen = run(M::None, &node, seed).unwrap_or_else(|f| panic!("{f}"));
+            assert_eq!(seen.progressed, 2, "seed {seed}");
+            let failure =
+                run(M::RefusesTheSecond, &node, seed).expect_err("a class that is refused everything");
+            assert!(failure.what.contains("progress: class b"), "seed {seed}: {failure}");
+        }
+    }
 }
