@@ -55,6 +55,8 @@ pub(super) struct Sessions {
     news: Notify,
     /// Sessions that are over, and until when their boxes are waited for.
     coming_down: std::sync::Mutex<HashMap<Name, Instant>>,
+    /// Sessions that their boxes have, and when they last said so: since this broker serves.
+    named: std::sync::Mutex<HashMap<Name, Instant>>,
 }
 
 /// What is wrong, in the words of the API.
@@ -198,12 +200,16 @@ impl Desk {
     /// The sessions of `owner`, each with its id.
     async fn sessions_of(&self, owner: &str) -> Result<Vec<(String, Session)>, Error> {
         let prefix = format!("{owner}/");
-        let look = self.keeper.look(move |kept| {
-            let own = kept.journal.book().notes(&prefix);
-            let known = |text| Session::of(text).filter(Session::is_known);
-            own.filter_map(|(lease, text)| Some((lease[prefix.len()..].to_owned(), known(text)?))).collect()
-        });
-        Ok(look.await?)
+        let known = |text: &str| Session::of(text).filter(Session::is_known);
+        let of = |(lease, text): (Name, Box<str>)| Some((lease[prefix.len()..].to_owned(), known(&text)?));
+        Ok(self.notes(&prefix).await?.into_iter().filter_map(of).collect())
+    }
+
+    /// The notes of leases whose names begin so. They are read by who asks: nobody else waits for that.
+    async fn notes(&self, prefix: &str) -> Result<Vec<(Name, Box<str>)>, Busy> {
+        let prefix = prefix.to_owned();
+        let of = |(lease, text): (&str, &str)| (lease.into(), text.into());
+        self.keeper.look(move |kept| kept.journal.book().notes(&prefix).map(of).collect()).await
     }
 
     /// Asks for a lease and notes its session, both in one write. None forgets the session.
@@ -241,11 +247,17 @@ async fn create(
         let message = format!("session {other} is for the same traffic: DELETE it first");
         return Err(Error::new(StatusCode::CONFLICT, "CONFLICT", message));
     }
-    if let Some(edge) = &session.edge
-        && desk.sessions_at(edge).await?.iter().filter(|(.., wish)| wish.rate > 0).count() >= edges::SESSIONS
-    {
-        let message = format!("edge {edge} has {} sessions, the most that it takes", edges::SESSIONS);
-        return Err(Error::new(StatusCode::TOO_MANY_REQUESTS, "QUOTA_EXCEEDED", message));
+    if let Some(edge) = &session.edge {
+        let there = desk.sessions_at(edge).await?;
+        if there.iter().filter(|(.., wish)| wish.rate > 0).count() >= edges::SESSIONS {
+            let message = format!("edge {edge} has {} sessions, the most that it takes", edges::SESSIONS);
+            return Err(Error::new(StatusCode::TOO_MANY_REQUESTS, "QUOTA_EXCEEDED", message));
+        }
+        // The box gives a packet to one of them: the other would have nothing.
+        if there.iter().any(|(_, other, _)| other.ended.is_none() && other.flow.meets(&session.flow)) {
+            let message = "another session is for some of this traffic: ask for other addresses or ports";
+            return Err(Error::new(StatusCode::CONFLICT, "CONFLICT", message));
+        }
     }
     let (rate, ttl_ms) = (profile.rate.as_bps(), (session.duration * 1_000) as u32);
     let (path, domains) = (profile.path.clone(), Vec::new());
@@ -386,6 +398,7 @@ impl Desk {
         let (all, now, mut next) = (look.await?, time_of_day_ms(), LOOK);
         let known: HashSet<&Name> = all.iter().map(|(lease, ..)| lease).collect();
         self.sessions.coming_down().retain(|lease, _| known.contains(lease));
+        self.sessions.named().retain(|lease, _| known.contains(lease));
         for (lease, text, is_called_back) in all {
             let Some(session) = Session::of(&text) else { continue };
             let wait = match session.ended {
@@ -411,8 +424,8 @@ impl Desk {
         Ok(None)
     }
 
-    /// Ends a session if its time is over, if it is called back and no longer fits, or if its box has not taken it: how long
-    /// that is not so.
+    /// Ends a session if its time is over, if it is called back and no longer fits, or if its box has not taken it or has it no
+    /// longer: how long that is not so.
     async fn end_if_over(
         self: &Arc<Self>,
         lease: &Name,
@@ -423,12 +436,22 @@ impl Desk {
         let left = |session: &Session| Duration::from_millis(session.ends_ms() - now_ms);
         let not_taken = session.edge.is_some() && !session.taken;
         let takes_until = session.began_ms + edges::HOLDS.as_millis() as u64;
+        let silent_for = match &session.edge {
+            Some(_) if session.taken => {
+                self.sessions.named().entry(lease.clone()).or_insert_with(Instant::now).elapsed()
+            }
+            _ => Duration::ZERO,
+        };
         let mut why = Why::DurationExpired;
         if session.is_available(now_ms) {
-            let is_late = not_taken && now_ms >= takes_until;
+            let is_late = not_taken && now_ms >= takes_until || silent_for >= edges::SILENT;
             if !is_called_back && !is_late {
-                let wait = if not_taken { Duration::from_millis(takes_until - now_ms) } else { LOOK };
-                return Ok(Some(left(session).min(wait)));
+                let wait = if not_taken {
+                    Duration::from_millis(takes_until - now_ms)
+                } else {
+                    edges::SILENT - silent_for
+                };
+                return Ok(Some(left(session).min(wait).min(LOOK)));
             }
             if !is_late {
                 // Others may have ended since: then there is room for all of it.
@@ -449,6 +472,10 @@ impl Desk {
 }
 
 impl Sessions {
+    fn named(&self) -> std::sync::MutexGuard<'_, HashMap<Name, Instant>> {
+        self.named.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     fn coming_down(&self) -> std::sync::MutexGuard<'_, HashMap<Name, Instant>> {
         self.coming_down.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }

@@ -31,6 +31,8 @@ pub(super) const SESSIONS: usize = 256;
 pub(super) const HOLDS: Duration = Duration::from_secs(30);
 /// When a box that says nothing has come down: a thousandth and a second later, as where a lease ends.
 pub(super) const COMES_DOWN: Duration = Duration::from_millis(31_030);
+/// When a session ends that its box has had, and does not name any more. A test is less patient.
+pub(super) const SILENT: Duration = if cfg!(test) { Duration::from_secs(5) } else { COMES_DOWN };
 /// How long whoever ends a session waits for its box.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -62,10 +64,15 @@ pub(in crate::serve) async fn in_effect(
             // It is about to be marked.
             continue;
         }
+        if is_held {
+            desk.sessions.named().insert(lease.clone(), Instant::now());
+        }
         if is_held && !session.taken {
             session.taken = true;
             desk.remember(&lease, &session).await?;
             desk.notify(&lease, &session, now);
+            // From now on it is waited for in another way.
+            desk.sessions.news.notify_one();
         }
         sessions.push(session.at_edge(id, &wish, now));
     }
@@ -75,17 +82,20 @@ pub(in crate::serve) async fn in_effect(
 impl Desk {
     /// The sessions that a box carries, those that are over and not given back among them.
     pub(super) async fn sessions_at(&self, edge: &str) -> Result<Vec<Found>, Busy> {
-        let edge: Name = edge.into();
-        self.keeper
-            .look(move |kept| {
-                let book = kept.journal.book();
-                let of = |(lease, text)| {
-                    let session = Session::of(text).filter(|session| session.edge.as_ref() == Some(&edge))?;
-                    Some((Name::from(lease), session, book.wish(lease)?))
-                };
-                book.notes("").filter_map(of).collect()
-            })
-            .await
+        let is_its = |session: &Session| session.edge.as_deref() == Some(edge);
+        let of = |(lease, text): (Name, Box<str>)| Some((lease, Session::of(&text).filter(is_its)?));
+        let all: Vec<(Name, Session)> = self.notes("").await?.into_iter().filter_map(of).collect();
+        let leases: Vec<Name> = all.iter().map(|(lease, _)| lease.clone()).collect();
+        let look = self.keeper.look(move |kept| -> Vec<Option<Request>> {
+            leases.iter().map(|lease| kept.journal.book().wish(lease)).collect()
+        });
+        let wishes = look.await?;
+        // One may have ended in between.
+        Ok(all
+            .into_iter()
+            .zip(wishes)
+            .filter_map(|((lease, session), wish)| Some((lease, session, wish?)))
+            .collect())
     }
 
     /// Another note of a session, whose lease stays what it is.

@@ -315,6 +315,14 @@ impl Flow {
         ends
     }
 
+    /// Whether a packet may be of both: their ends meet, whichever side is the device.
+    pub fn meets(&self, other: &Flow) -> bool {
+        let meet = |own: &[End], other: &[End]| own.iter().any(|a| other.iter().any(|b| ends_meet(a, b)));
+        let (own, other) =
+            ((self.device_ends(), self.server_ends()), (other.device_ends(), other.server_ends()));
+        meet(&own.0, &other.0) && meet(&own.1, &other.1) || meet(&own.0, &other.1) && meet(&own.1, &other.0)
+    }
+
     fn server_ends(&self) -> Vec<End> {
         let Server { ipv4_address: v4, ipv6_address: v6 } = &self.application_server;
         let is_v4 = self.device.ipv4_address.is_some();
@@ -322,6 +330,27 @@ impl Flow {
         let ports = Ports::spans(self.application_server_ports.as_ref());
         prefix.iter().map(|prefix| End { prefix: prefix.clone(), ports: ports.clone() }).collect()
     }
+}
+
+fn ends_meet(one: &End, other: &End) -> bool {
+    let has = |[a, b]: &[u16; 2], [c, d]: &[u16; 2]| a <= d && c <= b;
+    let ports = one.ports.is_empty()
+        || other.ports.is_empty()
+        || one.ports.iter().any(|a| other.ports.iter().any(|b| has(a, b)));
+    let read = |end: &End| {
+        let (address, length) =
+            end.prefix.split_once('/').map_or((&*end.prefix, None), |(a, l)| (a, Some(l)));
+        let (bits, width) = match address.parse().ok()? {
+            IpAddr::V4(v4) => (u128::from(v4.to_bits()), 32),
+            IpAddr::V6(v6) => (v6.to_bits(), 128),
+        };
+        Some((bits, width, length.map_or(Some(width), |length| length.parse::<u32>().ok())?))
+    };
+    let (Some((a, width, long)), Some((b, other_width, other_long))) = (read(one), read(other)) else {
+        return false;
+    };
+    let beyond = width.saturating_sub(long.min(other_long));
+    ports && width == other_width && (a ^ b).checked_shr(beyond).unwrap_or(0) == 0
 }
 
 impl Create {
@@ -474,6 +503,23 @@ pub(super) fn date_time_ms(ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ends_meet_where_a_packet_may_be_at_both() {
+        let end = |prefix: &str, ports: &[[u16; 2]]| End { prefix: prefix.into(), ports: ports.to_vec() };
+        for (one, other, meet) in [
+            (end("10.0.0.0/24", &[]), end("10.0.0.7", &[]), true),
+            (end("10.0.0.0/24", &[]), end("10.0.1.7/32", &[]), false),
+            (end("0.0.0.0/0", &[]), end("10.0.1.7/32", &[[1, 2]]), true),
+            (end("10.0.0.7", &[[5, 9]]), end("10.0.0.7", &[[1, 2], [9, 9]]), true),
+            (end("10.0.0.7", &[[5, 9]]), end("10.0.0.7", &[[10, 12]]), false),
+            (end("2001:db8::/32", &[]), end("2001:db8:1::/64", &[]), true),
+            (end("::/0", &[]), end("0.0.0.0/0", &[]), false),
+        ] {
+            assert_eq!(ends_meet(&one, &other), meet, "{one:?} {other:?}");
+            assert_eq!(ends_meet(&other, &one), meet, "{other:?} {one:?}");
+        }
+    }
 
     #[test]
     fn times_are_written_as_the_calendar_does() {

@@ -292,6 +292,63 @@ fn a_session_is_what_its_box_says() {
     });
 }
 
+/// A session that its box had and names no longer ends: it has no bandwidth there, whatever it was said to be. As long as the box
+/// names it, it goes on.
+#[test]
+fn a_session_that_its_box_has_no_longer_ends() {
+    let folder = Folder::new("qod-silent");
+    within(async {
+        let broker = Broker::start(with_box(&folder)).await.expect("it starts");
+        let (mut app, mut edge) = (connect(&folder.unix(), None).await, connect(&folder.unix(), None).await);
+        let (_, named) = call(&mut app, Method::POST, SESSIONS, asked(1, 600)).await;
+        let (_, silent) = call(&mut app, Method::POST, SESSIONS, asked(2, 600)).await;
+        says(&mut edge, &[&named, &silent]).await;
+        let since = Instant::now();
+        loop {
+            says(&mut edge, &[&named]).await;
+            let (_, now) = call(&mut app, Method::GET, &at(&silent), "").await;
+            if now["statusInfo"] == "NETWORK_TERMINATED" {
+                break;
+            }
+            assert_eq!(now["qosStatus"], "AVAILABLE", "{now}");
+            assert!(since.elapsed() < 2 * super::edges::SILENT, "{now}");
+            sleep(Duration::from_millis(50)).await;
+        }
+        assert!(since.elapsed() >= super::edges::SILENT, "{:?}", since.elapsed());
+        assert_eq!(call(&mut app, Method::GET, &at(&named), "").await.1["qosStatus"], "AVAILABLE");
+        broker.stop().await.expect("nothing failed");
+    });
+}
+
+/// Traffic at a box is sold once: whoever asks for some of it as another hears so, and not whose it is.
+#[test]
+fn the_traffic_of_a_box_is_sold_once() {
+    let folder = Folder::new("qod-once");
+    let mut config = with_box(&folder);
+    config.http = Some("127.0.0.1:0".parse().expect("an address"));
+    let (token, sha256) = new_token().expect("there are random numbers");
+    let game =
+        Token { name: "game".into(), role: Role::Operate, owner: Some("g".into()), sha256, expires: None };
+    config.tokens.push(game);
+    within(async {
+        let broker = Broker::start(config).await.expect("it starts");
+        let target = Target::Plain(broker.http().expect("it listens").to_string());
+        let mut app = connect(&folder.unix(), None).await;
+        let (_, first) = call(&mut app, Method::POST, SESSIONS, asked(1, 600)).await;
+        let mut other = connect(&target, Some(&token)).await;
+        let mut part = asked(1, 600);
+        part["applicationServer"] = json!({"ipv4Address": "198.51.100.7"});
+        part["applicationServerPorts"] = json!({"ports": [5015]});
+        let (status, answer) = call(&mut other, Method::POST, SESSIONS, part.clone()).await;
+        assert_eq!((status, &answer["code"]), (409, &json!("CONFLICT")), "{answer}");
+        let id = first["sessionId"].as_str().expect("one");
+        assert!(!answer.to_string().contains(id) && !answer.to_string().contains("socket"), "{answer}");
+        part["applicationServerPorts"] = json!({"ports": [5021]});
+        assert_eq!(call(&mut other, Method::POST, SESSIONS, part).await.0, 201);
+        broker.stop().await.expect("nothing failed");
+    });
+}
+
 /// A device is found by either of its addresses, by IPv6 as its whole /64; a device that no box has is none of this broker's.
 #[test]
 fn the_traffic_of_a_device_is_where_its_addresses_are() {
