@@ -354,7 +354,17 @@ pub struct Control {
 }
 
 fn await_answer<T>(answer: &Receiver<T>) -> io::Result<T> {
-    answer.recv_timeout(PATIENCE).map_err(|_| {
+    await_until(answer, std::time::Instant::now() + PATIENCE)
+}
+
+/// The answers of several, who have so long together.
+fn await_all<T>(answers: &[Receiver<T>]) -> Vec<io::Result<T>> {
+    let until = std::time::Instant::now() + PATIENCE;
+    answers.iter().map(|answer| await_until(answer, until)).collect()
+}
+
+fn await_until<T>(answer: &Receiver<T>, until: std::time::Instant) -> io::Result<T> {
+    answer.recv_timeout(until.saturating_duration_since(std::time::Instant::now())).map_err(|_| {
         io::Error::new(io::ErrorKind::TimedOut, format!("the worker did not answer within {PATIENCE:?}"))
     })
 }

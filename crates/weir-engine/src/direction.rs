@@ -35,6 +35,9 @@ pub trait Observe: Send {
     fn found(&mut self, _index: usize, _key: &Key) {}
 }
 
+#[cfg(test)]
+mod tests;
+
 /// A packet on its way into the port.
 struct Arrival<'a> {
     frame: FrameRef,
@@ -280,16 +283,14 @@ impl Direction {
         self.frames.records.iter().all(|record| record.place == Whereabouts::Elsewhere)
     }
 
-    /// Receives all that waits at `from` and throws it away: how many frames that were.
+    /// Receives all that waits at `from`, and what other workers have handed over, and throws it away: how many frames
+    /// that were.
     pub fn discard(&mut self, from: &mut impl Io) -> u64 {
-        let mut thrown = 0;
+        let mut thrown = self.hand.as_mut().map_or(0, |hand| hand.discard());
         loop {
             let mut fresh = std::mem::take(&mut self.fresh);
             fresh.clear();
             from.receive(&mut self.frames.pool, &mut fresh);
-            if let Some(hand) = self.hand.as_mut().filter(|_| fresh.len() < BATCH) {
-                hand.take(&mut self.frames.pool, &mut fresh);
-            }
             fresh.iter().for_each(|&frame| self.frames.pool.free(frame));
             let count = fresh.len();
             self.fresh = fresh;
@@ -355,6 +356,7 @@ impl Direction {
             self.take_in(now, frame, read, whole_bytes, false);
         }
         self.fresh = fresh;
+        self.hand.iter_mut().for_each(|hand| hand.wake());
         self.is_handed_some()
     }
 
@@ -364,8 +366,9 @@ impl Direction {
     }
 
     /// Hands a frame to the port: an aggregate that would last too long in pieces, another one as
-    /// long as what its segments cost. They have the same headers as far as a port sees them. One that was received here
-    /// (`own`) and whose class is in another part goes to the worker of that part.
+    /// long as what its segments cost. They have the same headers as far as a port sees them. One whose class is in
+    /// another part goes to the worker of that part. So does one that was handed over (not `own`) before an apply gave its
+    /// class another worker. A fragment stays then, because each worker knows other fragments, and could send it back.
     fn take_in(&mut self, now: Instant, frame: FrameRef, mut read: Dissected, whole_bytes: u64, own: bool) {
         let Direction { port: Some(port), frames, delay, pieces, fragmented_below, hand, .. } = self else {
             return;
@@ -377,7 +380,7 @@ impl Direction {
         if port.looks_inside() {
             look_inside(frames.pool.head(frame), &mut read);
         }
-        if let Some(hand) = hand.as_mut().filter(|_| own) {
+        if let Some(hand) = hand.as_mut().filter(|_| own || !read.key.later_fragment) {
             // Control packets have one lane.
             let leaf = if control { port.otherwise() } else { port.leaf_of(&read.key) };
             if let Some(part) = part_of(leaf) {
@@ -564,8 +567,11 @@ impl Direction {
     /// After a panic: gives up the port, whose state cannot be trusted, and forwards plainly from
     /// now on.
     pub fn forward_plainly(&mut self, now: Instant) {
+        let mut port = self.release(now);
+        // What this part sends from now on is not lent.
+        port.iter_mut().for_each(|port| port.part_from(now));
         // Its destructor might stumble over the same broken state.
-        std::mem::forget(self.release(now));
+        std::mem::forget(port);
     }
 
     /// Takes the port away. Every frame that this side's books know to be inside leaves in the

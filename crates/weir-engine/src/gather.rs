@@ -315,7 +315,12 @@ fn add_part(whole: &mut Egress, part: Egress) {
     whole.device_queue_most_bytes += part.device_queue_most_bytes;
     whole.rewritten_packets += part.rewritten_packets;
     whole.leaving_packets += part.leaving_packets;
-    let (Some(port), Some(part)) = (&mut whole.port, part.port) else { return };
+    let (port, part) = match (&mut whole.port, part.port) {
+        (Some(port), Some(part)) => (port, part),
+        // That worker forwards plainly by now.
+        (none @ None, port) => return *none = port,
+        (Some(_), None) => return,
+    };
     port.broken = port.broken.take().or(part.broken);
     port.backlog_packets += part.backlog_packets;
     port.backlog_bytes += part.backlog_bytes;

@@ -99,6 +99,15 @@ impl Port {
         self.become_fifo(host);
     }
 
+    /// Of a port that runs one part of a tree: the others are lent less from now on, because it sends without a loan. `now`
+    /// is the host's.
+    pub fn part_from(&mut self, now: Instant) {
+        // One that has fallen back did so then.
+        if let (Some(apart), Wire::Open) = (&mut self.apart, &self.wire) {
+            apart.lend.part_from(now);
+        }
+    }
+
     pub(super) fn become_fifo(&mut self, host: &mut impl FnMut(Event<'_>)) {
         let queued = self.cx.packets.reclaim_queued();
         let fifo = Fifo::new(Leaf::tail_drop(self.cx.packets.capacity()));

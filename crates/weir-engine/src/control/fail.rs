@@ -1,6 +1,6 @@
 //! What becomes of the traffic without the workers, changed from outside.
 
-use super::{Control, Request, await_answer};
+use super::{Control, Request, await_all};
 use crate::fail_open::{Failing, for_workers};
 use crate::line::Line;
 use std::io;
@@ -34,7 +34,7 @@ impl Control {
             worker.ask(Request::Fail { failing, asked, done }).map(|()| answer)
         };
         let asked = all.map(ask).collect::<io::Result<Vec<_>>>()?;
-        let answers: Vec<_> = asked.iter().map(|answer| await_answer(answer)?).collect();
+        let answers: Vec<_> = await_all(&asked).into_iter().map(|answer| answer?).collect();
         // What one refuses counts more than that another one is silent.
         let silent = |e: &io::Error| e.kind() == io::ErrorKind::TimedOut;
         let (silent, refused): (Vec<_>, Vec<_>) =
@@ -46,7 +46,11 @@ impl Control {
     pub(super) fn stand_still(&self) {
         // One that has ended or hangs sends nothing either.
         let still = self.ask_each(|done| Request::Pause { done }).unwrap_or_default();
-        still.iter().for_each(|one| _ = one.recv_timeout(STILL));
+        // All of them in that time.
+        let until = std::time::Instant::now() + STILL;
+        still
+            .iter()
+            .for_each(|one| _ = one.recv_timeout(until.saturating_duration_since(std::time::Instant::now())));
     }
 
     /// Does something while the workers stand still and the devices have sent what they had. Frames wait in the sockets:

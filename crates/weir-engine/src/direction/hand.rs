@@ -94,6 +94,24 @@ impl Hand {
         self.from.iter().any(|source| !source.ring.is_empty() || source.next.is_some())
     }
 
+    /// Throws away what stands in the rings, and nothing that comes meanwhile: how many frames that were.
+    pub(super) fn discard(&mut self) -> u64 {
+        let mut thrown = 0;
+        for source in &mut self.from {
+            let mut stood = source.ring.slots();
+            while stood > 0
+                && let Some((len, _)) = source.head()
+                && let Ok(bytes) = source.ring.read_chunk(len)
+            {
+                bytes.commit_all();
+                source.next = None;
+                stood = stood.saturating_sub(HEAD_BYTES + len);
+                thrown += 1;
+            }
+        }
+        thrown
+    }
+
     /// Appends up to a batch of the frames that were handed to this worker to `out`: from each other one its part, and
     /// what the pool has no buffer for later.
     pub(super) fn take(&mut self, pool: &mut Pool, out: &mut Vec<FrameRef>) {
@@ -110,13 +128,18 @@ impl Hand {
 }
 
 impl Source {
-    fn take(&mut self, pool: &mut Pool) -> Option<FrameRef> {
+    /// Reads what stands before the frame that is next, and says it once all of the frame is there.
+    fn head(&mut self) -> Option<(usize, [u8; OFFLOAD_BYTES])> {
         if self.next.is_none() && self.ring.slots() >= HEAD_BYTES {
             let (mut len, mut offload) = ([0; 4], [0; OFFLOAD_BYTES]);
             self.ring.read_exact(&mut len).and_then(|()| self.ring.read_exact(&mut offload)).ok()?;
             self.next = Some((u32::from_ne_bytes(len) as usize, offload));
         }
-        let (len, offload) = self.next.filter(|&(len, _)| self.ring.slots() >= len)?;
+        self.next.filter(|&(len, _)| self.ring.slots() >= len)
+    }
+
+    fn take(&mut self, pool: &mut Pool) -> Option<FrameRef> {
+        let (len, offload) = self.head()?;
         let frame = pool.alloc()?;
         if pool.read(frame, offload, len, &mut self.ring).is_ok_and(|read| read) {
             self.next = None;

@@ -105,6 +105,12 @@ fn parts_of_a_direction_are_summed() {
     let classes: Vec<(&str, u64)> =
         port.classes.iter().map(|c| (&*c.name, c.counts.as_ref().unwrap().offered_packets)).collect();
     assert_eq!(classes, [("a", 3), ("b", 4), ("c", 5)]);
+    // The first has no port any more.
+    let mut plain = said("a", 3);
+    plain.egresses[0].port = None;
+    let whole = of_workers(vec![plain.clone(), said("b", 4), plain, said("c", 5)]);
+    let port = whole.egresses[0].port.as_ref().unwrap();
+    assert_eq!((port.total.offered_packets, port.classes.len()), (9, 2));
     // Two workers run a direction each.
     let mut other = said("b", 4);
     other.egresses.remove(0);

@@ -151,7 +151,8 @@ impl<'p> Side<'p> {
         self.said_of_edge() == theirs.said_of_edge()
     }
 
-    /// True if a leaf of the old plan is to be in another part of the port, so that its packets cannot stay.
+    /// True if a leaf of the old plan is to be in another part of the port, or in none, so that its packets cannot stay:
+    /// only one part has the default class.
     pub fn moves_leaves(&self, old: &Side<'_>, registry: &Registry, link: Link) -> bool {
         let parts = |side: &Side<'_>| {
             let (_, parts) = side.plan.interface(side.name).ok()?.cut(registry, link).ok()?;
@@ -160,7 +161,7 @@ impl<'p> Side<'p> {
             Some(numbered.collect::<HashMap<String, usize>>())
         };
         let (Some(before), Some(after)) = (parts(old), parts(self)) else { return true };
-        after.iter().any(|(leaf, part)| before.get(leaf).is_some_and(|before| before != part))
+        before.iter().any(|(leaf, part)| after.get(leaf) != Some(part))
     }
 
     /// True if the other plan says the same about it, but for the edge.
@@ -283,6 +284,38 @@ pub fn port(link: Link, plan: PortPlan, seed: u64) -> Port {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A class that goes, or goes to another part, has packets that cannot stay; one that comes has none.
+    #[test]
+    fn leaves_that_go_or_change_their_part_move() {
+        let registry = Registry::builtin();
+        let plan = |classes: &[(&str, u32)]| {
+            let mut text = String::from("interface e0 bandwidth 10M hfsc attach bridge e1 workers 3\n");
+            for (name, share) in classes {
+                let default = if *name == "rest" { " default" } else { "" };
+                text += &format!("class hfsc e0 {name} root pshare {share}{default}\n");
+            }
+            weir_conf::read("a.altq", &text, &registry).into_result().unwrap()
+        };
+        let moves = |old: &[(&str, u32)], new: &[(&str, u32)]| {
+            let (old, new) = (plan(old), plan(new));
+            let side = |plan| Side { plan, name: "e0", peer: "e1" };
+            let link = new.interface("e0").unwrap().link(1_514);
+            side(&new).moves_leaves(&side(&old), &registry, link)
+        };
+        let all = [("voice", 40), ("bulk", 30), ("rest", 20), ("more", 10)];
+        assert!(!moves(&all, &all));
+        let cut = plan(&all)
+            .interface("e0")
+            .unwrap()
+            .cut(&registry, plan(&all).interface("e0").unwrap().link(1_514));
+        let parts = cut.unwrap().1;
+        assert!(parts.iter().any(|part| *part == ["rest", "more"]), "{parts:?}");
+        assert!(!moves(&all[..3], &all), "one comes");
+        assert!(moves(&all, &all[..3]), "one goes");
+        let exchanged = [("voice", 10), ("bulk", 30), ("rest", 20), ("more", 40)];
+        assert!(moves(&all, &exchanged), "two change their parts");
+    }
 
     /// A limit of several classes, and one in bytes, change how a port's room is divided, which a change in place
     /// does not; one of a single class does.
