@@ -32,9 +32,6 @@ pub const CLOCKS_THAT_ARE_SET: &[(&str, &str)] = &[
     ),
 ];
 
-/// Files that must speak of what others must not.
-pub const MACHINE_PATHS: &[(&str, &str)] = &[("xtask/src/tidy/text.rs", "the rule itself, and its samples")];
-
 /// Disciplines that the configuration may name: file, name, reason.
 pub const NAMED_DISCIPLINES: &[(&str, &str, &str)] = &[
     ("crates/weir-conf/src/read.rs", "red", "a command of ALTQ's language: RED's defaults"),
