@@ -18,7 +18,7 @@ mod settings;
 pub use settings::Setting;
 pub(crate) use settings::{Terms, carried, settings};
 
-use crate::admit::{Admission, Evict};
+use crate::admit::Admission;
 use crate::allocate::{Allocation, Allocator, Amount, Answer, Law};
 use crate::check::{self, Finding, Weight};
 use crate::edge::Edge;
@@ -246,14 +246,7 @@ fn admission_words(words: &mut Params, admission: &Admission) {
         .new_flow_bps
         .into_iter()
         .for_each(|bps| words.set("new-flow", Value::Rate(Rate::from_bps(bps))));
-    let evict = match admission.evict {
-        Evict::Random => "random",
-        Evict::Largest => "largest",
-        Evict::Smallest => "smallest",
-        Evict::Oldest => "oldest",
-        Evict::Newest => "newest",
-    };
-    words.set("evict", Value::Word(evict));
+    words.set("evict", Value::Word(admission.evict.word()));
     words.set("timeout", Value::Time(admission.timeout));
     words.set("refused", Value::Word(if admission.drop_refused { "drop" } else { "be" }));
 }
@@ -375,6 +368,7 @@ fn changed(handler: &Handler, mut words: Params, value: Option<Value>) -> Params
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admit::Evict;
     use crate::allocate::{Action, Congestion, Log, Threshold};
     use crate::edge::{Class, Config};
     use alloc::vec;
@@ -441,12 +435,11 @@ mod tests {
         for seed in weir_seed::seeds(2_000) {
             let mut random = Random::new(seed);
             let plan = plan(&mut random);
-            let policies = [Evict::Random, Evict::Largest, Evict::Smallest, Evict::Oldest, Evict::Newest];
             let admission = Admission {
                 accept: Fraction::ratio(random.below(101), 100),
                 drop: Fraction::ratio(random.below(101), 100),
                 new_flow_bps: (random.below(2) == 1).then(|| random.below(100_000)),
-                evict: policies[random.below(5) as usize],
+                evict: Evict::ALL[random.below(5) as usize],
                 timeout: Duration::from_millis(random.below(100_000)),
                 drop_refused: random.below(2) == 1,
             };

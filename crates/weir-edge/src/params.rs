@@ -98,19 +98,6 @@ pub const RECOGNISE: &[ParamSpec] = &[
     ),
 ];
 
-/// Policies by which a flow goes.
-const EVICT: &[&str] = &["random", "largest", "smallest", "oldest", "newest"];
-
-fn evict(word: &str) -> Evict {
-    match word {
-        "largest" => Evict::Largest,
-        "smallest" => Evict::Smallest,
-        "oldest" => Evict::Oldest,
-        "newest" => Evict::Newest,
-        _ => Evict::Random,
-    }
-}
-
 /// Of `sla INTERFACE ID PREFIXES`.
 pub const SLA: &[ParamSpec] = &[
     P::discipline(
@@ -154,7 +141,7 @@ pub const SLA: &[ParamSpec] = &[
     P::discipline("drop", Kind::Percent, "", "Its own T_d, instead of its class's."),
     P::discipline(
         "evict",
-        Kind::Word(EVICT),
+        Kind::Word(&Evict::WORDS),
         "",
         "Which of its flows goes when one of its flows must; else the class chooses among all.",
     ),
@@ -221,7 +208,7 @@ pub const ALLOCATE: &[ParamSpec] = &[
         "",
         "What a new flow is expected to send; the mean of the others unless given.",
     ),
-    P::discipline("evict", Kind::Word(EVICT), "random", "Which flow goes."),
+    P::discipline("evict", Kind::Word(&Evict::WORDS), "random", "Which flow goes."),
     P::discipline("timeout", MILLIS, "5s", "A flow that is silent for so long has ended."),
     P::discipline(
         "refused",
@@ -312,7 +299,7 @@ pub fn contract(id: u32, dscp: Dscp, class: usize, params: &Params) -> Contract 
         class,
         accept: params.fraction("accept"),
         drop: params.fraction("drop"),
-        evict: params.word("evict").map(evict),
+        evict: params.word("evict").and_then(Evict::of_word),
     }
 }
 
@@ -367,7 +354,7 @@ pub fn admission(params: &Params) -> Admission {
         accept: share(params, ALLOCATE, "accept"),
         drop: share(params, ALLOCATE, "drop"),
         new_flow_bps: params.rate("new-flow").map(Rate::as_bps),
-        evict: evict(word(params, ALLOCATE, "evict")),
+        evict: Evict::of_word(word(params, ALLOCATE, "evict")).unwrap_or_default(),
         timeout: time(params, ALLOCATE, "timeout"),
         drop_refused: word(params, ALLOCATE, "refused") == "drop",
     }

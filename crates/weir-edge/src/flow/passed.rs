@@ -37,12 +37,11 @@ fn cause_of(cause: &Cause) -> [u64; 4] {
 
 fn to_cause([cause, first, limit_bps, share]: [u64; 4]) -> Option<Cause> {
     let share = Fraction::ratio(share, 1 << 32);
-    let policies = [Evict::Random, Evict::Largest, Evict::Smallest, Evict::Oldest, Evict::Newest];
     Some(match cause & 0xff {
         0 => Cause::Load { load_bps: first, limit_bps, accept: share },
         1 => Cause::Full { flows: first as u32 },
         2 => {
-            let evict = policies.into_iter().find(|policy| *policy as u64 == cause >> 8)?;
+            let evict = Evict::ALL.get((cause >> 8) as usize).copied()?;
             Cause::Above { offered_bps: first, limit_bps, drop: share, evict }
         }
         3 => Cause::Congested,
