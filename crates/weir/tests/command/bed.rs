@@ -2,6 +2,7 @@
 //! them. The namespaces live as long as the process that holds each, a bounded time in any case.
 
 use crate::support::{Folder, Run, WEIR, weir};
+use serde_json::Value;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -183,6 +184,21 @@ impl Bed {
     /// Runs `weir` with a command for the box.
     pub fn ask(&self, arguments: &[&str]) -> Run {
         weir(&[arguments, &["--socket", &self.socket()]].concat())
+    }
+
+    /// Its first bridge, as `weir stats -j` shows it.
+    pub fn bridge(&self) -> Value {
+        self.ask(&["stats", "-j"]).ok().json()["bridges"][0].clone()
+    }
+
+    /// Its egress of that name.
+    pub fn egress(&self, name: &str) -> Value {
+        let stats = self.ask(&["stats", "-j"]).ok().json();
+        let bridges = stats["bridges"].as_array().unwrap();
+        let mut all = bridges.iter().flat_map(|bridge| bridge["egresses"].as_array().unwrap());
+        all.find(|egress| egress["interface"] == name)
+            .unwrap_or_else(|| panic!("no {name} in {stats}"))
+            .clone()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Calls while a host sends from one flow after another.
 
 use crate::bed::{Bed, Held, possible, terminate};
-use crate::edge::{CONF, Call, Ended, egress, ready};
+use crate::calls::{CONF, Call, Ended, egress, end_all, ready};
 use crate::fail_open::{pause, within};
 use std::net::UdpSocket;
 use std::thread::JoinHandle;
@@ -55,10 +55,9 @@ fn a_flood_of_flows_harms_no_call() {
         ready(&bed);
         let calls =
             |first: u16| (first..first + 3).map(|n| Call::start(&bed, n, "10.0.0.1")).collect::<Vec<_>>();
-        let ended = |calls: Vec<Call>| calls.into_iter().map(Call::end).collect::<Vec<Ended>>();
         let alone = calls(1);
         pause(3_000);
-        let alone = ended(alone);
+        let alone = end_all(alone);
         let beside = calls(11);
         pause(500);
         // The table and the rings have been touched once.
@@ -66,7 +65,7 @@ fn a_flood_of_flows_harms_no_call() {
         let before = memory(&up);
         flood(&bed.hosts[0].left, flows).join().unwrap();
         let after = memory(&up);
-        let beside = ended(beside);
+        let beside = end_all(beside);
         let took = |calls: &[Ended], percent| calls.iter().map(|call| call.took(3, percent)).max().unwrap();
         let [alone, crowded] = [&alone, &beside].map(|calls| [50, 99].map(|percent| took(calls, percent)));
         let stats = egress(&bed)["edge"]["recognition"].clone();

@@ -1,30 +1,21 @@
 //! An edge while the world around it moves: its bridge bypassed, its interface renamed, deleted and made again, its file
 //! read again, and where the kernel routes.
 
-use crate::bed::{Bed, arrived, connect, inside, possible, send, terminate, wait};
-use crate::edge::{CONF, Call, Ended, class, egress, flood, ready};
+use crate::bed::{Bed, arrived, connect, ended, inside, possible, send, terminate, wait};
+use crate::calls::{CONF, Call, calls, class, edge, egress, end_all, flood, ready};
 use crate::fail_open::{pause, signal};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_seed::{in_time, timed};
 
-fn ended(calls: Vec<Call>) -> Vec<Ended> {
-    calls.into_iter().map(Call::end).collect()
-}
-
 /// The kernel carries the calls for a while: none loses a packet, and each is what it was, by its next packet.
 // Claim L85.
 #[test]
 fn flows_outlast_a_bypass() {
-    if !possible("the test of an edge that is bypassed") {
-        return;
-    }
     timed(|| {
-        let bed = Bed::new(1);
-        let up = bed.up(&[&bed.folder.write("a.altq", CONF)]);
-        ready(&bed);
-        let calls: Vec<Call> = (1..=3).map(|number| Call::start(&bed, number, "10.0.0.1")).collect();
+        let Some((bed, up)) = edge("the test of an edge that is bypassed", CONF) else { return };
+        let calls = calls(&bed, 3);
         wait("the calls", || class(&bed)["flows"]["now"] == 3);
         let before = class(&bed);
         bed.ask(&["bypass", "on"]).ok();
@@ -36,7 +27,7 @@ fn flows_outlast_a_bypass() {
         in_time!(bps(&after) >= bps(&before), "{before} and then {after}");
         in_time!(after["flows"]["now"] == 3 && after["flows"]["admitted"] == 3, "{after}");
         assert_eq!(egress(&bed)["edge"]["recognition"]["found"]["rtp"], 3, "nobody is found twice");
-        for call in ended(calls) {
+        for call in end_all(calls) {
             in_time!(call.lost() == 0, "{} of {}", call.lost(), call.sent);
             // The kernel takes no mark for another: what it carried has none.
             let (came, marked) = call.marked_from(3);
@@ -50,13 +41,8 @@ fn flows_outlast_a_bypass() {
 // Claim T53.
 #[test]
 fn what_silence_is_is_set_while_it_runs() {
-    if !possible("the test of an edge whose calls end") {
-        return;
-    }
     timed(|| {
-        let bed = Bed::new(1);
-        let up = bed.up(&[&bed.folder.write("a.altq", CONF)]);
-        ready(&bed);
+        let Some((bed, up)) = edge("the test of an edge whose calls end", CONF) else { return };
         let gone = |after_ms: u64| {
             let call = Call::start(&bed, 1, "10.0.0.1");
             wait("the call", || class(&bed)["flows"]["now"] == 1);
@@ -80,20 +66,15 @@ fn what_silence_is_is_set_while_it_runs() {
 // Claim L86.
 #[test]
 fn flows_outlast_their_interface() {
-    if !possible("the test of an edge whose interface moves") {
-        return;
-    }
     timed(|| {
-        let bed = Bed::new(1);
-        let up = bed.up(&[&bed.folder.write("a.altq", CONF)]);
-        ready(&bed);
-        let calls: Vec<Call> = (1..=3).map(|number| Call::start(&bed, number, "10.0.0.1")).collect();
+        let Some((bed, up)) = edge("the test of an edge whose interface moves", CONF) else { return };
+        let calls = calls(&bed, 3);
         wait("the calls", || class(&bed)["flows"]["now"] == 3);
         inside(&bed.boxed, "ip link set right0 name other0");
         pause(300);
         inside(&bed.boxed, "ip link set other0 name right0");
         pause(300);
-        for call in ended(calls) {
+        for call in end_all(calls) {
             in_time!(call.lost() == 0, "{} of {}", call.lost(), call.sent);
             let (came, marked) = call.marked_from(3);
             assert_eq!(came, marked);
@@ -110,7 +91,7 @@ fn flows_outlast_their_interface() {
         let then = marked();
         wait("calls in their class", || marked() > then + 20 * 214);
         assert_eq!(egress(&bed)["edge"]["recognition"]["found"]["rtp"], before + 3, "nobody is found twice");
-        for call in ended(calls) {
+        for call in end_all(calls) {
             let (came, marked) = call.marked_from(3);
             assert_eq!(came, marked, "none comes without its mark");
             in_time!(10 * call.lost() <= 9 * call.sent, "{} of {}", call.lost(), call.sent);
@@ -136,7 +117,7 @@ fn sighup_reads_included_contracts() {
         bed.folder.write("slas.altq", table("256K"));
         let up = bed.up(&[&file]);
         ready(&bed);
-        let calls: Vec<Call> = (1..=2).map(|number| Call::start(&bed, number, "10.0.0.1")).collect();
+        let calls = calls(&bed, 2);
         wait("the calls", || class(&bed)["flows"]["now"] == 2);
         let rates = || {
             let listed = bed.ask(&["sla", "list", "-j"]).ok().json();
@@ -151,7 +132,7 @@ fn sighup_reads_included_contracts() {
         signal(&up, "-HUP");
         pause(300);
         assert_eq!(rates(), [512_000, 100_000, 1_000_000]);
-        for call in ended(calls) {
+        for call in end_all(calls) {
             in_time!(call.lost() == 0, "{} of {}", call.lost(), call.sent);
             let (came, marked) = call.marked_from(3);
             assert_eq!(came, marked);
@@ -184,10 +165,10 @@ fn calls_that_the_kernel_routes_are_found() {
         let stop = Arc::new(AtomicBool::new(false));
         let flood = flood(&bed, &stop);
         pause(500);
-        let calls: Vec<Call> = (1..=3).map(|number| Call::start(&bed, number, "10.0.0.1")).collect();
+        let calls = calls(&bed, 3);
         pause(3_000);
         let now = class(&bed)["flows"]["now"].clone();
-        for call in ended(calls) {
+        for call in end_all(calls) {
             let (came, marked) = call.marked_from(3);
             in_time!(came == call.sent - 3 && came > 100, "{came} of {} from the fourth on", call.sent - 3);
             assert_eq!(came, marked);
@@ -198,5 +179,51 @@ fn calls_that_the_kernel_routes_are_found() {
         send(&bed, 0, 5_002, 1);
         wait("the way", || arrived(&bed.hosts[0].right) > 0);
         terminate(up).ok();
+    });
+}
+
+/// Another process takes over: the class keeps what it was granted, and calls lose nothing.
+// Claim L78.
+#[test]
+fn a_takeover_keeps_what_was_granted() {
+    timed(|| {
+        let Some((bed, first)) = edge("the test of a takeover with an edge", CONF) else { return };
+        let conf = bed.folder.path("a.altq");
+        let calls = calls(&bed, 4);
+        let allocated = || class(&bed)["allocator"]["allocated_bps"].as_u64().unwrap();
+        wait("the allocation", || allocated() > 350_000);
+        let pinned = "udp 10.0.0.1:4002 > 10.0.0.2:6002";
+        bed.ask(&["flow", "pin", pinned]).ok();
+        bed.ask(&["flow", "evict", "udp 10.0.0.1:4003 > 10.0.0.2:6003"]).ok();
+        bed.ask(&["edge", "set", "right0", "rt", "law.gain=250K"]).ok();
+        let refused = || {
+            let flows = bed.ask(&["flows", "-j"]).ok().json()["flows"].as_array().unwrap().clone();
+            flows.iter().filter(|flow| flow["state"] == "refused").count()
+        };
+        assert_eq!(refused(), 1);
+        let (before, flows) = (allocated(), class(&bed)["flows"].clone());
+        let second = bed.begin(&[&conf, "--takeover"]);
+        ended(first).ok();
+        in_time!(allocated() >= before, "{} after {before}", allocated());
+        // Each is what it was, and none was found again.
+        assert_eq!(class(&bed)["flows"], flows);
+        assert_eq!((refused(), flows["now"].as_u64()), (1, Some(3)));
+        assert_eq!(egress(&bed)["edge"]["recognition"]["found"]["rtp"], 4);
+        bed.ask(&["flow", "evict", pinned]).fails(1, &["pinned"]);
+        // What was set holds, until the file says otherwise. So it does when the edge changes.
+        let gain = || bed.ask(&["edge", "get", "right0", "rt", "law.gain"]).ok().out;
+        assert_eq!(gain(), "law.gain=250K\n");
+        bed.folder.write("a.altq", CONF.replace("step 20K", "step 30K"));
+        bed.ask(&["apply", &conf]).ok();
+        assert_eq!(gain(), "law.gain=250K\n");
+        assert_eq!(class(&bed)["flows"], flows);
+        bed.folder.write("a.altq", CONF.replace("gain 300K", "gain 200K"));
+        bed.ask(&["apply", &conf]).ok();
+        assert_eq!(gain(), "law.gain=200K\n");
+        bed.ask(&["flow", "evict", pinned]).fails(1, &["pinned"]);
+        for call in end_all(calls) {
+            in_time!(call.lost() == 0, "{} of {}", call.lost(), call.sent);
+        }
+        terminate(second).ok();
     });
 }

@@ -3,7 +3,7 @@
 
 use crate::bed::{Bed, Held, ended, inside, mortal, namespace, possible, terminate};
 use crate::broker::{Process, stepped};
-use crate::edge::{Call, class, documented, ready};
+use crate::calls::{Call, class, documented, ready};
 use crate::fail_open::pause;
 use crate::support::{Folder, WEIR, weir};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};

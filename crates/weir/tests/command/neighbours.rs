@@ -2,7 +2,7 @@
 
 use crate::bed::{Bed, Held, inside, mortal, namespace, possible, terminate};
 use crate::broker::{Link, OnLink, Process, token, until};
-use crate::edge::{Call, ready};
+use crate::calls::{Call, ready};
 use crate::fail_open::{pause, within};
 use crate::leases;
 use crate::support::{Folder, WEIR, weir};

@@ -19,16 +19,8 @@ fn file(rate: u32, voice: u32) -> String {
     )
 }
 
-/// Its egress of that name.
-fn egress(bed: &Bed, name: &str) -> Value {
-    let stats = bed.ask(&["stats", "-j"]).ok().json();
-    let bridges = stats["bridges"].as_array().unwrap().clone();
-    let mut all = bridges.iter().flat_map(|b| b["egresses"].as_array().unwrap());
-    all.find(|e| e["interface"] == name).unwrap_or_else(|| panic!("no {name} in {stats}")).clone()
-}
-
 fn rate(bed: &Bed) -> u64 {
-    egress(bed, "right0")["port"]["rate_bps"].as_u64().unwrap()
+    bed.egress("right0")["port"]["rate_bps"].as_u64().unwrap()
 }
 
 fn signal(process: &Held, name: &str) {
@@ -54,7 +46,7 @@ fn a_configuration_is_applied_shown_confirmed_and_taken_back() {
     let up = bed.up(&[&first]);
     send(&bed, 0, 5001, 10);
     wait("the traffic", || arrived(&bed.hosts[0].right) >= 10);
-    let seed = egress(&bed, "right0")["port"]["seed"].clone();
+    let seed = bed.egress("right0")["port"]["seed"].clone();
     assert_eq!(bed.ask(&["diff", &first]).ok().out, "");
     let diff = bed.ask(&["diff", &second]);
     assert_eq!(diff.code, 1, "{diff:?}");
@@ -71,7 +63,7 @@ fn a_configuration_is_applied_shown_confirmed_and_taken_back() {
     );
     assert_eq!((rate(&bed), bed.ask(&["diff", &second]).code), (20_000_000, 0));
     // The port and what it has counted are the same.
-    let port = egress(&bed, "right0")["port"].clone();
+    let port = bed.egress("right0")["port"].clone();
     assert_eq!(port["seed"], seed);
     let sent = |port: &Value| {
         port["classes"].as_array().unwrap().iter().find(|c| c["name"] == "voice").unwrap()["sent_packets"]
@@ -131,7 +123,7 @@ fn a_bad_file_changes_nothing_and_says_what_is_wrong() {
     let bed = Bed::new(1);
     let first = bed.folder.write("first.altq", file(10, 20));
     let up = bed.up(&[&first]);
-    let before = egress(&bed, "right0");
+    let before = bed.egress("right0");
     let bad = bed.folder.write("bad.altq", file(10, 20).replace("pbandwidth 40", "pbandwidht 40"));
     for command in ["apply", "diff"] {
         bed.ask(&[command, &bad]).fails(2, &["bad.altq:4:35", "did you mean `pbandwidth`?"]);
@@ -147,7 +139,7 @@ fn a_bad_file_changes_nothing_and_says_what_is_wrong() {
     bed.ask(&["apply", &nothing]).fails(2, &["attach bridge PEER"]);
     bed.ask(&["apply", &two]).fails(2, &["`left0` is bridged to `right0`"]);
     bed.ask(&["apply", &bed.folder.path("missing.altq")]).fails(2, &["missing.altq"]);
-    let after = egress(&bed, "right0");
+    let after = bed.egress("right0");
     assert_eq!(
         (&before["port"]["seed"], &before["port"]["rate_bps"]),
         (&after["port"]["seed"], &after["port"]["rate_bps"])
@@ -203,7 +195,7 @@ fn interfaces_are_added_removed_and_attached_anew() {
     };
     let (names, mut age) = bridges();
     assert_eq!(names, ["right2,left2", "right0,left0"]);
-    let seed = egress(&bed, "right2")["port"]["seed"].clone();
+    let seed = bed.egress("right2")["port"]["seed"].clone();
     let mut passes = |conf: &str, expected: &[&str], way: Option<usize>| {
         bed.ask(&["apply", conf]).ok();
         let (names, now) = bridges();
@@ -220,7 +212,7 @@ fn interfaces_are_added_removed_and_attached_anew() {
     passes(&crossed, &["right2,left2", "right1,left0", "right0,left1"], None);
     passes(&one, &["right2,left2", "right0,left0"], Some(0));
     passes(&gone, &["right2,left2"], None);
-    assert_eq!(egress(&bed, "right2")["port"]["seed"], seed);
+    assert_eq!(bed.egress("right2")["port"]["seed"], seed);
     // One that is down is refused before anything changes.
     crate::bed::inside(&bed.boxed, "ip link set left1 down");
     bed.ask(&["apply", &two]).fails(2, &["interface left1 is down", "ip link set left1 up"]);

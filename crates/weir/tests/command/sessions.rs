@@ -2,7 +2,7 @@
 
 use crate::bed::{Bed, Held, ended, mortal, possible, terminate};
 use crate::broker::Process;
-use crate::edge::{class, documented, flood, ready};
+use crate::calls::{class, documented, flood, ready};
 use crate::fail_open::{pause, within};
 use crate::leases::{FROM, conf, wait};
 use crate::support::{Folder, WEIR};

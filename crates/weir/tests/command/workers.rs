@@ -1,10 +1,10 @@
 //! `weir up` with `workers 2`: each direction of a bridge has a thread of its own.
 
-use crate::bed::{Bed, Held, arrived, connect, ended, inside, possible, send, terminate, wait};
-use crate::fail_open::{Probes, pause, sent, signal, stop_and_go, under_load, within};
+use crate::bed::{Bed, Held, arrived, ended, possible, send, terminate, wait};
+use crate::fail_open::{pause, under_load, within};
 use crate::shape::{fits, of};
 use crate::support::source;
-use serde_json::Value;
+use crate::trials::{bypass_and_fail, delete_and_make, kill, moved, renumber, start_and_end, stop_and_go};
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 use weir_seed::{in_time, timed};
@@ -17,10 +17,6 @@ interface left0 bandwidth 100M fifoq
 /// Bytes of the payload of a datagram of the load, and what it costs on the wire with its headers.
 const PAYLOAD: usize = 958;
 const COST: u64 = PAYLOAD as u64 + 42 + 24;
-
-fn bridge(bed: &Bed) -> Value {
-    bed.ask(&["stats", "-j"]).ok().json()["bridges"][0].clone()
-}
 
 /// Sends datagrams for two seconds, 30 Mbit/s of them; bit/s on the wire that come in the second one.
 fn blast(from: &Held, to: &Held, address: &'static str) -> impl FnOnce() -> u64 {
@@ -81,7 +77,7 @@ fn each_direction_keeps_its_own_rate() {
         in_time!(near(found, [20_000_000, 8_000_000]), "{found:?}");
         // Reversed.
         assert!(!near(found, [8_000_000, 20_000_000]));
-        let now = bridge(&bed);
+        let now = bed.bridge();
         let page = std::fs::read_to_string(source("book/src/json.md")).unwrap();
         fits(&of(&page, "weir stats -j")["bridges"][0], &now, "").unwrap();
         let workers = now["workers"].as_array().unwrap();
@@ -109,20 +105,8 @@ fn after_a_kill_the_kernel_carries_on_and_the_next_run_takes_over() {
         let Some((bed, conf, up, probes)) = under_load("the test of a kill of two workers", CONF) else {
             return;
         };
-        signal(&up, "-KILL");
-        pause(400);
-        let seen = probes.end();
-        assert_eq!(seen.twice, 0, "{seen:?}");
-        in_time!(seen.outage <= Duration::from_millis(50), "{seen:?}");
-        let probes = Probes::start(&bed);
-        pause(200);
-        let up = bed.up(&[&conf]);
-        pause(200);
-        in_time!(sent(&bed).0 > 0, "weir carries it");
-        terminate(up).ok();
-        pause(200);
-        let seen = probes.end();
-        assert_eq!(seen.twice, 0, "{seen:?}");
+        kill(&up, probes);
+        let seen = start_and_end(&bed, &conf, 1, || ());
         in_time!(seen.lost == 0, "a start and an end: {seen:?}");
     });
 }
@@ -133,9 +117,8 @@ fn while_two_workers_are_stopped_the_kernel_carries_and_nothing_comes_twice() {
         let Some((bed, _, up, probes)) = under_load("the test of a stop of two workers", CONF) else {
             return;
         };
-        let (_, [before, after], without) = stop_and_go(&bed, &up, probes);
+        let (_, [before, after], without) = stop_and_go(&bed, &up, probes, 2);
         in_time!(after - before > 500, "{before} and {after} packets; {without}");
-        in_time!(without["lapses"].as_u64().unwrap() >= 2, "{without}");
     });
 }
 
@@ -146,45 +129,20 @@ fn bypass_fail_and_apply_are_of_both_workers() {
         let Some((bed, conf, up, probes)) = under_load("the test of changes of two workers", CONF) else {
             return;
         };
-        let moved = |pause_ms| {
-            let before = sent(&bed).0;
-            pause(pause_ms);
-            sent(&bed).0 - before
-        };
-        bed.ask(&["bypass", "on"]).ok();
-        pause(100);
-        in_time!(moved(200) < 100, "the kernel carries it");
-        let without = bridge(&bed)["without"].clone();
-        assert_eq!(without["bypassed"], true, "{without}");
-        bed.ask(&["bypass", "off"]).ok();
-        for how in ["closed", "open"] {
-            bed.ask(&["set", "left0", "fail", how]).ok();
-            pause(60);
-            assert_eq!(bridge(&bed)["without"]["open"], how == "open");
-        }
+        bypass_and_fail(&bed, "left0");
         let faster = bed.folder.write("b.altq", CONF.replace("100M", "90M"));
         let applied = bed.ask(&["apply", &faster]).ok();
         assert!(applied.err.contains("0 of the ports changed in place, 2 exchanged"), "{applied:?}");
-        for egress in bridge(&bed)["egresses"].as_array().unwrap() {
+        for egress in bed.bridge()["egresses"].as_array().unwrap() {
             assert_eq!(egress["port"]["rate_bps"], 90_000_000, "{egress}");
         }
         bed.ask(&["rollback"]).ok();
-        in_time!(moved(200) > 200, "weir carries it");
+        in_time!(moved(&bed, 200) > 200, "weir carries it");
         let seen = probes.end();
         assert_eq!(seen.twice, 0, "{seen:?}");
         in_time!(seen.lost == 0, "{seen:?}");
-        // Another number of workers is another bridge, and nothing comes twice by it.
-        let probes = Probes::start(&bed);
-        pause(200);
         let one = bed.folder.write("c.altq", CONF.replace(" workers 2", ""));
-        for (file, workers) in [(&one, 1), (&conf, 2)] {
-            bed.ask(&["apply", file]).ok();
-            assert_eq!(bridge(&bed)["workers"].as_array().map_or(1, Vec::len), workers);
-            pause(200);
-        }
-        let seen = probes.end();
-        assert_eq!(seen.twice, 0, "{seen:?}");
-        in_time!(seen.outage <= Duration::from_millis(300), "{seen:?}");
+        renumber(&bed, [(&one, 1), (&conf, 2)]);
         terminate(up).ok();
     });
 }
@@ -196,23 +154,7 @@ fn an_interface_that_is_back_is_of_both_workers() {
         let Some((bed, _, up, probes)) = under_load("the test of an interface of two workers", CONF) else {
             return;
         };
-        let Bed { boxed, hosts, .. } = &bed;
-        inside(boxed, "ip link del right0");
-        probes.end();
-        connect(&hosts[0].right, boxed, "right0", 0, 2);
-        let counts = || {
-            // The egress of left0 is that of what comes by right0.
-            let now = bridge(&bed);
-            let count = |index: usize, name: &str| now["egresses"][index][name].as_u64().unwrap();
-            [count(0, "received_packets"), count(1, "sent_packets")]
-        };
-        let before = counts();
-        wait("frames by the new device, both ways", || {
-            send(&bed, 0, 5001, 1);
-            // Nobody waits there, so the host answers by ICMP.
-            let now = counts();
-            now[0] > before[0] && now[1] > before[1]
-        });
+        delete_and_make(&bed, || _ = probes.end());
         terminate(up).ok();
     });
 }
@@ -229,7 +171,7 @@ fn a_takeover_brings_the_second_worker() {
         let two = bed.folder.write("b.altq", CONF);
         let next = bed.begin(&[&two, "--takeover"]);
         ended(up).ok();
-        assert_eq!(bridge(&bed)["workers"].as_array().unwrap().len(), 2);
+        assert_eq!(bed.bridge()["workers"].as_array().unwrap().len(), 2);
         pause(200);
         let seen = probes.end();
         assert_eq!((seen.lost, seen.twice), (0, 0), "{seen:?}");

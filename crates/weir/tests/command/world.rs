@@ -39,15 +39,8 @@ fn under_load(what: &str) -> Option<(Bed, Held, Held)> {
     Some((bed, up, load))
 }
 
-/// The egress of that name, as `weir stats -j` shows it.
-fn egress(bed: &Bed, name: &str) -> Value {
-    let stats = bed.ask(&["stats", "-j"]).ok().json();
-    let all = stats["bridges"][0]["egresses"].as_array().unwrap();
-    all.iter().find(|egress| egress["interface"] == name).unwrap().clone()
-}
-
 fn link(bed: &Bed, name: &str) -> Value {
-    egress(bed, name)["link"].clone()
+    bed.egress(name)["link"].clone()
 }
 
 /// How long it takes until traffic comes through.
@@ -78,14 +71,14 @@ fn an_interface_that_goes_away_is_bridged_again_when_it_is_back() {
     let Some((bed, up, _load)) = under_load("the test of an interface that is deleted") else { return };
     let Bed { boxed, hosts, .. } = &bed;
     let right = &hosts[0].right;
-    let before = egress(&bed, "left0")["port"]["total"]["offered_packets"].as_u64().unwrap();
+    let before = bed.egress("left0")["port"]["total"]["offered_packets"].as_u64().unwrap();
 
     // First deleted, then moved to another namespace, which is the same for who stays behind.
     for (round, away) in (1..).zip(["ip link del right0", "ip link set right0 netns $OTHER"]) {
         inside(boxed, &away.replace("$OTHER", &right.pid()));
         is(&bed, "gone");
-        let lost = || egress(&bed, "right0")["port"]["classes"][0]["dropped_packets"]["gone"].as_u64();
-        let sent = || egress(&bed, "right0")["port"]["classes"][0]["sent_packets"].clone();
+        let lost = || bed.egress("right0")["port"]["classes"][0]["dropped_packets"]["gone"].as_u64();
+        let sent = || bed.egress("right0")["port"]["classes"][0]["sent_packets"].clone();
         let (sent_before, lost_before) = (sent(), lost().unwrap_or(0));
         wait("what is lost to be counted", || lost().unwrap_or(0) > lost_before + 20);
         assert_eq!(sent(), sent_before, "nothing is sent to nowhere");
@@ -100,10 +93,10 @@ fn an_interface_that_goes_away_is_bridged_again_when_it_is_back() {
         assert_eq!((&changes["gone"], &changes["back"]), (&round.into(), &round.into()), "{changes}");
     }
     for name in ["right0", "left0"] {
-        balanced(&egress(&bed, name));
+        balanced(&bed.egress(name));
     }
     // The other direction has not begun anew, and the load has brought no answer that is missing.
-    let after = egress(&bed, "left0")["port"]["total"]["offered_packets"].as_u64().unwrap();
+    let after = bed.egress("left0")["port"]["total"]["offered_packets"].as_u64().unwrap();
     assert!(after >= before && link(&bed, "left0")["state"] == "up");
     let said = terminate(up).ok().err;
     let counted = |words: &str| said.lines().filter(|line| line.contains(words)).count();
@@ -132,14 +125,14 @@ fn a_link_that_goes_down_changes_or_is_renamed_stays_bridged() {
     inside(&hosts[0].right, "ip link set eth0 up");
     is(&bed, "up");
     again("without a carrier");
-    let lost = egress(&bed, "right0")["port"]["total"]["dropped_packets"].clone();
+    let lost = bed.egress("right0")["port"]["total"]["dropped_packets"].clone();
     assert!(lost["portdown"].as_u64().unwrap() > 0 && lost["gone"].is_null(), "{lost}");
 
     for mtu in [9000, 1500] {
         inside(boxed, &format!("ip link set right0 mtu {mtu}"));
-        wait("the port to follow", || egress(&bed, "right0")["port"]["longest_bytes"] == mtu + 14);
+        wait("the port to follow", || bed.egress("right0")["port"]["longest_bytes"] == mtu + 14);
         assert_eq!(link(&bed, "right0")["mtu"], mtu);
-        assert_eq!(egress(&bed, "left0")["port"]["longest_bytes"], 1514, "the other side's has not changed");
+        assert_eq!(bed.egress("left0")["port"]["longest_bytes"], 1514, "the other side's has not changed");
         again("another MTU");
     }
     // A device that is up can be renamed, too.
@@ -147,7 +140,7 @@ fn a_link_that_goes_down_changes_or_is_renamed_stays_bridged() {
         inside(boxed, &format!("ip link set {name}"));
         again("renamed");
     }
-    balanced(&egress(&bed, "right0"));
+    balanced(&bed.egress("right0"));
     let changes = link(&bed, "right0")["changes"].clone();
     for (what, times) in [("down", 1), ("mtu", 2), ("renamed", 2)] {
         assert_eq!(changes[what], times, "{what}: {changes}");
@@ -211,11 +204,11 @@ fn a_box_survives_whatever_happens_to_its_interfaces() {
     }
     eprintln!("{} ms until traffic at most", longest.as_millis());
     // It is the worker that carries it, and not the path underneath.
-    let sent = || egress(&bed, "right0")["port"]["total"]["sent_packets"].as_u64().unwrap();
+    let sent = || bed.egress("right0")["port"]["total"]["sent_packets"].as_u64().unwrap();
     let before = sent();
     wait("the worker", || sent() > before + 20);
     for name in ["right0", "left0"] {
-        balanced(&egress(&bed, name));
+        balanced(&bed.egress(name));
         assert_eq!(link(&bed, name)["state"], "up");
     }
     terminate(up).ok();
