@@ -11,7 +11,8 @@ use crate::operate::rules::Rules;
 use crate::operate::state::LastGood;
 use crate::operate::{Configuration, Operator, Workers, takeover};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::num::NonZero;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -97,7 +98,7 @@ pub fn up(registry: &Registry, arguments: UpArguments) -> Done {
         read => read?,
     };
     cage::permitted()?;
-    usable(&cpus)?;
+    let (processors, named) = (usable(&cpus)?, !cpus.is_empty());
     // Before anything else, so that a second box on the same socket never touches an interface.
     let bound = match takeover && takeover::runs(&socket)? {
         true => None,
@@ -133,9 +134,11 @@ pub fn up(registry: &Registry, arguments: UpArguments) -> Done {
         Some(server) => (Operator::start(registry, configuration, workers, state, rules)?, server),
         None => Operator::take_over(registry, configuration, workers, state, rules, &socket)?,
     };
-    for BridgeState { interfaces: [left, right], priority, workers, way, without, .. } in
-        operator.up().snapshot().bridges
-    {
+    let running = operator.up().snapshot().bridges;
+    if let Some(crowd) = crowd(&running, processors, named) {
+        eprintln!("weir: {crowd}");
+    }
+    for BridgeState { interfaces: [left, right], priority, workers, way, without, .. } in running {
         let each = if workers.len() > 1 { format!("{} workers, ", workers.len()) } else { String::new() };
         match left.as_str() {
             NFQUEUE => eprintln!("weir: queueing what leaves by {right}, {priority}; {}", fails(&without)),
@@ -188,15 +191,29 @@ pub fn guard() -> Done {
     weir_engine::guard::run(requests.into()).map_err(Failure::failed)
 }
 
-/// Tries the processors that workers are to stay on.
-fn usable(cpus: &[usize]) -> Done {
+/// Tries the processors that workers are to stay on: how many they have.
+fn usable(cpus: &[usize]) -> Result<usize, Failure> {
     let tried = cpus.iter().map(|&cpu| std::thread::spawn(move || weir_sys::pin_to(cpu)).join());
     match cpus.iter().zip(tried).find(|(_, tried)| !matches!(tried, Ok(Ok(())))) {
-        None => Ok(()),
+        None if cpus.is_empty() => Ok(std::thread::available_parallelism().map_or(usize::MAX, NonZero::get)),
+        None => Ok(cpus.iter().collect::<HashSet<_>>().len()),
         Some((cpu, _)) => Err(Failure::usage(format!(
             "--cpus: no worker can stay on processor {cpu}: name processors as `nproc --all` counts them, from 0"
         ))),
     }
+}
+
+/// What is said where a bridge has several workers, and all workers together are more than the processors that they have.
+fn crowd(bridges: &[BridgeState], processors: usize, named: bool) -> Option<String> {
+    let several = bridges.iter().any(|bridge| bridge.workers.len() > 1);
+    let workers: usize = bridges.iter().map(|bridge| bridge.workers.len().max(1)).sum();
+    (several && workers > processors).then(|| {
+        let more = if named { ", or name more processors in `--cpus`" } else { "" };
+        let s = if processors == 1 { "" } else { "s" };
+        format!(
+            "warning: {workers} workers share {processors} processor{s}, so some wait for others: write a smaller `workers`{more}"
+        )
+    })
 }
 
 /// What was changed, in one line.

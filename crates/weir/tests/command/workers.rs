@@ -95,8 +95,23 @@ fn each_direction_keeps_its_own_rate() {
             assert!(findings.iter().any(|f| f["interface"] == name && f["class"].is_null()), "{status}");
         }
         let said = terminate(up).ok().err;
-        assert!(said.contains("by AF_PACKET, 2 workers, "), "{said}");
+        assert!(said.contains("by AF_PACKET, 2 workers, ") && !said.contains("warning"), "{said}");
     });
+}
+
+/// More workers than processors are told of, and what is to be done about it. One of a bridge is not.
+#[test]
+fn a_start_warns_of_workers_without_processors() {
+    if !possible("the test of more workers than processors") {
+        return;
+    }
+    let bed = Bed::new(1);
+    let warning = "weir: warning: 2 workers share 1 processor, so some wait for others: write a smaller `workers`, or name more processors in `--cpus`\n";
+    for (conf, warned) in [(CONF.to_string(), true), (CONF.replace(" workers 2", ""), false)] {
+        let up = bed.up(&[&bed.folder.write("a.altq", conf), "--cpus", "0"]);
+        let said = terminate(up).ok().err;
+        assert_eq!((said.contains(warning), said.contains("warning")), (warned, warned), "{said}");
+    }
 }
 
 #[test]
