@@ -43,7 +43,7 @@ impl View<'_> {
     /// Of how many parts its port is, each run by a worker of its own; 1 for one that is whole.
     pub fn parts(&self) -> usize {
         let says = self.interface.workers.or(self.bridged.and_then(|peer| peer.workers));
-        says.filter(|&workers| workers > 2 && (self.is_bridged())).unwrap_or(1)
+        says.filter(|&workers| workers > 2 && self.is_bridged()).unwrap_or(1)
     }
 
     fn is_bridged(&self) -> bool {
