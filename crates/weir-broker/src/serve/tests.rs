@@ -4,13 +4,18 @@ mod leases;
 mod process;
 mod who;
 
-use super::config::{Config, Resource};
+use super::Broker;
+use super::config::{Config, Resource, Token};
+use super::who::{Role, new_token};
 use crate::audit::Chain;
 use crate::http::{Connection, Target};
 use crate::store::Place;
 use crate::wire::AuditLines;
-use axum::body::Bytes;
+use axum::Router;
+use axum::body::{Body, Bytes};
 use hyper::Method;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, IsCa, KeyIdMethod,
     KeyPair, RevokedCertParams, SanType, SerialNumber,
@@ -18,6 +23,8 @@ use rcgen::{
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
+use tokio::net::UnixListener;
+use tokio::sync::mpsc;
 use weir_text::BitRate;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -86,6 +93,38 @@ pub(crate) async fn call(
 ) -> (u16, serde_json::Value) {
     let (status, bytes) = to.call(method, path, Bytes::from(body.to_string())).await.expect("it answers");
     (status.as_u16(), serde_json::from_slice(&bytes).unwrap_or_default())
+}
+
+/// A token that the broker of `config` knows.
+pub(crate) fn token(config: &mut Config, name: &str, role: Role, owner: Option<&str>) -> String {
+    let (token, sha256) = new_token().expect("there are random numbers");
+    let owner = owner.map(Into::into);
+    config.tokens.push(Token { name: name.into(), role, owner, sha256, expires: None });
+    token
+}
+
+/// The door by HTTP.
+pub(crate) fn by_http(broker: &Broker) -> Target {
+    Target::Plain(broker.http().expect("it listens").to_string())
+}
+
+/// Serves `router` at the socket of a folder, where a broker would be.
+pub(crate) fn serve(folder: &Folder, router: Router) {
+    let listener = UnixListener::bind(folder.at("broker.sock")).expect("it can be made");
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let service = TowerToHyperService::new(router.clone());
+            let http = hyper::server::conn::http1::Builder::new();
+            tokio::spawn(async move { http.serve_connection(TokioIo::new(stream), service).await });
+        }
+    });
+}
+
+/// Events, of which none ever comes.
+pub(crate) async fn no_events() -> Body {
+    let (to, from) = mpsc::channel(1);
+    std::mem::forget(to);
+    Body::new(super::stream::Stream::new(from))
 }
 
 pub(crate) fn wish(version: u64, rate_bps: u64) -> serde_json::Value {

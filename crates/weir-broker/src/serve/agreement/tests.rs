@@ -1,8 +1,8 @@
 //! Two brokers, one of which leases to the other.
 
-use super::super::config::{Neighbour, Resource, Tls, Token};
-use super::super::tests::{Authority, Folder, call, connect, uri, within};
-use super::super::who::{Role, new_token};
+use super::super::config::{Neighbour, Resource, Tls};
+use super::super::tests::{Authority, Folder, call, connect, no_events, serve, token, uri, within};
+use super::super::who::Role;
 use super::super::{Broker, SILENCE, config::Config};
 use super::*;
 use crate::book::{Refusal, Verdict};
@@ -12,17 +12,16 @@ use crate::holder::State;
 use crate::http::{Connection, HttpError};
 use crate::wire::{Answer, Answers, Entry, Told, Wishes};
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::routing::{get, post};
 use hyper::Method;
-use hyper_util::rt::TokioIo;
-use hyper_util::service::TowerToHyperService;
 use rcgen::SanType;
 use serde_json::{Value, json};
 use std::sync::Mutex;
 use std::time::Instant;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 use weir_seed::{in_time, timed};
 use weir_sys::Priority;
 use weir_text::{BitRate, Time};
@@ -51,10 +50,40 @@ fn granting(folder: &Folder) -> Config {
     Config { domain: "b".into(), resources, ..folder.config() }
 }
 
+/// How a file names the broker of a folder.
+fn socket(folder: &Folder) -> String {
+    format!("unix:{}", folder.at("broker.sock").display())
+}
+
+/// The broker of `a`, which leases from that of `there`, and the way to it.
+async fn start(here: &Folder, there: &Folder) -> (Broker, Connection) {
+    let a = Broker::start(asking(here, socket(there))).await.expect("it starts");
+    (a, connect(&here.unix(), None).await)
+}
+
 fn abroad(version: u64, rate_bps: u64, min_bps: u64) -> Value {
     json!({
         "version": version, "path": ["wan:rt", "peer:rt"], "rate_bps": rate_bps, "min_bps": min_bps,
         "ttl_ms": 60_000
+    })
+}
+
+/// Asks for the lease `e/LEASE`, and is granted so much: the answer.
+async fn gets(to: &mut Connection, lease: u64, wish: Value, rate_bps: u64) -> Value {
+    granted(call(to, Method::PUT, &format!("/v1/leases/e/{lease}"), wish).await, rate_bps)
+}
+
+fn granted((status, answer): (u16, Value), rate_bps: u64) -> Value {
+    assert_eq!((status, &answer["granted"]["rate_bps"]), (200, &json!(rate_bps)), "{answer}");
+    answer
+}
+
+/// Asks for the lease `e/LEASE` beside the test: the answer.
+fn wants(here: &Folder, lease: u64, wish: Value) -> JoinHandle<(u16, Value)> {
+    let unix = here.unix();
+    tokio::spawn(async move {
+        let mut to = connect(&unix, None).await;
+        call(&mut to, Method::PUT, &format!("/v1/leases/e/{lease}"), wish).await
     })
 }
 
@@ -98,8 +127,7 @@ fn a_request_goes_to_the_neighbour_and_its_answer_comes_back() {
         let a = Broker::start(config).await.expect("it starts");
         let (mut at_a, mut at_b) = (connect(&here.unix(), None).await, connect(&there.unix(), None).await);
 
-        let (status, answer) = call(&mut at_a, Method::PUT, "/v1/leases/e/1", abroad(1, 600, 600)).await;
-        assert_eq!((status, &answer["granted"]["rate_bps"]), (200, &json!(600)), "{answer}");
+        let answer = gets(&mut at_a, 1, abroad(1, 600, 600), 600).await;
         let ttl = answer["granted"]["ttl_ms"].as_u64().expect("a number");
         assert!((3_000..6_000).contains(&ttl), "no longer than the neighbour's: {ttl}");
         let (_, lease) = call(&mut at_b, Method::GET, "/v1/leases/a/peer:rt", "").await;
@@ -123,8 +151,7 @@ fn a_request_goes_to_the_neighbour_and_its_answer_comes_back() {
             200
         );
         becomes(&mut at_a, "peer:rt", (300, 600), Duration::from_secs(3)).await;
-        let (_, answer) = call(&mut at_a, Method::PUT, "/v1/leases/e/1", abroad(2, 300, 0)).await;
-        assert_eq!(answer["granted"]["rate_bps"], json!(300), "{answer}");
+        gets(&mut at_a, 1, abroad(2, 300, 0), 300).await;
         becomes(&mut at_b, "core:rt", (450, 600), Duration::from_secs(3)).await;
 
         // Nobody here sets what is leased from there.
@@ -240,14 +267,9 @@ fn an_answer_over_both_takes_the_sum_of_the_hops() {
 fn a_neighbour_that_is_silent_is_waited_for_5_s_and_what_was_held_is_free() {
     let (here, there) = (Folder::new("silent"), Folder::new("comes"));
     within(async {
-        let socket = format!("unix:{}", there.at("broker.sock").display());
-        let a = Broker::start(asking(&here, socket)).await.expect("it starts");
-        let (mut to, mut other) = (connect(&here.unix(), None).await, connect(&here.unix(), None).await);
+        let (a, mut other) = start(&here, &there).await;
         let since = Instant::now();
-        let waits =
-            tokio::spawn(
-                async move { call(&mut to, Method::PUT, "/v1/leases/e/1", abroad(1, 600, 1)).await },
-            );
+        let waits = wants(&here, 1, abroad(1, 600, 1));
         becomes(&mut other, "wan:rt", (1_000, 600), Duration::from_secs(2)).await;
         let (status, answer) = waits.await.expect("it does not panic");
         let took = since.elapsed();
@@ -260,8 +282,7 @@ fn a_neighbour_that_is_silent_is_waited_for_5_s_and_what_was_held_is_free() {
         assert_eq!(shown(&mut other, "wan:rt").await, (1_000, 0), "the hold is over");
         // It is there now. What is wanted next is granted.
         let b = Broker::start(granting(&there)).await.expect("it starts");
-        let (status, answer) = call(&mut other, Method::PUT, "/v1/leases/e/1", abroad(2, 600, 600)).await;
-        assert_eq!((status, &answer["granted"]["rate_bps"]), (200, &json!(600)), "{answer}");
+        gets(&mut other, 1, abroad(2, 600, 600), 600).await;
         a.stop().await.expect("nothing failed");
         b.stop().await.expect("nothing failed");
     });
@@ -271,7 +292,6 @@ fn a_neighbour_that_is_silent_is_waited_for_5_s_and_what_was_held_is_free() {
 fn a_request_that_comes_back_to_where_it_was_is_refused_at_once() {
     let (here, there) = (Folder::new("loop-a"), Folder::new("loop-b"));
     within(async {
-        let socket = |folder: &Folder| format!("unix:{}", folder.at("broker.sock").display());
         let mut b = granting(&there);
         b.agreements = asking(&there, socket(&here)).agreements;
         b.agreements[0].resource = "back:rt".into();
@@ -293,20 +313,17 @@ fn a_request_that_comes_back_to_where_it_was_is_refused_at_once() {
 fn a_broker_that_starts_again_speaks_for_its_domain_at_the_neighbour() {
     let (here, there) = (Folder::new("again"), Folder::new("stays"));
     within(async {
-        let socket = format!("unix:{}", there.at("broker.sock").display());
+        let socket = socket(&there);
         let b = Broker::start(granting(&there)).await.expect("it starts");
         let mut at_b = connect(&there.unix(), None).await;
         for life in 1..=3 {
-            let a = Broker::start(asking(&here, socket.clone())).await.expect("it starts");
-            let mut to = connect(&here.unix(), None).await;
+            let (a, mut to) = start(&here, &there).await;
             // What its edges have goes on, and can grow.
             let rate = 100 * life;
             if life > 1 {
                 becomes(&mut to, "peer:rt", (rate - 100, rate - 100), Duration::from_secs(4)).await;
             }
-            let (status, answer) =
-                call(&mut to, Method::PUT, "/v1/leases/e/1", abroad(life, rate, rate)).await;
-            assert_eq!((status, &answer["granted"]["rate_bps"]), (200, &json!(rate)), "{answer}");
+            gets(&mut to, 1, abroad(life, rate, rate), rate).await;
             let (_, lease) = call(&mut at_b, Method::GET, "/v1/leases/a/peer:rt", "").await;
             assert_eq!(lease["version"].as_u64().map(|version| version >> 32), Some(life), "{lease}");
             a.stop().await.expect("nothing failed");
@@ -332,7 +349,7 @@ fn a_broker_that_starts_again_speaks_for_its_domain_at_the_neighbour() {
 fn a_neighbour_has_no_more_than_its_own_resource() {
     let (here, there) = (Folder::new("own"), Folder::new("limits"));
     within(async {
-        let socket = format!("unix:{}", there.at("broker.sock").display());
+        let socket = socket(&there);
         let mut config = granting(&there);
         config.resources.push(Resource { name: "for-a:rt".into(), capacity: BitRate::from_bps(250) });
         config.neighbours.push(Neighbour { domain: "a".into(), through: "for-a:rt".into() });
@@ -358,8 +375,7 @@ fn a_neighbour_has_no_more_than_its_own_resource() {
         config.agreements[0].path.push("for-a:rt".into());
         let a = Broker::start(config).await.expect("it starts");
         let mut to = connect(&here.unix(), None).await;
-        let (status, answer) = call(&mut to, Method::PUT, "/v1/leases/e/1", abroad(1, 600, 1)).await;
-        assert_eq!((status, &answer["granted"]["rate_bps"]), (200, &json!(250)), "{answer}");
+        gets(&mut to, 1, abroad(1, 600, 1), 250).await;
         a.stop().await.expect("nothing failed");
         b.stop().await.expect("nothing failed");
     });
@@ -409,11 +425,9 @@ fn terms(lease: &str, path: &[&str]) -> Terms {
 fn a_lease_that_waits_for_a_neighbour_delays_no_other() {
     let (here, there) = (Folder::new("delays"), Folder::new("nobody"));
     within(async {
-        let (token, sha256) = new_token().expect("there are random numbers");
-        let owner = Some("e".into());
-        let mut config = asking(&here, format!("unix:{}", there.at("broker.sock").display()));
+        let mut config = asking(&here, socket(&there));
         config.cops = Some("127.0.0.1:0".parse().expect("an address"));
-        config.tokens.push(Token { name: "e".into(), role: Role::Operate, owner, sha256, expires: None });
+        let token = token(&mut config, "e", Role::Operate, Some("e"));
         let a = Broker::start(config).await.expect("it starts");
         let cops = pep::Target { at: a.cops().expect("it listens").to_string(), edge: "e".into(), tls: None };
         for (door, broker) in
@@ -449,19 +463,13 @@ fn a_lease_that_waits_for_a_neighbour_delays_no_other() {
 fn who_waits_hears_that_its_wish_is_replaced() {
     let (here, there) = (Folder::new("replaced"), Folder::new("silent"));
     within(async {
-        let socket = format!("unix:{}", there.at("broker.sock").display());
-        let a = Broker::start(asking(&here, socket)).await.expect("it starts");
-        let wish = |version: u64, rate: u64| json!({"version": version, "path": ["wan:rt", "peer:rt"], "rate_bps": rate, "ttl_ms": 60_000});
-        let (mut first, mut second) = (connect(&here.unix(), None).await, connect(&here.unix(), None).await);
+        let (a, mut second) = start(&here, &there).await;
         let began = Instant::now();
-        let waits = async { call(&mut first, Method::PUT, "/v1/leases/e/1", wish(1, 300)).await };
-        let replaces = async {
-            tokio::time::sleep(Duration::from_millis(300)).await;
-            call(&mut second, Method::PUT, "/v1/leases/e/1", wish(2, 0)).await
-        };
-        let ((status, said), (replaced, _)) = tokio::join!(waits, replaces);
+        let waits = wants(&here, 1, abroad(1, 300, 0));
+        sleep(Duration::from_millis(300)).await;
+        gets(&mut second, 1, abroad(2, 0, 0), 0).await;
+        let (status, said) = waits.await.expect("it does not panic");
         assert_eq!((status, &said["refused"]), (409, &json!({"why": "stale", "newest": 2})), "{said}");
-        assert_eq!(replaced, 200);
         assert!(began.elapsed() < Duration::from_secs(4), "it did not wait for the hold to end");
         a.stop().await.expect("nothing failed");
     });
@@ -471,9 +479,7 @@ fn who_waits_hears_that_its_wish_is_replaced() {
 fn an_answer_that_waited_is_an_event() {
     let (here, there) = (Folder::new("event"), Folder::new("late"));
     within(async {
-        let socket = format!("unix:{}", there.at("broker.sock").display());
-        let a = Broker::start(asking(&here, socket)).await.expect("it starts");
-        let mut to = connect(&here.unix(), None).await;
+        let (a, mut to) = start(&here, &there).await;
         let mut events = connect(&here.unix(), None).await.listen("/v1/events").await.expect("it listens");
         let entry = |lease: &str, path: &[&str]| json!({"lease": lease, "version": 1, "path": path, "rate_bps": 300, "ttl_ms": 60_000});
         let both = json!({"leases": [entry("e/1", &["wan:rt", "peer:rt"]), entry("e/2", &["wan:rt"])]});

@@ -1,9 +1,10 @@
 //! The COPS door, and those who come to it.
 
 use super::super::Broker;
-use super::super::config::{Config, Neighbour, Resource, Tls, Token};
-use super::super::tests::{Authority, Folder, PATIENCE, call, connect, uri, wish as rest_wish, within};
-use super::super::who::new_token;
+use super::super::config::{Config, Neighbour, Resource, Tls};
+use super::super::tests::{
+    Authority, Folder, PATIENCE, call, connect, token, uri, wish as rest_wish, within,
+};
 use super::*;
 use crate::book::{Refusal, Verdict};
 use crate::cops::line::Line;
@@ -73,12 +74,8 @@ async fn start(folder: &Folder) -> (Broker, SocketAddr, [String; 2]) {
 
 async fn start_with(mut config: Config) -> (Broker, SocketAddr, [String; 2]) {
     config.cops = Some("127.0.0.1:0".parse().expect("an address"));
-    let tokens = [("edge", Role::Operate), ("reads", Role::Read)].map(|(name, role)| {
-        let (token, sha256) = new_token().expect("there are random numbers");
-        let owner = (role == Role::Operate).then(|| "e".into());
-        config.tokens.push(Token { name: name.into(), role, owner, sha256, expires: None });
-        token
-    });
+    let tokens = [("edge", Role::Operate), ("reads", Role::Read)]
+        .map(|(name, role)| token(&mut config, name, role, (role == Role::Operate).then_some("e")));
     let broker = Broker::start(config).await.expect("it starts");
     let at = broker.cops().expect("it listens");
     (broker, at, tokens)

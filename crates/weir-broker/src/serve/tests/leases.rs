@@ -1,6 +1,6 @@
 //! Leases by REST: asked for, shown, given back, and what is no request.
 
-use super::super::{Broker, MESSAGE_BYTES};
+use super::super::MESSAGE_BYTES;
 use super::*;
 use crate::wire::{Answers, LeaseNow, LeasesNow, ResourcesNow, Told};
 

@@ -1,6 +1,5 @@
 //! A broker as a process: what is there when it starts again, its socket, and a store that fails.
 
-use super::super::Broker;
 use super::*;
 use crate::store::Store;
 use crate::wire::{Answer, Problem};

@@ -1,8 +1,8 @@
 //! Who comes in, by token or certificate, and what each may do.
 
-use super::super::config::{Day, Tls, Token};
-use super::super::who::{REQUESTS_PER_SECOND, Role, new_token};
-use super::super::{Broker, SILENCE};
+use super::super::SILENCE;
+use super::super::config::{Day, Tls};
+use super::super::who::REQUESTS_PER_SECOND;
 use super::*;
 use crate::http::HttpError;
 use hyper::StatusCode;
@@ -13,18 +13,13 @@ fn tokens_allow_what_their_role_and_owner_do_and_no_more_than_so_many_requests()
     let folder = Folder::new("tokens");
     let mut config = folder.config();
     config.http = Some("127.0.0.1:0".parse().expect("an address"));
-    let mut token = |name: &str, role, owner: Option<&str>, expires| {
-        let (token, sha256) = new_token().expect("there are random numbers");
-        config.tokens.push(Token { name: name.into(), role, owner: owner.map(Into::into), sha256, expires });
-        token
-    };
-    let (reads, edge) =
-        (token("reads", Role::Read, None, None), token("edge", Role::Operate, Some("e"), None));
-    let (admin, ended) =
-        (token("admin", Role::Admin, None, None), token("ended", Role::Admin, None, Some(Day(0))));
+    let mut token = |name, role, owner| token(&mut config, name, role, owner);
+    let (reads, edge) = (token("reads", Role::Read, None), token("edge", Role::Operate, Some("e")));
+    let (admin, ended) = (token("admin", Role::Admin, None), token("ended", Role::Admin, None));
+    config.tokens[3].expires = Some(Day(0));
     within(async {
         let broker = Broker::start(config).await.expect("it starts");
-        let target = Target::Plain(broker.http().expect("it listens").to_string());
+        let target = by_http(&broker);
         let (lease, other, set) = ("/v1/leases/e/1", "/v1/leases/f/1", "/v1/resources/wan:rt");
         for (token, method, path, body, status, error) in [
             (None, Method::GET, "/v1/leases", json!(""), 401, "there is no token and no certificate"),

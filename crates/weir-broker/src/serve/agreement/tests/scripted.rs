@@ -19,21 +19,7 @@ async fn scripted(folder: &Folder) -> mpsc::UnboundedReceiver<Asked> {
         }
         serde_json::to_string(&Answers { leases, waiting }).expect("it has a form in JSON")
     };
-    let events = async || {
-        let (to, from) = mpsc::channel(1);
-        // It never tells anything, and never ends.
-        std::mem::forget(to);
-        Body::new(super::super::super::stream::Stream::new(from))
-    };
-    let router: Router = Router::new().route("/v1/batch", post(batch)).route("/v1/events", get(events));
-    let listener = UnixListener::bind(folder.at("broker.sock")).expect("it can be made");
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let service = TowerToHyperService::new(router.clone());
-            let http = hyper::server::conn::http1::Builder::new();
-            tokio::spawn(async move { http.serve_connection(TokioIo::new(stream), service).await });
-        }
-    });
+    serve(folder, Router::new().route("/v1/batch", post(batch)).route("/v1/events", get(no_events)));
     asked
 }
 
@@ -54,25 +40,15 @@ fn an_answer_to_an_older_want_decides_nothing_about_the_newest() {
     let (here, there) = (Folder::new("older"), Folder::new("script"));
     within(async {
         let mut asked = scripted(&there).await;
-        let socket = format!("unix:{}", there.at("broker.sock").display());
-        let a = Broker::start(asking(&here, socket)).await.expect("it starts");
-        let want = |lease: &'static str, rate: Rate| {
-            let unix = here.unix();
-            tokio::spawn(async move {
-                let mut to = connect(&unix, None).await;
-                call(&mut to, Method::PUT, &format!("/v1/leases/e/{lease}"), abroad(1, rate, rate)).await
-            })
-        };
-        let first = want("1", 400);
+        let (a, mut other) = start(&here, &there).await;
+        let first = wants(&here, 1, abroad(1, 400, 400));
         let answer = asks(&mut asked, 400).await;
-        let second = want("2", 100);
-        let mut other = connect(&here.unix(), None).await;
+        let second = wants(&here, 2, abroad(1, 100, 100));
         becomes(&mut other, "wan:rt", (1_000, 500), Duration::from_secs(2)).await;
         answer.send(grants(400)).expect("it waits");
         asks(&mut asked, 500).await.send(grants(500)).expect("it waits");
         for (asked, rate) in [(first, 400), (second, 100)] {
-            let (status, answer) = asked.await.expect("it does not panic");
-            assert_eq!((status, &answer["granted"]["rate_bps"]), (200, &json!(rate)), "{answer}");
+            granted(asked.await.expect("it does not panic"), rate);
         }
         a.stop().await.expect("nothing failed");
     });
@@ -84,14 +60,10 @@ fn an_agreement_that_another_life_speaks_for_refuses_at_once() {
     let (here, there) = (Folder::new("deposed"), Folder::new("knows"));
     within(async {
         let mut asked = scripted(&there).await;
-        let socket = format!("unix:{}", there.at("broker.sock").display());
-        let a = Broker::start(asking(&here, socket)).await.expect("it starts");
+        let (a, _) = start(&here, &there).await;
         for version in 1..=2 {
-            let (unix, since) = (here.unix(), Instant::now());
-            let waits = tokio::spawn(async move {
-                let mut to = connect(&unix, None).await;
-                call(&mut to, Method::PUT, "/v1/leases/e/1", abroad(version, 400, 400)).await
-            });
+            let since = Instant::now();
+            let waits = wants(&here, 1, abroad(version, 400, 400));
             if version == 1 {
                 let newest = 9 << 32;
                 let replaced = Verdict::Refused(Refusal::Stale { newest });
@@ -110,9 +82,8 @@ fn an_agreement_that_another_life_speaks_for_refuses_at_once() {
 fn an_agreement_that_is_idle_sleeps() {
     let (here, there) = (Folder::new("idle"), Folder::new("asleep"));
     within(async {
-        let socket = format!("unix:{}", there.at("broker.sock").display());
         let listener = UnixListener::bind(there.at("broker.sock")).expect("it can be made");
-        let config = asking(&here, socket);
+        let config = asking(&here, socket(&there));
         let agreement = config.agreements[0].clone();
         let a = Broker::start(config).await.expect("it starts");
         let mut task = Task::new(&agreement, "a", 1, a.keeper(), a.desk.clone()).expect("it can be made");
@@ -120,11 +91,7 @@ fn an_agreement_that_is_idle_sleeps() {
         assert!(task.link.begins_in().is_some(), "it begins no session");
         assert_eq!(task.wait(a.keeper().now()), Duration::from_nanos(SECOND));
         tokio::time::timeout(SILENCE, listener.accept()).await.expect_err("nobody comes");
-        let unix = here.unix();
-        tokio::spawn(async move {
-            let mut to = connect(&unix, None).await;
-            call(&mut to, Method::PUT, "/v1/leases/e/1", abroad(1, 400, 400)).await
-        });
+        wants(&here, 1, abroad(1, 400, 400));
         tokio::time::timeout(SILENCE, listener.accept()).await.expect("now it comes").expect("it is there");
         a.stop().await.expect("nothing failed");
     });
