@@ -15,9 +15,13 @@
 //!
 //! - `local`: a broker in this process.
 //! - `lease`: what one class has at a broker elsewhere.
+//! - `sessions`: traffic for which a broker elsewhere has set bandwidth apart.
 
 mod lease;
 mod local;
+mod sessions;
+
+pub use sessions::Booked;
 
 use crate::control::Request;
 use crate::line::Back;
@@ -29,7 +33,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use weir_edge::allocate::{self, Answer};
-use weir_edge::edge::Session;
 
 /// How long the thread may take to say how the brokers are.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -70,15 +73,6 @@ pub enum Standing {
 
 /// A class of an edge, as brokers know it: the interface by which its packets leave, and its name.
 pub type Who = (Arc<str>, Arc<str>);
-
-/// Traffic for which a broker elsewhere has set bandwidth apart.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Booked {
-    /// The classes that it goes through.
-    pub classes: Vec<Who>,
-    /// What it is. Its leaf is that of each class.
-    pub session: Session,
-}
 
 /// What a class has without having asked for it.
 pub(crate) struct Hold {
@@ -188,22 +182,35 @@ impl Far {
         Far { way, leases: BTreeMap::new(), sessions: Vec::new(), counts: Counts::default() }
     }
 
-    /// The place of a class in its edge, if that is there.
-    fn place(&self, class: &Who) -> Option<u32> {
-        self.leases.get(class).and_then(Lease::place)
-    }
-
-    /// The sessions of these that are in effect: those of which a class is here.
-    fn in_effect(&self) -> Vec<u128> {
-        let is_here = |booked: &&Booked| booked.classes.iter().any(|class| self.place(class).is_some());
-        self.sessions.iter().filter(is_here).map(|booked| booked.session.id).collect()
-    }
-
     /// Says which leases there are.
     fn keep(&self) {
         let classes: Vec<Who> = self.leases.keys().cloned().collect();
         self.way.keep(&classes);
     }
+
+    /// The classes of an interface have this here, and nothing else.
+    fn hold<'h>(&mut self, interface: &Arc<str>, to: Option<&To>, here: impl Iterator<Item = &'h Hold>) {
+        let of_it = self.leases.iter_mut().filter(|((of, _), _)| of == interface);
+        of_it.for_each(|(_, lease)| lease.leave());
+        let mut is_new = false;
+        for hold in here {
+            let Some(to) = to else { continue };
+            let who = (interface.clone(), hold.class.clone());
+            match self.leases.get_mut(&who) {
+                Some(lease) => lease.stand(to.clone(), hold),
+                None => {
+                    _ = self.leases.insert(who, Lease::new(to.clone(), hold));
+                    is_new = true;
+                }
+            }
+        }
+        if is_new {
+            self.keep();
+        }
+        let wishes = self.leases.iter().filter(|((of, _), _)| of == interface);
+        wishes.for_each(|(who, lease)| self.way.want(who, lease.wish()));
+    }
+
     /// The leases whose edge has been gone for long are given back.
     fn pass(&mut self, now: Instant) {
         let before = self.leases.len();
@@ -334,13 +341,6 @@ impl Desk {
         let _ = self.0.send(Word::Usable { who, broker, rate_bps, standing, done });
         ComingDown(waits)
     }
-    /// A broker elsewhere has set bandwidth apart for these sessions, and for no others: which of them are in effect, and
-    /// what to wait for until no others are.
-    pub fn sessions(&self, broker: Arc<str>, sessions: Vec<Booked>) -> (Vec<u128>, ComingDown) {
-        let ((done, waits), (in_effect, heard)) = (channel(), channel());
-        let _ = self.0.send(Word::Sessions { broker, sessions, in_effect, done });
-        (heard.recv_timeout(PATIENCE).unwrap_or_default(), ComingDown(waits))
-    }
     /// How the brokers are; none if their thread does not answer.
     pub fn state(&self) -> Vec<BrokerState> {
         let (to, state) = channel();
@@ -383,39 +383,24 @@ impl Brokers {
         }
     }
 
-    /// Tells all edges the sessions of their classes.
-    fn tell_all_sessions(&mut self, done: Option<&Sender<()>>) {
-        for interface in self.edges.keys().cloned().collect::<Vec<_>>() {
-            self.tell_sessions(&interface, done.cloned());
+    /// The classes of an interface have this, and nothing else.
+    fn hold(&mut self, interface: &Arc<str>, to: Option<&To>, holds: &[Hold]) {
+        match to {
+            Some(to) => _ = self.edges.insert(interface.clone(), to.clone()),
+            None => _ = self.edges.remove(interface),
         }
-    }
-
-    /// Tells the edge before an interface the sessions of its classes, those of all brokers.
-    fn tell_sessions(&mut self, interface: &Arc<str>, done: Option<Sender<()>>) {
-        let Some(To { back, direction, edge }) = self.edges.get(interface) else { return };
-        let far = self.all.values().filter_map(|broker| match broker {
-            Broker::Elsewhere(far) => Some(far),
-            Broker::Local(_) => None,
-        });
-        let of = |far: &Far| {
-            let here = |booked: &Booked| {
-                let leaf = |class: &Who| far.place(class).filter(|_| class.0 == *interface);
-                let leaves: Vec<u32> = booked.classes.iter().filter_map(leaf).collect();
-                leaves.into_iter().map(|leaf| Session { leaf, ..booked.session.clone() }).collect::<Vec<_>>()
-            };
-            far.sessions.iter().flat_map(here).collect::<Vec<_>>()
-        };
-        let sessions: Vec<Session> = far.flat_map(of).collect();
-        let had = if sessions.is_empty() {
-            self.told.remove(interface)
-        } else {
-            self.told.insert(interface.clone());
-            true
-        };
-        if !had {
-            return;
+        for (name, broker) in &mut self.all {
+            let here = holds.iter().filter(|hold| *hold.broker == **name);
+            match broker {
+                Broker::Local(local) => {
+                    local.held.retain(|(of, _), _| of != interface);
+                    let held = here.map(|hold| ((interface.clone(), hold.class.clone()), hold.rate_bps));
+                    local.held.extend(held);
+                }
+                Broker::Elsewhere(far) => far.hold(interface, to, here),
+            }
         }
-        back.ask(Request::Sessions { direction: *direction, edge: *edge, sessions, done });
+        self.tell_sessions(interface, None);
     }
 }
 
@@ -456,44 +441,7 @@ fn hear(brokers: &mut Brokers, word: Word) {
             // Those of brokers that are gone end.
             brokers.tell_all_sessions(None);
         }
-        Word::Hold { interface, to, holds } => {
-            match &to {
-                Some(to) => _ = brokers.edges.insert(interface.clone(), to.clone()),
-                None => _ = brokers.edges.remove(&interface),
-            }
-            for (name, broker) in &mut brokers.all {
-                let here = holds.iter().filter(|hold| *hold.broker == **name);
-                match broker {
-                    Broker::Local(local) => {
-                        local.held.retain(|(of, _), _| *of != interface);
-                        let held = here.map(|hold| ((interface.clone(), hold.class.clone()), hold.rate_bps));
-                        local.held.extend(held);
-                    }
-                    Broker::Elsewhere(far) => {
-                        let of_it = far.leases.iter_mut().filter(|((of, _), _)| *of == interface);
-                        of_it.for_each(|(_, lease)| lease.leave());
-                        let mut is_new = false;
-                        for hold in here {
-                            let Some(to) = &to else { continue };
-                            let who = (interface.clone(), hold.class.clone());
-                            match far.leases.get_mut(&who) {
-                                Some(lease) => lease.stand(to.clone(), hold),
-                                None => {
-                                    _ = far.leases.insert(who, Lease::new(to.clone(), hold));
-                                    is_new = true;
-                                }
-                            }
-                        }
-                        if is_new {
-                            far.keep();
-                        }
-                        let wishes = far.leases.iter().filter(|((of, _), _)| *of == interface);
-                        wishes.for_each(|(who, lease)| far.way.want(who, lease.wish()));
-                    }
-                }
-            }
-            brokers.tell_sessions(&interface, None);
-        }
+        Word::Hold { interface, to, holds } => brokers.hold(&interface, to.as_ref(), &holds),
         Word::Ask { who, broker, request, reply } => match brokers.all.get_mut(&*broker) {
             Some(Broker::Local(local)) => reply.send(local.ask(who, request.rate_bps)),
             Some(Broker::Elsewhere(Far { way, leases, counts, .. })) => {
