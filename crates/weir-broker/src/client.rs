@@ -13,6 +13,8 @@
 pub(crate) mod link;
 pub(crate) mod rest;
 mod sessions;
+#[cfg(test)]
+mod tests;
 
 use crate::book::{Name, Refusal, Request};
 use crate::cops::pep;
@@ -48,6 +50,12 @@ pub trait Shaper: Send {
     fn sessions(&mut self, all: &[SessionNow]) -> Vec<Name> {
         let _ = all;
         Vec::new()
+    }
+
+    /// The broker does not say which sessions there are, and why: said once, until it says so again. For people: those that
+    /// are there go on to their ends.
+    fn no_sessions(&mut self, why: &HttpError) {
+        let _ = why;
     }
 
     /// The broker can be reached again, or no longer, and why. For people: leases go on meanwhile.
@@ -123,7 +131,7 @@ pub(crate) enum Said {
     /// The sessions that it is to have; none: the broker knows none.
     Sessions(Option<SessionsNow>),
     /// It does not say now which sessions there are.
-    NoSessionsNow,
+    NoSessionsNow(HttpError),
     /// It wants to hear of all that is held.
     Sync,
     /// The session has ended.
@@ -431,7 +439,11 @@ impl<S: Shaper> Keeping<S> {
                     sessions.answered(now(), answer, &mut self.shaper);
                 }
             }
-            Said::NoSessionsNow => self.sessions.iter_mut().for_each(|sessions| sessions.not_now(now())),
+            Said::NoSessionsNow(why) => {
+                if let Some(sessions) = &mut self.sessions {
+                    sessions.not_now(now(), &why, &mut self.shaper);
+                }
+            }
             Said::Sync => self.say_all(),
             Said::CalledBack { lease, version, rate } => {
                 if let Some(kept) = self.leases.iter_mut().find(|kept| kept.name == lease) {

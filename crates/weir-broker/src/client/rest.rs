@@ -114,7 +114,7 @@ fn told_sessions(answer: Result<SessionsNow, HttpError>) -> Result<Said, HttpErr
         // It is of a version before there were any.
         Err(HttpError::Refused { status: 404 | 405, .. }) => Ok(Said::Sessions(None)),
         // It is there, and does not say now.
-        Err(HttpError::Refused { .. }) => Ok(Said::NoSessionsNow),
+        Err(why @ HttpError::Refused { .. }) => Ok(Said::NoSessionsNow(why)),
         Err(why) => Err(why),
     }
 }
@@ -147,7 +147,7 @@ mod tests {
             let said = told_sessions(Err(HttpError::Refused { status, problem }));
             let is_right = match said {
                 Ok(Said::Sessions(None)) => is_unknown,
-                Ok(Said::NoSessionsNow) => !is_unknown,
+                Ok(Said::NoSessionsNow(_)) => !is_unknown,
                 _ => false,
             };
             assert!(is_right, "{status}");

@@ -6,6 +6,7 @@
 
 use super::Shaper;
 use crate::book::Name;
+use crate::http::HttpError;
 use crate::wire::{SessionNow, SessionsNow};
 use crate::{MILLISECOND, Nanos, SECOND};
 
@@ -25,11 +26,13 @@ pub(super) struct Sessions {
     asked: Option<Nanos>,
     /// When the next one is due.
     next: Nanos,
+    /// That the broker does not say now which there are was said.
+    is_said: bool,
 }
 
 impl Sessions {
     pub fn of(edge: Name) -> Sessions {
-        Sessions { edge, all: Vec::new(), in_effect: Vec::new(), asked: None, next: 0 }
+        Sessions { edge, all: Vec::new(), in_effect: Vec::new(), asked: None, next: 0, is_said: false }
     }
 
     /// Something has changed.
@@ -70,6 +73,7 @@ impl Sessions {
     /// The answer. None: the broker knows no sessions.
     pub fn answered(&mut self, now: Nanos, answer: Option<SessionsNow>, shaper: &mut impl Shaper) {
         let Some(asked) = self.asked.take() else { return };
+        self.is_said = false;
         let Some(SessionsNow { holds_ms, sessions }) = answer else {
             self.next = self.next.min(now + UNKNOWN);
             return;
@@ -78,9 +82,11 @@ impl Sessions {
         let until = |session: &SessionNow| {
             asked.saturating_add(holds.min(session.left_ms.saturating_mul(MILLISECOND)))
         };
-        self.all =
-            sessions.into_iter().map(|session| (until(&session), session)).map(|(u, s)| (s, u)).collect();
-        self.all.retain(|(_, until)| now < *until);
+        let all = sessions.into_iter().map(|session| {
+            let until = until(&session);
+            (session, until)
+        });
+        self.all = all.filter(|(_, until)| now < *until).collect();
         let said = std::mem::take(&mut self.in_effect);
         self.put(shaper);
         let next = if self.in_effect != said {
@@ -95,9 +101,12 @@ impl Sessions {
     }
 
     /// The broker does not say now: those that are there stay until their time is over, and it is asked again.
-    pub fn not_now(&mut self, now: Nanos) {
+    pub fn not_now(&mut self, now: Nanos, why: &HttpError, shaper: &mut impl Shaper) {
         if self.asked.take().is_some() {
             self.next = self.next.min(now + AGAIN);
+            if !std::mem::replace(&mut self.is_said, true) {
+                shaper.no_sessions(why);
+            }
         }
     }
 
@@ -114,7 +123,6 @@ mod tests {
     use crate::Rate;
     use crate::book::Refusal;
     use crate::holder::State;
-    use crate::http::HttpError;
 
     /// What was put into effect last. It can have but some.
     struct Has(Vec<Name>, usize);
@@ -188,7 +196,7 @@ mod tests {
         sessions.ask(0);
         sessions.answered(0, answer(&[("a", 60_000)]), &mut has);
         assert_eq!(sessions.ask(0), Some(names(&["a"])));
-        sessions.not_now(SECOND);
+        sessions.not_now(SECOND, &HttpError::Unreadable("busy".into()), &mut has);
         assert_eq!((sessions.ask(SECOND + AGAIN - 1), &has.0), (None, &names(&["a"])));
         assert_eq!(sessions.ask(SECOND + AGAIN), Some(names(&["a"])));
     }

@@ -192,7 +192,7 @@ impl Task {
                 self.log().refused(&format!("agreement {}: {why}", self.resource));
             }
             // A broker has leases alone at its neighbour's.
-            Said::Heard | Said::SessionsChanged(_) | Said::Sessions(_) | Said::NoSessionsNow => {}
+            Said::Heard | Said::SessionsChanged(_) | Said::Sessions(_) | Said::NoSessionsNow(_) => {}
         }
         true
     }

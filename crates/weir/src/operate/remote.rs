@@ -204,6 +204,14 @@ impl Shaper for Teller {
         here.map(|(session, _)| session.session.clone()).collect()
     }
 
+    fn no_sessions(&mut self, why: &HttpError) {
+        let (name, why) = (&self.name, why.to_string());
+        weir_sys::say(&format!(
+            "broker {name} does not say which sessions there are: {}; it is asked again each second, and those that are there go on to their ends",
+            weir_text::visible(&why)
+        ));
+    }
+
     fn broker(&mut self, reached: Result<(), &HttpError>) {
         let (now, why) = (reached.is_ok(), reached.err().map(ToString::to_string));
         if self.said.replace(now) != Some(now) {
