@@ -304,6 +304,8 @@ enum Word {
         /// Dropped once they are, and no others.
         done: Sender<()>,
     },
+    /// For people.
+    Say(String),
     State(Sender<Vec<BrokerState>>),
 }
 
@@ -340,6 +342,10 @@ impl Desk {
         let (done, waits) = channel();
         let _ = self.0.send(Word::Usable { who, broker, rate_bps, standing, done });
         ComingDown(waits)
+    }
+    /// Writes a line for people, for a worker.
+    pub(crate) fn say(&self, line: String) {
+        let _ = self.0.send(Word::Say(line));
     }
     /// How the brokers are; none if their thread does not answer.
     pub fn state(&self) -> Vec<BrokerState> {
@@ -477,6 +483,7 @@ fn hear(brokers: &mut Brokers, word: Word) {
             let _ = in_effect.send(far.in_effect());
             brokers.tell_all_sessions(Some(&done));
         }
+        Word::Say(line) => weir_sys::say(&line),
         Word::State(to) => {
             let _ = to.send(brokers.all.iter().map(|(name, broker)| broker.state(name)).collect());
         }

@@ -11,6 +11,7 @@ use super::frames::Frames;
 use crate::broker::{Desk, Hold, Reply, To};
 use crate::edge_state::{self, EdgeState};
 use crate::line::Back;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_core::packet::dissect::Dissected;
@@ -68,6 +69,8 @@ struct Kept {
     last: Option<LastRequest>,
     /// What it had before its last change of rate, and what it has, bit/s.
     had_bps: [u64; 2],
+    /// That a rate of it was refused was said.
+    is_refused: bool,
 }
 
 /// An edge before a port.
@@ -107,6 +110,7 @@ impl LiveEdge {
             ask: None,
             last: None,
             had_bps: [0; 2],
+            is_refused: false,
         };
         LiveEdge {
             interface: Arc::from(interface),
@@ -183,6 +187,19 @@ impl LiveEdge {
             // An answer that is under way may be for another class by now. The law repeats its request.
             self.number = new.number;
         }
+    }
+
+    /// The discipline refused a rate of a class: what people are to hear of it, the first time.
+    fn refused(&mut self, class: &str, why: &impl fmt::Display) -> Option<String> {
+        self.unshaped += 1;
+        let kept = self.classes.iter_mut().find(|kept| *kept.name == *class)?;
+        let is_new = !std::mem::replace(&mut kept.is_refused, true);
+        is_new.then(|| {
+            format!(
+                "interface {}: class {class} keeps the rate that it has, because another one was refused: {why}; its sessions share what it has",
+                self.interface
+            )
+        })
     }
 
     /// Says at the desk what its classes have.
@@ -427,9 +444,12 @@ impl super::Direction {
 }
 
 fn shape(port: &mut Port, frames: &mut Frames, now: Instant, class: &str, params: &Params) {
-    let refused = port.reconfigure(now, class, params, &mut |event| frames.hear(event)).is_err();
-    if let Some(edge) = frames.edge.as_mut().filter(|_| refused) {
-        edge.unshaped += 1;
+    let done = port.reconfigure(now, class, params, &mut |event| frames.hear(event));
+    if let (Err(why), Some(edge)) = (done, &mut frames.edge)
+        && let Some(said) = edge.refused(class, &why)
+    {
+        // A worker does not write: whoever reads it may be slow.
+        edge.desk.say(said);
     }
 }
 

@@ -4,7 +4,7 @@ use super::super::{Delay, Direction};
 use super::*;
 use crate::line::Line;
 use weir_core::port::{PortConfig, Refill, WireConfig};
-use weir_core::queue::Link;
+use weir_core::queue::{Link, Value};
 use weir_core::sched::Registry;
 use weir_io::PoolSize;
 
@@ -70,4 +70,25 @@ fn an_answer_to_what_was_known_before_is_not_heeded() {
         one.answered(at, number, 0, request.version, answer);
         assert_eq!(now(&one).2, request.rate_bps);
     }
+}
+
+/// A class whose parent has no room for a rate is named once, and each refusal counts.
+#[test]
+fn a_class_whose_rate_is_refused_is_named_once() {
+    let mut one = direction();
+    let live = one.edge_mut().unwrap();
+    let said = live.refused("rt", &"no room").expect("it is new");
+    assert!(said.starts_with("interface out0: class rt keeps") && said.contains("no room"), "{said}");
+    assert_eq!((live.refused("rt", &"no room"), live.refused("be", &"no room")), (None, None));
+    assert_eq!(live.unshaped(), 3);
+}
+
+/// What the discipline refuses comes there.
+#[test]
+fn a_rate_that_is_refused_counts() {
+    let mut one = direction();
+    let Direction { port: Some(port), frames, .. } = &mut one else { panic!("it has a port") };
+    shape(port, frames, Instant::ZERO, "rt", &Params::new().with("nonsense", Value::Count(1)));
+    let live = one.edge().unwrap();
+    assert_eq!((live.unshaped(), live.classes[0].is_refused), (1, true));
 }
