@@ -146,6 +146,13 @@ impl Gate {
     pub fn count_new(&mut self) {
         self.expected[0] = self.expected[0].saturating_add(self.new_flow_bps());
     }
+    /// A flow has left that sent `sent_bps` in the last window, and of which so much was expected besides, as in `expected`.
+    pub(crate) fn forget(&mut self, sent_bps: u64, expected: [u64; 2]) {
+        self.offered_bps = self.offered_bps.saturating_sub(sent_bps);
+        for (all, its) in self.expected.iter_mut().zip(expected) {
+            *all = all.saturating_sub(its);
+        }
+    }
     /// Nobody is in the class any more. What a flow sends on average is still known.
     pub fn empty(&mut self) {
         (self.offered_bps, self.expected) = (0, [0; 2]);

@@ -214,6 +214,7 @@ impl Edge {
         let flow = self.flows.get(index);
         let (contract, Some(part)) = (flow.contract, flow.part()) else { return };
         let (place, standing) = (part.place as usize, part.standing);
+        self.forget(index);
         self.resize(now, contract, -1);
         self.unchain(contract, index);
         let class = self.class_of(contract);
@@ -225,6 +226,21 @@ impl Edge {
         if let Some(part) = moved.and_then(|moved| self.flows.get_mut(moved).part_mut()) {
             part.place = place as u32;
         }
+    }
+
+    /// What an admitted flow sent, and was expected to send, is not counted for its class any more.
+    fn forget(&mut self, index: u32) {
+        let flow = self.flows.get(index);
+        let Body::Admitted { packets, bytes, part } = &flow.body else { return };
+        let class = self.class_of(flow.contract);
+        let Lane { window, gate, .. } = &mut self.lanes[class];
+        window.uncount(part.charged(*packets, *bytes, self.config.overhead).into());
+        let mut expected = [0; 2];
+        if let Some(new) = usize::try_from(window.ago(part.since)).ok().and_then(|ago| expected.get_mut(ago))
+        {
+            *new = part.expected_bps.into();
+        }
+        gate.forget(window.mean_of(part.last_charged.into()), expected);
     }
 
     /// Counts what became of a flow, for its class and its contract.
@@ -345,6 +361,7 @@ impl Edge {
 
     /// A window of admission ended.
     fn window(&mut self, at: Instant, class: usize) {
+        let overhead = self.config.overhead;
         let lane = &mut self.lanes[class];
         let offered = lane.window.mean_bps();
         let limit = lane.limit(at);
@@ -355,8 +372,10 @@ impl Edge {
         while let Some(&index) = self.lanes[class].admitted.get(place) {
             let flow = self.flows.get_mut(index);
             if let Body::Admitted { packets, bytes, part } = &mut flow.body {
+                part.last_charged = part.charged(*packets, *bytes, overhead);
                 part.last_bytes = core::mem::take(bytes);
                 part.last_packets = core::mem::take(packets);
+                part.uncharged = 0;
             }
             let (last, contract) = (flow.last, flow.contract);
             if at.since(last) > self.timeout(contract) {
@@ -386,7 +405,20 @@ impl Edge {
 
     /// Evicts where congestion control asks for it.
     fn shed(&mut self, now: Instant, class: usize) {
-        if self.lanes[class].allocator.as_mut().is_some_and(Allocator::take_eviction) {
+        let Lane { allocator: Some(allocator), window, admitted, .. } = &mut self.lanes[class] else {
+            return;
+        };
+        let sends = |&index: &u32| {
+            let Body::Admitted { packets, bytes, part } = &self.flows.get(index).body else { return None };
+            let sent = u64::from(part.last_charged)
+                + u64::from(part.charged(*packets, *bytes, self.config.overhead));
+            Some(window.rate_of(sent, part.since, now))
+        };
+        let offered = || {
+            let is_known = self.config.recognition.is_some();
+            is_known.then(|| admitted.iter().filter_map(sends).fold(0, u64::saturating_add))
+        };
+        if allocator.take_eviction(now, offered) {
             self.evict(now, class, |_| true, |_| Cause::Congested);
         }
     }

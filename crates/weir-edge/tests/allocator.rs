@@ -24,6 +24,8 @@ struct Rig {
     worst: u64,
     evictions: Vec<u64>,
     grants: bool,
+    /// What those in the class send, if that is known.
+    offered: Option<u64>,
 }
 
 impl Rig {
@@ -40,6 +42,7 @@ impl Rig {
             worst: 0,
             evictions: Vec::new(),
             grants: true,
+            offered: None,
         };
         rig.carry_out(0);
         rig
@@ -58,7 +61,7 @@ impl Rig {
                 Action::Ask(request) => self.answers.push_back((now + self.t_bb, request)),
             }
         }
-        if self.allocator.take_eviction() {
+        if self.allocator.take_eviction(Instant::from_nanos(now), || self.offered) {
             self.evictions.push(now);
         }
     }
@@ -261,11 +264,11 @@ fn t45_a_refusal_evicts_in_time() {
 
 /// How many flows go where the broker refuses, and how many the load exceeds the allocation by. Flows of one
 /// rate send at even distances; a flow that is evicted sends no more. None of them makes congestion alone.
-fn flows_that_go(seed: u64) -> (u64, f64) {
+fn flows_that_go(seed: u64, is_known: bool) -> (u64, f64) {
     let mut random = Random::new(seed);
     let t_bb = 1_000_000 + random.below(99_000_000);
     let (from, len, rate) = (1_000_000, 64, 64_000 + random.below(40_000));
-    let flows = from / rate + 1 + random.below(from * 6 / 10 / rate);
+    let flows = from / rate + 1 + random.below(from / 2 / rate);
     let plan = Allocation {
         law: Law::Fixed,
         congestion: Some(congestion(15)),
@@ -283,6 +286,7 @@ fn flows_that_go(seed: u64) -> (u64, f64) {
     while let Some((n, now)) =
         due.iter().copied().enumerate().min_by_key(|flow| flow.1).filter(|flow| flow.1 < 90_000_000_000)
     {
+        rig.offered = is_known.then_some(due.len() as u64 * rate);
         rig.arrive(now, len);
         due[n] = now + gap;
         while gone < rig.evictions.len() {
@@ -300,19 +304,20 @@ fn flows_that_go(seed: u64) -> (u64, f64) {
     (gone as u64, (flows * rate - from) as f64 / rate as f64)
 }
 
-/// T45: where the broker refuses, the queue is under S_q again after at most 2 x + 2 evictions, where x flows
-/// are too many: x for the load, x more because what has queued up meanwhile must leave as well. Reversed:
-/// x + 2 evictions, as if nothing had queued up, are often too few.
+/// T45: where the broker refuses, the queue is under S_q again after at most x + 2 evictions, where x flows are too many.
+/// Reversed: where nobody knows what those in the class send, what has queued up meanwhile costs as many again.
 #[test]
 fn t45_the_queue_is_short_again() {
-    let mut more_than_excess = 0;
+    let mut more = 0;
     for seed in weir_seed::seeds(30) {
-        let (gone, excess) = flows_that_go(seed);
+        let (gone, excess) = flows_that_go(seed, true);
         assert!(gone >= excess.ceil() as u64, "seed {seed}: {gone} of {excess}");
+        assert!(gone <= excess.ceil() as u64 + 2, "seed {seed}: {gone} of {excess}");
+        let (gone, _) = flows_that_go(seed, false);
         assert!(gone <= (2.0 * excess).ceil() as u64 + 2, "seed {seed}: {gone} of {excess}");
-        more_than_excess += u32::from(gone > excess.ceil() as u64 + 2);
+        more += u32::from(gone > excess.ceil() as u64 + 2);
     }
-    assert!(more_than_excess > 0);
+    assert!(more > 0);
 }
 
 /// One request is under way, old answers are ignored, and the class is never shaped above what was
@@ -371,7 +376,7 @@ fn one_request_is_under_way() {
                 }
             }
         }
-        assert!(seen.len() > 20, "seed {seed}: {}", seen.len());
+        assert!(seen.len() > 5, "seed {seed}: {}", seen.len());
     }
 }
 

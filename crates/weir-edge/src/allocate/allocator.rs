@@ -23,6 +23,9 @@ const FIRST_REPEAT: Duration = Duration::from_millis(500);
 /// The longest pause between two repetitions.
 const LONGEST_REPEAT: Duration = Duration::from_secs(30);
 
+/// No flow goes if the queue comes down in so many rounds without that, or before a rise may be asked for again.
+const SOON: u64 = 16;
+
 /// Which law decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Law {
@@ -157,6 +160,8 @@ pub struct Allocator {
     /// The last rise was not granted in full: little hope for the next.
     denied: bool,
     evict_after: Instant,
+    /// When the last flow went, or else congestion began, and what waited then, bytes.
+    evicted: (Instant, u64),
     /// The last answer took so long, T_bb.
     answered_in: Duration,
     accounted_to: Instant,
@@ -187,6 +192,7 @@ impl Allocator {
             refused_until: Instant::ZERO,
             denied: false,
             evict_after: Instant::ZERO,
+            evicted: (Instant::ZERO, 0),
             answered_in: Duration::ZERO,
             accounted_to: now,
             shape: true,
@@ -438,9 +444,31 @@ impl Allocator {
         self.ask.take().map(Action::Ask)
     }
 
-    /// Whether a flow of the class must go; asking answers for one flow.
-    pub fn take_eviction(&mut self) -> bool {
-        core::mem::take(&mut self.evict)
+    /// Whether a flow of the class must go; asking answers for one flow. `offered` says what those in the class send, bit/s, if
+    /// that is known: none goes where the queue [drains](Allocator::drains) without.
+    pub fn take_eviction(&mut self, now: Instant, offered: impl FnOnce() -> Option<u64>) -> bool {
+        if !core::mem::take(&mut self.evict) || offered().is_some_and(|offered| self.drains(now, offered)) {
+            return false;
+        }
+        self.stats.evictions += 1;
+        self.evicted = (now, self.queued.bytes);
+        true
+    }
+
+    /// Whether the queue comes down to S_q soon enough, where so many bit/s come. If it has grown by S_q since the last eviction,
+    /// or is there for as long as it should have taken, then more comes than is known.
+    fn drains(&self, now: Instant, offered: u64) -> bool {
+        let Some(control) = self.plan.congestion else { return false };
+        let (since, had) = self.evicted;
+        let soon = self.round().saturating_mul(SOON).min(self.plan.retry);
+        let (rate, spare) = (self.rate_bps(), self.rate_bps().saturating_sub(offered));
+        // What goes out beyond what comes in, and S_q.
+        let leaves = |bps: u64, time: Duration| u128::from(bps) * u128::from(time.as_nanos());
+        let room = leaves(spare, soon) + leaves(rate, control.drain);
+        let grown = Backlog { bytes: self.queued.bytes.saturating_sub(had), ..self.queued };
+        u128::from(self.queued.bytes) * 8_000_000_000 <= room
+            && now.since(since) < soon
+            && !Congestion { packets: false, ..control }.is_congested(rate, grown, self.longest)
     }
 
     fn account(&mut self, now: Instant) {
@@ -520,6 +548,7 @@ impl Allocator {
             self.congested_since = Some(now);
             self.stats.congestions += 1;
             self.evict_after = now + round;
+            self.evicted = (now, self.queued.bytes);
             if control.packets {
                 self.guard_until = now + self.plan.guard;
             }
@@ -542,7 +571,6 @@ impl Allocator {
         }
         if helpless && now >= self.evict_after {
             self.evict = true;
-            self.stats.evictions += 1;
             self.evict_after = now + round;
         }
     }

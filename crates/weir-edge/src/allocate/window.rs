@@ -66,6 +66,26 @@ impl Window {
     pub(crate) fn discard(&mut self) {
         self.bits = 0;
     }
+    /// So many bytes that were counted in this window are as good as not sent.
+    pub(crate) fn uncount(&mut self, bytes: u64) {
+        self.bits = self.bits.saturating_sub(bytes.saturating_mul(8));
+    }
+    /// How many windows ago that was: 0 is the present one.
+    pub(crate) fn ago(&self, at: Instant) -> u64 {
+        self.end.since(at).as_nanos().saturating_sub(1) / self.span_ns
+    }
+    /// The mean of so many bytes in a window, bit/s.
+    pub(crate) fn mean_of(&self, bytes: u64) -> u64 {
+        let mean =
+            (u128::from(bytes) * 8_000_000_000 + u128::from(self.span_ns / 2)) / u128::from(self.span_ns);
+        mean.min(u128::from(u64::MAX)) as u64
+    }
+    /// The mean of so many bytes that came in this window and the last one, since `at` if that is later, bit/s.
+    pub(crate) fn rate_of(&self, bytes: u64, at: Instant, now: Instant) -> u64 {
+        let both = now.since(self.end).as_nanos() + 2 * self.span_ns - self.end.since(now).as_nanos();
+        let ns = both.min(now.since(at).as_nanos()).max(self.span_ns / 16).max(1);
+        (u128::from(bytes) * 8_000_000_000 / u128::from(ns)).min(u128::from(u64::MAX)) as u64
+    }
     /// When the present window ends.
     pub fn end(&self) -> Instant {
         self.end

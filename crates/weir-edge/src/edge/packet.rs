@@ -323,6 +323,9 @@ impl Edge {
             best_effort_until: Instant::ZERO,
             last_bytes: 0,
             last_packets: 0,
+            last_charged: 0,
+            uncharged: 0,
+            expected_bps: lane.gate.new_flow_bps().min(u32::MAX.into()) as u32,
             place,
             standing,
         };
@@ -416,6 +419,8 @@ impl Edge {
         *counter += u64::from(len);
         if policy == Policy::Ok {
             window.count(cost);
+        } else {
+            part.uncharged = part.uncharged.saturating_add(cost.min(u32::MAX.into()) as u32);
         }
         verdict(dscp, drop, Reason::OutOfProfile)
     }

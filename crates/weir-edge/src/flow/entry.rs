@@ -98,10 +98,26 @@ pub(crate) struct Part {
     pub last_bytes: u32,
     /// Packets in the last window, up to 65,535.
     pub last_packets: u16,
+    /// What the class was charged for it in the last window, bytes up to 4 GiB.
+    pub last_charged: u32,
+    /// Of what it sent in the present window, with what each packet costs besides, the class is not charged for this, bytes up to
+    /// 4 GiB.
+    pub uncharged: u32,
+    /// What it was expected to add when it was admitted, bit/s up to 4 Gbit/s.
+    pub expected_bps: u32,
     /// Its place in its class's list of admitted flows.
     pub place: u32,
     /// How it was found.
     pub standing: Standing,
+}
+
+impl Part {
+    /// What the class was charged in the present window for a flow that sent so much in it, where each packet costs `overhead`
+    /// bytes besides.
+    pub fn charged(&self, packets: u16, bytes: u32, overhead: u32) -> u32 {
+        let sent = u64::from(bytes) + u64::from(packets) * u64::from(overhead);
+        sent.saturating_sub(self.uncharged.into()).min(u32::MAX.into()) as u32
+    }
 }
 
 /// What a real-time flow in no class has.
@@ -279,6 +295,9 @@ mod tests {
             best_effort_until: Instant::ZERO,
             last_bytes: 0,
             last_packets: 0,
+            last_charged: 0,
+            uncharged: 0,
+            expected_bps: 0,
             place: 0,
             standing: Standing::new(&found, false),
         };

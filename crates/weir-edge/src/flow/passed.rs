@@ -100,15 +100,19 @@ impl Flow {
                 trial.set(Sign::Pinned, pinned);
                 Body::Candidate(trial, Links::NONE)
             }
+            // The meter of its class begins anew, and so does what it sent in the present window.
             n if n == State::Admitted as u64 => Body::Admitted {
-                packets: row[19] as u16,
-                bytes: row[17] as u32,
+                packets: 0,
+                bytes: 0,
                 part: Part {
                     own: Own::new(row[21], row[22]),
                     since: Instant::from_nanos(row[15]),
                     best_effort_until: Instant::from_nanos(row[16]),
                     last_bytes: row[18] as u32,
                     last_packets: row[20] as u16,
+                    last_charged: row[18] as u32,
+                    uncharged: 0,
+                    expected_bps: 0,
                     place: 0,
                     standing,
                 },
