@@ -4,7 +4,7 @@
 //! request is under way at a time, and one decision is made a window. A rise takes effect with its
 //! answer; a fall takes effect before it is asked, so that the class never sends more than it holds.
 //! During congestion the law is silent and [`Congestion`] asks instead. Where that cannot help, because
-//! the broker refused, does not answer, or `to` is reached, a flow must go.
+//! the broker refused, does not answer, or `to` is reached, a flow must go, unless those who stay leave enough for the queue.
 //!
 //! ```text
 //! entered() ─> window ─> law ──┐                       ┌─> Action::Shape
@@ -13,6 +13,8 @@
 //! ```
 //!
 //! Paper: multiservice IV.3.1 (requests, T_bb), IV.3.4 (congestion, guard time), IV.4.1, V.3.
+//! Where we differ, and why: one flow per round while there is congestion lets twice as many go as are too many, because what has
+//! queued up meanwhile costs as many again. The last of them would leave by itself.
 //! Guarantees: `t44_the_delay_is_bounded`, `one_request_is_under_way`, `a_refusal_in_congestion_evicts`.
 
 use super::{Backlog, Congestion, Log, Threshold, Window, Windows};
