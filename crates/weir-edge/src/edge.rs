@@ -39,7 +39,7 @@ use crate::allocate::{Action, Allocation, Allocator, Answer, Backlog, Window, Wi
 use crate::flow::{Body, Cause, Flow, Flows, Outside, State};
 use crate::handlers::Terms;
 use crate::recognise::statistical::{Aggregate, History};
-use crate::sla::{Contract, Policy, Shared, Table};
+use crate::sla::{Contract, PER_BYTE, Policy, Shared, Table};
 use alloc::vec::Vec;
 use core::ops::Range;
 use weir_core::Random;
@@ -63,6 +63,8 @@ struct Lane {
     queued: Backlog,
     /// Bytes of sessions that wait in the class, where it is measured behind its queue.
     apart_bytes: u64,
+    /// What sessions sent that their rates are yet to carry, in units of 10^-9 bit, and when that was so.
+    apart: (u64, Instant),
     stats: ClassStats,
 }
 
@@ -77,10 +79,24 @@ impl Lane {
             admitted: Vec::with_capacity(flows),
             queued: Backlog::default(),
             apart_bytes: 0,
+            apart: (0, now),
             stats: ClassStats::default(),
             class: class.clone(),
             filed: class.clone(),
         }
+    }
+    /// What waits in the class besides what the rates of sessions are yet to carry.
+    fn own_queue(&mut self, now: Instant) -> Backlog {
+        let Backlog { bytes, packets } = self.queued;
+        if self.apart.0 == 0 {
+            return self.queued;
+        }
+        let rate = self.allocator.as_ref().map_or(0, Allocator::apart_bps);
+        let carried = rate.saturating_mul(now.since(self.apart.1).as_nanos());
+        self.apart = (self.apart.0.saturating_sub(carried), self.apart.1.max(now));
+        let own = bytes.saturating_sub(self.apart.0.div_ceil(PER_BYTE));
+        let part = (u128::from(packets) * u128::from(own)).div_ceil(u128::from(bytes.max(1)));
+        Backlog { bytes: own, packets: part as u64 }
     }
     fn limit(&self, now: Instant) -> u64 {
         self.allocator.as_ref().map_or(self.class.rate_bps, |a| a.limit_bps(now))
@@ -292,13 +308,19 @@ impl Edge {
         let Some(class) = self.lanes.iter().position(|lane| lane.class.leaf == leaf) else { return };
         let lane = &mut self.lanes[class];
         lane.queued = Backlog { bytes: lane.queued.bytes + bytes, packets: lane.queued.packets + 1 };
+        if is_apart {
+            // Up to now.
+            lane.own_queue(now);
+            lane.apart = (lane.apart.0.saturating_add(bytes * PER_BYTE), lane.apart.1.max(now));
+        }
+        let own = lane.own_queue(now);
         if let Some(allocator) = &mut lane.allocator {
             match (allocator.plan().at_shaper, is_apart) {
                 (false, false) => allocator.entered(now, bytes),
                 (true, true) => lane.apart_bytes += bytes,
                 (false, true) | (true, false) => {}
             }
-            allocator.queued(now, lane.queued);
+            allocator.queued(now, own);
         }
         self.shed(now, class);
     }
@@ -313,11 +335,12 @@ impl Edge {
         // Of which packets these are is not known behind the queue; their sum is.
         let apart = bytes.min(lane.apart_bytes);
         lane.apart_bytes -= apart;
+        let own = lane.own_queue(now);
         if let Some(allocator) = &mut lane.allocator {
             if taken && allocator.plan().at_shaper && bytes > apart {
                 allocator.entered(now, bytes - apart);
             }
-            allocator.queued(now, lane.queued);
+            allocator.queued(now, own);
         }
         self.shed(now, class);
     }
@@ -484,9 +507,11 @@ impl Edge {
     /// may have put packets into other classes.
     pub fn set_backlog(&mut self, now: Instant, leaf: u32, queued: Backlog) {
         let Some(class) = self.lanes.iter().position(|lane| lane.class.leaf == leaf) else { return };
-        self.lanes[class].queued = queued;
-        if let Some(allocator) = &mut self.lanes[class].allocator {
-            allocator.queued(now, queued);
+        let lane = &mut self.lanes[class];
+        lane.queued = queued;
+        let own = lane.own_queue(now);
+        if let Some(allocator) = &mut lane.allocator {
+            allocator.queued(now, own);
         }
         self.shed(now, class);
     }

@@ -2,12 +2,13 @@
 //! nobody else pays for it.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use weir_core::Random;
 use weir_core::packet::{Dscp, Key};
 use weir_core::units::{Duration, Fraction, Instant};
 use weir_edge::admit::Admission;
-use weir_edge::allocate::{Action, Allocation, Law, Log, Windows};
+use weir_edge::allocate::{Action, Allocation, Answer, Congestion, Law, Log, Windows};
 use weir_edge::edge::{Class, Config, Edge, Place, Reason, Recognition, Session, Verdict, Why};
 use weir_edge::recognise::Payload;
 use weir_edge::sla::{Contract, Policy, Prefix};
@@ -143,20 +144,20 @@ fn a_session_has_its_rate_and_no_more() {
         let mut edge = Edge::new(config, Instant::ZERO);
         edge.recognise(at(0), recognises);
         edge.set_sessions(at(0), vec![session(9, LEAF)]);
-        // Ten times the rate, for 10 s.
+        // Ten times the rate, for 10 s. What each packet costs besides counts.
         let (mut marked, mut all) = (0, 0);
         for n in 0..5_000 {
             let verdict = sent(&mut edge, n * 2 * MS, &key(17, 5_004));
             assert!(!verdict.drop);
             assert_eq!(verdict.tos >> 2, if verdict.reason == Reason::InProfile { dscp } else { 0 });
-            marked += u64::from(verdict.reason == Reason::InProfile) * 8_000;
-            all += 8_000;
+            marked += u64::from(verdict.reason == Reason::InProfile);
+            all += 1;
         }
-        let most = RATE * 10 + 2 * (RATE / 10).max(2 * 8 * 1_514);
-        assert!((RATE * 10 - 8_000..=most).contains(&marked), "{marked} of {all}");
+        let (cost, most) = (8 * 1_024, RATE * 10 + 2 * (RATE / 10).max(2 * 8 * 1_538));
+        assert!((RATE * 10 - cost..=most).contains(&(marked * cost)), "{marked} of {all}");
         let now = edge.sessions().next().unwrap().1;
-        assert_eq!(now.in_profile[0] * 8, marked);
-        assert_eq!((now.in_profile[0] + now.best_effort[0]) * 8, all);
+        assert_eq!(now.in_profile, [marked * 1_000, marked]);
+        assert_eq!(now.in_profile[1] + now.best_effort[1], all);
     }
 }
 
@@ -288,5 +289,67 @@ fn a_packet_is_of_the_session_whose_ends_it_has() {
             found += usize::from(answer.is_some());
         }
         assert!(all.len() < 9 || found > 0, "seed {seed}: nothing was ever found");
+    }
+}
+
+/// A burst of a session is no congestion of its class: nothing is asked for and no flow goes, though it waits in the same queue
+/// for longer than T_s. Reversed: the same packets of a flow are congestion. So are those of flows behind a burst, if they are
+/// too many for what the class has without the session.
+#[test]
+fn a_burst_of_a_session_is_no_congestion() {
+    let share = |percent| Fraction::ratio(percent, 100);
+    let drain = Duration::from_millis(15);
+    for (with_session, calls, is_congested) in [(true, 4, false), (false, 4, true), (true, 8, true)] {
+        let mut config = config(LEAF);
+        let congestion = Some(Congestion { drain, margin: share(20), packets: false });
+        let plan =
+            Allocation { law: Law::Fixed, congestion, from: RATE, ..config.classes[0].allocation.unwrap() };
+        // All get in.
+        let admission = Admission { accept: share(500), drop: share(500), ..Admission::default() };
+        config.classes[0] = Class { allocation: Some(plan), admission, ..config.classes[0].clone() };
+        config.contracts[0].bandwidth_bps = 10_000_000;
+        config.recognition = Some(Recognition { trust_dscp: true, ..config.recognition.unwrap() });
+        let mut edge = Edge::new(config, Instant::ZERO);
+        if with_session {
+            edge.set_sessions(at(0), vec![session(9, LEAF)]);
+        }
+        // A FIFO that serves what the class has, bytes per millisecond.
+        let rate = if with_session { 100 } else { 50 };
+        let (mut queue, mut room, mut asked) = (VecDeque::new(), 0, 0);
+        for ms in 0..2_000 {
+            let now = at(ms * MS);
+            let mut arrivals: Vec<(Key, u32)> = (0..calls)
+                .filter(|n| (ms + 5 * n) % 20 == 0)
+                .map(|n| (key(17, 6_000 + n as u16).with_tos(46 << 2), 176))
+                .collect();
+            if ms % 500 == 250 {
+                // 100 ms of the session's rate at once.
+                arrivals.extend([(key(17, 5_004).with_tos(46 << 2), 976); 5]);
+            }
+            for (key, len) in arrivals {
+                // One that was evicted is elsewhere.
+                if edge.packet(now, &key, Payload::UNKNOWN, len).reason == Reason::InProfile {
+                    edge.entered(now, LEAF, len);
+                    queue.push_back(len);
+                }
+            }
+            room = if queue.is_empty() { 0 } else { room + rate };
+            while let Some(len) = queue.pop_front_if(|len| *len + 24 <= room) {
+                room -= len + 24;
+                edge.left(now, LEAF, len, true);
+            }
+            while let Some((leaf, action)) = edge.poll() {
+                if let Action::Ask(request) = action {
+                    asked += 1;
+                    edge.answer(now, leaf, request.version, Answer::Refused);
+                }
+            }
+        }
+        let evicted = edge.class_stats().next().unwrap().1.flows.evicted;
+        assert_eq!(
+            (asked > 0, evicted > 0),
+            (is_congested, is_congested),
+            "{with_session} {calls}: {asked} {evicted}"
+        );
     }
 }

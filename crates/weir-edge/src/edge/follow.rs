@@ -248,9 +248,9 @@ impl Lane {
                 }
             }
             (None, Some(plan)) => {
-                let mut allocator = Allocator::new(plan, now);
-                allocator.queued(now, self.queued);
-                self.allocator = Some(allocator);
+                self.allocator = Some(Allocator::new(plan, now));
+                let own = self.own_queue(now);
+                self.allocator.iter_mut().for_each(|allocator| allocator.queued(now, own));
             }
             (_, None) => self.allocator = None,
         }

@@ -400,7 +400,7 @@ impl Edge {
         let (meter, Some(part)) = (&mut self.meters[contract], self.flows.get_mut(index).part_mut()) else {
             return in_profile(dscp);
         };
-        let profile = meter.shared.take(now, &mut part.own, len);
+        let profile = meter.shared.take(now, &mut part.own, len + self.config.overhead);
         let window = &mut self.lanes[class as usize].window;
         if profile == Profile::In && (policy != Policy::FlowBestEffort || now >= part.best_effort_until) {
             meter.in_profile_bytes += u64::from(len);

@@ -2,8 +2,9 @@
 //!
 //! Principle: a session names both ends of its traffic. Its packets have the code point of its class, whatever they
 //! carry, up to the session's rate. What is above that goes on as best effort. Its class has that rate besides what
-//! its law asks for: the law does not see packets of sessions, and a flow never gets in at their cost. Congestion control does
-//! see them: they wait in the same queue. A burst of a session, 100 ms of its rate at most, may be congestion and evict a flow.
+//! its law asks for: the law does not see packets of sessions, and a flow never gets in at their cost. Nor does congestion
+//! control, though they wait in the same queue: what the sessions' rates are yet to carry of their packets is no queue of the
+//! class. So a burst of a session, 100 ms of its rate at most, evicts no flow.
 //!
 //! The rate is a contract with one flow ([`crate::sla::Shared`]). Sessions are found by the device's address, before all
 //! else is looked at. While there are none this costs one comparison per packet.
@@ -219,7 +220,7 @@ impl Edge {
         let before = open.now.last.unwrap_or(open.now.since);
         open.now.last = Some(before.max(now));
         open.shared.collect(now, before, &mut open.own);
-        let profile = open.shared.take(now, &mut open.own, len);
+        let profile = open.shared.take(now, &mut open.own, len + self.config.overhead);
         let (count, dscp, reason) = match profile {
             Profile::In => (&mut open.now.in_profile, open.dscp, Reason::InProfile),
             Profile::Out => (&mut open.now.best_effort, Dscp::CS0, Reason::OutOfProfile),

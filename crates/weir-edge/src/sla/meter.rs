@@ -19,9 +19,9 @@ use super::Contract;
 use weir_core::units::Instant;
 
 /// Units of 10^-9 bit in a byte.
-const PER_BYTE: u64 = 8_000_000_000;
-/// Two of the longest usual packets: no bucket is shallower.
-const LEAST_DEPTH: u64 = 2 * 1_514 * PER_BYTE;
+pub(crate) const PER_BYTE: u64 = 8_000_000_000;
+/// Two of the longest usual packets, with what Ethernet adds to them: no bucket is shallower.
+const LEAST_DEPTH: u64 = 2 * 1_538 * PER_BYTE;
 /// Depth of a bucket as time at its rate, ns.
 const DEPTH_NS: u64 = 100_000_000;
 /// Longest pause between two collections of what idle flows lend, ns.
@@ -157,7 +157,7 @@ impl Shared {
         self.tokens = self.tokens.saturating_add(inflow).min(self.depth);
         self.at = self.at.max(now);
     }
-    /// A packet of `bytes` of the flow with this bucket, which was filled.
+    /// A packet that costs `bytes` on the link, of the flow with this bucket, which was filled.
     pub fn take(&mut self, now: Instant, own: &mut Own, bytes: u32) -> Profile {
         let cost = u64::from(bytes) * PER_BYTE;
         if let Some(left) = own.tokens.checked_sub(cost) {

@@ -3,6 +3,7 @@
 mod meter;
 mod table;
 
+pub(crate) use meter::PER_BYTE;
 pub use meter::{Own, Profile, Shared};
 pub use table::{Prefix, Table};
 
