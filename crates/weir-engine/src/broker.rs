@@ -21,7 +21,7 @@ mod lease;
 mod local;
 mod sessions;
 
-pub use sessions::Booked;
+pub use sessions::{Booked, NotTaken, Taking};
 
 use crate::control::Request;
 use crate::line::Back;
@@ -299,10 +299,10 @@ enum Word {
     Sessions {
         broker: Arc<str>,
         sessions: Vec<Booked>,
-        /// Told which of them are in effect.
-        in_effect: Sender<Vec<u128>>,
-        /// Dropped once they are, and no others.
-        done: Sender<()>,
+        /// Told of which of them a class is here.
+        here: Sender<Vec<u128>>,
+        /// Told which of these are not in effect, and dropped once the others are.
+        done: Sender<NotTaken>,
     },
     /// For people.
     Say(String),
@@ -476,11 +476,11 @@ fn hear(brokers: &mut Brokers, word: Word) {
                 }
             }
         }
-        Word::Sessions { broker, sessions, in_effect, done } => {
+        Word::Sessions { broker, sessions, here, done } => {
             let Some(Broker::Elsewhere(far)) = brokers.all.get_mut(&*broker) else { return };
             far.sessions = sessions;
             // Whoever said it may wait no longer.
-            let _ = in_effect.send(far.in_effect());
+            let _ = here.send(far.of_classes_here());
             brokers.tell_all_sessions(Some(&done));
         }
         Word::Say(line) => weir_sys::say(&line),

@@ -67,6 +67,9 @@ pub struct EdgeClassState {
     /// What is set apart for them, bit/s: the class has it besides what it asks for.
     #[serde(default)]
     pub sessions_bps: u64,
+    /// Sessions that are not in effect here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sessions_left_out: Option<LeftOutState>,
     /// Windows that ended, and of these those in which admitted flows sent more than the limit.
     pub windows: u64,
     /// Windows in which admitted flows sent more than the limit.
@@ -74,6 +77,15 @@ pub struct EdgeClassState {
     /// How it asks for bandwidth; none where its rate stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocator: Option<AllocatorState>,
+}
+
+/// Sessions that are not in effect.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct LeftOutState {
+    /// How many.
+    pub sessions: u64,
+    /// Why the first of them is not.
+    pub why: String,
 }
 
 /// What became of real-time flows.
@@ -246,6 +258,7 @@ pub(crate) fn head(edge: &mut LiveEdge, dropped_packets: u64, now: Instant) -> E
             flows: stats.flows.into(),
             sessions,
             sessions_bps,
+            sessions_left_out: edge.left_out(leaf).map(|(sessions, why)| LeftOutState { sessions, why }),
             windows: stats.windows,
             windows_above: stats.windows_above,
             allocator: edge.allocator_mut(leaf).map(|allocator| allocator_state(allocator, last, now)),

@@ -405,12 +405,16 @@ impl<L: Io, R: Io> Run<L, R> {
                 }
                 Request::Sessions { direction, edge, sessions, done } => {
                     let now = weir_sys::now();
-                    self.guarded(now, |bridge| {
+                    let not_taken = self.guarded(now, |bridge| {
                         let mut all = bridge.directions_mut().iter_mut();
-                        if let Some(one) = all.find(|one| one.index() == direction) {
-                            one.set_sessions(now, edge, sessions);
-                        }
+                        let one = all.find(|one| one.index() == direction);
+                        one.map(|one| one.set_sessions(now, edge, sessions)).unwrap_or_default()
                     });
+                    for (done, one) in
+                        done.iter().flat_map(|done| not_taken.iter().flatten().map(move |one| (done, one)))
+                    {
+                        let _ = done.send(one.clone());
+                    }
                     drop(done);
                 }
                 Request::Exchange { side, socket, done } => {

@@ -167,13 +167,14 @@ impl Sessions {
 
 impl Edge {
     /// These are the sessions from now on. One that goes on as it was keeps its tokens and counters. Those of a leaf that is
-    /// no class here are left out, and so are those above [`SESSIONS`]. It allocates.
-    pub fn set_sessions(&mut self, now: Instant, sessions: Vec<Session>) {
+    /// no class here are left out. So are those beyond the first [`SESSIONS`] of the others: these are answered. It allocates.
+    pub fn set_sessions(&mut self, now: Instant, sessions: Vec<Session>) -> Vec<Session> {
         self.timer(now);
         self.is_apart = false;
         let mut old = core::mem::take(&mut self.sessions.open);
         let is_class = |session: &Session| self.lanes.iter().any(|lane| lane.class.leaf == session.leaf);
-        let here: Vec<Session> = sessions.into_iter().filter(is_class).take(SESSIONS).collect();
+        let mut here: Vec<Session> = sessions.into_iter().filter(is_class).collect();
+        let beyond = here.split_off(here.len().min(SESSIONS));
         for session in here {
             let dscp = self.dscp_of(&session);
             let known = old.iter().position(|open| open.session == session && open.dscp == dscp);
@@ -193,6 +194,7 @@ impl Edge {
             }
             self.shed(now, class);
         }
+        beyond
     }
 
     /// The code point by which packets come to the class of a session: that of a contract of this class, the device's own one

@@ -3,10 +3,11 @@
 //! The edge before an interface is told all of its classes, whenever these or its classes are others. It is not told that there
 //! are none, unless it was told of some.
 
-use super::{Broker, Brokers, ComingDown, Desk, Far, Lease, PATIENCE, To, Who, Word};
+use super::{Broker, Brokers, COMING_DOWN, Desk, Far, Lease, PATIENCE, To, Who, Word};
 use crate::control::Request;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Instant;
 use weir_edge::edge::Session;
 
 /// Traffic for which a broker elsewhere has set bandwidth apart.
@@ -18,13 +19,36 @@ pub struct Booked {
     pub session: Session,
 }
 
+/// The number of a session that an edge did not take, and why.
+pub type NotTaken = (u128, String);
+
+/// Sessions that edges are about to take.
+#[derive(Debug)]
+pub struct Taking {
+    /// Those of which a class is here.
+    here: Vec<u128>,
+    not_taken: Receiver<NotTaken>,
+}
+
+impl Taking {
+    /// When this returns, no other sessions are in effect than these: their numbers, and why others of classes here are not. It
+    /// waits for the workers, at most a second: one that is hung sends nothing.
+    pub fn settle(self) -> (Vec<u128>, Vec<NotTaken>) {
+        let Taking { mut here, not_taken } = self;
+        let by = Instant::now() + COMING_DOWN;
+        let wait = || not_taken.recv_timeout(by.saturating_duration_since(Instant::now())).ok();
+        let not_taken: Vec<NotTaken> = std::iter::from_fn(wait).collect();
+        here.retain(|id| not_taken.iter().all(|(other, _)| other != id));
+        (here, not_taken)
+    }
+}
+
 impl Desk {
-    /// A broker elsewhere has set bandwidth apart for these sessions, and for no others: which of them are in effect, and
-    /// what to wait for until no others are.
-    pub fn sessions(&self, broker: Arc<str>, sessions: Vec<Booked>) -> (Vec<u128>, ComingDown) {
-        let ((done, waits), (in_effect, heard)) = (channel(), channel());
-        let _ = self.0.send(Word::Sessions { broker, sessions, in_effect, done });
-        (heard.recv_timeout(PATIENCE).unwrap_or_default(), ComingDown(waits))
+    /// A broker elsewhere has set bandwidth apart for these sessions, and for no others.
+    pub fn sessions(&self, broker: Arc<str>, sessions: Vec<Booked>) -> Taking {
+        let ((done, not_taken), (to, heard)) = (channel(), channel());
+        let _ = self.0.send(Word::Sessions { broker, sessions, here: to, done });
+        Taking { here: heard.recv_timeout(PATIENCE).unwrap_or_default(), not_taken }
     }
 }
 
@@ -34,8 +58,8 @@ impl Far {
         self.leases.get(class).and_then(Lease::place)
     }
 
-    /// The sessions of these that are in effect: those of which a class is here.
-    pub(super) fn in_effect(&self) -> Vec<u128> {
+    /// The sessions of which a class is here.
+    pub(super) fn of_classes_here(&self) -> Vec<u128> {
         let is_here = |booked: &&Booked| booked.classes.iter().any(|class| self.place(class).is_some());
         self.sessions.iter().filter(is_here).map(|booked| booked.session.id).collect()
     }
@@ -43,14 +67,14 @@ impl Far {
 
 impl Brokers {
     /// Tells all edges the sessions of their classes.
-    pub(super) fn tell_all_sessions(&mut self, done: Option<&Sender<()>>) {
+    pub(super) fn tell_all_sessions(&mut self, done: Option<&Sender<NotTaken>>) {
         for interface in self.edges.keys().cloned().collect::<Vec<_>>() {
             self.tell_sessions(&interface, done.cloned());
         }
     }
 
     /// Tells the edge before an interface the sessions of its classes, those of all brokers.
-    pub(super) fn tell_sessions(&mut self, interface: &Arc<str>, done: Option<Sender<()>>) {
+    pub(super) fn tell_sessions(&mut self, interface: &Arc<str>, done: Option<Sender<NotTaken>>) {
         let Some(To { back, direction, edge }) = self.edges.get(interface) else { return };
         let far = self.all.values().filter_map(|broker| match broker {
             Broker::Elsewhere(far) => Some(far),

@@ -2,6 +2,7 @@
 
 use super::Part;
 use crate::bridge::{Passed, WorkerEstate};
+use crate::broker::NotTaken;
 use crate::direction::{Change, Changed};
 use crate::fail_open::{FailCounts, Failing};
 use std::io;
@@ -60,12 +61,13 @@ pub(crate) enum Request {
         wait: bool,
         done: Option<Sender<()>>,
     },
-    /// These are the sessions of the edge of that number. `done` is dropped once it is so.
+    /// These are the sessions of the edge of that number. `done` is told which are not in effect and why, and dropped once the
+    /// others are.
     Sessions {
         direction: usize,
         edge: u64,
         sessions: Vec<Session>,
-        done: Option<Sender<()>>,
+        done: Option<Sender<NotTaken>>,
     },
     Exchange {
         side: usize,

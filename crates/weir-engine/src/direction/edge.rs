@@ -4,8 +4,10 @@
 //! their names, so that a port may be exchanged under it.
 
 mod estate;
+mod sessions;
 
 pub(crate) use estate::EdgeEstate;
+use sessions::LeftOut;
 
 use super::frames::Frames;
 use crate::broker::{Desk, Hold, Reply, To};
@@ -20,7 +22,7 @@ use weir_core::queue::{DropReason, Params};
 use weir_core::sched::LeafInfo;
 use weir_core::units::{Duration, Instant};
 use weir_edge::allocate::{Action, Allocator, Answer, Backlog, Request};
-use weir_edge::edge::{Config, Edge, Session, Verdict};
+use weir_edge::edge::{Config, Edge, Verdict};
 use weir_edge::recognise::Payload;
 
 /// The leaf of packets that no class of the edge has.
@@ -71,6 +73,8 @@ struct Kept {
     had_bps: [u64; 2],
     /// That a rate of it was refused was said.
     is_refused: bool,
+    /// Its last rate was refused.
+    lacks_room: bool,
 }
 
 /// An edge before a port.
@@ -88,6 +92,7 @@ pub struct LiveEdge {
     now: Instant,
     /// Rates that the discipline refused to set.
     unshaped: u64,
+    left_out: Vec<LeftOut>,
 }
 
 /// A number that no other edge of this process has or had.
@@ -111,6 +116,7 @@ impl LiveEdge {
             last: None,
             had_bps: [0; 2],
             is_refused: false,
+            lacks_room: false,
         };
         LiveEdge {
             interface: Arc::from(interface),
@@ -122,6 +128,7 @@ impl LiveEdge {
             is_known: false,
             now,
             unshaped: 0,
+            left_out: Vec::new(),
         }
     }
 
@@ -183,6 +190,8 @@ impl LiveEdge {
         let is_same =
             self.classes.iter().map(|class| &class.name).eq(classes.iter().map(|class| &class.name));
         self.classes = classes;
+        // They are told again within a second.
+        self.left_out.clear();
         if !is_same {
             // An answer that is under way may be for another class by now. The law repeats its request.
             self.number = new.number;
@@ -193,13 +202,20 @@ impl LiveEdge {
     fn refused(&mut self, class: &str, why: &impl fmt::Display) -> Option<String> {
         self.unshaped += 1;
         let kept = self.classes.iter_mut().find(|kept| *kept.name == *class)?;
+        kept.lacks_room = true;
         let is_new = !std::mem::replace(&mut kept.is_refused, true);
         is_new.then(|| {
             format!(
-                "interface {}: class {class} keeps the rate that it has, because another one was refused: {why}; its sessions share what it has",
+                "interface {}: class {class} keeps the rate that it has, because another one was refused: {why}",
                 self.interface
             )
         })
+    }
+
+    /// A class has the rate that it is to have.
+    fn accepted(&mut self, class: &str) {
+        let kept = self.classes.iter_mut().filter(|kept| *kept.name == *class);
+        kept.for_each(|kept| kept.lacks_room = false);
     }
 
     /// Says at the desk what its classes have.
@@ -374,6 +390,7 @@ impl super::Direction {
             shape(port, frames, now, &name, &params);
         }
         carry_out(port, frames, now);
+        sessions::make_room(port, frames, now, |_| true);
     }
 
     /// A broker answered the edge of that number.
@@ -393,16 +410,6 @@ impl super::Direction {
             live.now = live.now.max(now);
             let retry = live.allocator_mut(class).filter(|_| wait).map(|allocator| allocator.plan().retry);
             live.edge.withdraw(now, class, rate_bps, retry.unwrap_or(Duration::ZERO));
-            carry_out(port, frames, now);
-        }
-    }
-
-    /// These are the sessions of the edge of that number.
-    pub(crate) fn set_sessions(&mut self, now: Instant, edge: u64, sessions: Vec<Session>) {
-        let super::Direction { port: Some(port), frames, .. } = self else { return };
-        if let Some(live) = frames.edge.as_mut().filter(|live| live.number == edge) {
-            live.now = live.now.max(now);
-            live.edge.set_sessions(now, sessions);
             carry_out(port, frames, now);
         }
     }
@@ -445,11 +452,13 @@ impl super::Direction {
 
 fn shape(port: &mut Port, frames: &mut Frames, now: Instant, class: &str, params: &Params) {
     let done = port.reconfigure(now, class, params, &mut |event| frames.hear(event));
-    if let (Err(why), Some(edge)) = (done, &mut frames.edge)
-        && let Some(said) = edge.refused(class, &why)
-    {
-        // A worker does not write: whoever reads it may be slow.
-        edge.desk.say(said);
+    let Some(edge) = &mut frames.edge else { return };
+    match done {
+        Ok(_) => edge.accepted(class),
+        Err(why) => {
+            // A worker does not write: whoever reads it may be slow.
+            edge.refused(class, &why).into_iter().for_each(|said| edge.desk.say(said));
+        }
     }
 }
 

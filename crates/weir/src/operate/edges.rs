@@ -14,7 +14,7 @@ use weir_edge::flow::State;
 use weir_edge::handlers::{HANDLERS, Handler};
 use weir_engine::broker::Kind;
 use weir_engine::control::Egress;
-use weir_engine::edge_state::{AllocatorState, EdgeClassState, RequestState};
+use weir_engine::edge_state::{AllocatorState, EdgeClassState, LeftOutState, RequestState};
 use weir_engine::up::NFQUEUE;
 use weir_engine::{Control, Desk, LiveEdge};
 use weir_text::{Unit, show};
@@ -309,6 +309,10 @@ pub fn said(class: &EdgeClassState) -> String {
     if class.sessions > 0 {
         let many = if class.sessions == 1 { "session" } else { "sessions" };
         parts.push(format!("{} {many} with {} besides", class.sessions, rate(class.sessions_bps)));
+    }
+    if let Some(LeftOutState { sessions, why }) = &class.sessions_left_out {
+        let many = if *sessions == 1 { "session is" } else { "sessions are" };
+        parts.push(format!("{sessions} {many} not in effect, because {why}"));
     }
     parts.extend(congested.then(|| "congested".to_owned()));
     parts.extend(last.as_ref().map(|last| last_request(last, class.broker.as_deref())));

@@ -148,8 +148,8 @@ struct Teller {
     said: Option<bool>,
     /// Leases that another box speaks for: it was said.
     replaced: BTreeSet<String>,
-    /// Sessions that are for no class here: it was said.
-    strange: BTreeSet<Name>,
+    /// Sessions that are not in effect: it was said why.
+    left_out: BTreeSet<Name>,
     /// Classes that may have to come down.
     falling: Vec<ComingDown>,
 }
@@ -187,17 +187,20 @@ impl Shaper for Teller {
     fn sessions(&mut self, all: &[SessionNow]) -> Vec<Name> {
         let booked: Vec<_> = all.iter().filter_map(|session| Some((session, booked(session)?))).collect();
         let wanted = booked.iter().map(|(_, booked)| booked.clone()).collect();
-        let (in_effect, coming) = self.desk.sessions(self.name.clone(), wanted);
-        ComingDown::settle([coming]);
-        self.strange.retain(|id| booked.iter().any(|(session, _)| session.session == *id));
-        for (session, _) in booked.iter().filter(|(_, booked)| !in_effect.contains(&booked.session.id)) {
-            if self.strange.insert(session.session.clone()) {
-                let (name, path) = (&self.name, session.path.join(", "));
-                let path = weir_text::visible(&path);
-                weir_sys::say(&format!(
-                    "broker {name}: session {} is for {path}, and no class here asks {name} for that: write `allocate INTERFACE CLASS broker {name}`, or mend `path` of the profile",
-                    weir_text::visible(&session.session)
-                ));
+        let (in_effect, not_taken) = self.desk.sessions(self.name.clone(), wanted).settle();
+        let is_in = |booked: &Booked| in_effect.contains(&booked.session.id);
+        self.left_out.retain(|id| booked.iter().any(|(session, one)| session.session == *id && !is_in(one)));
+        for (session, one) in booked.iter().filter(|(_, one)| !is_in(one)) {
+            if self.left_out.insert(session.session.clone()) {
+                let (name, id) = (&self.name, weir_text::visible(&session.session));
+                let why = not_taken.iter().find(|(id, _)| *id == one.session.id).map(|(_, why)| why.clone());
+                let why = why.map(|why| format!("is not in effect: {why}; it is tried again each second"));
+                let why = why.unwrap_or_else(|| {
+                    let path = session.path.join(", ");
+                    let path = weir_text::visible(&path);
+                    format!("is for {path}, and no class here asks {name} for that: write `allocate INTERFACE CLASS broker {name}`, or mend `path` of the profile")
+                });
+                weir_sys::say(&format!("broker {name}: session {id} {why}"));
             }
         }
         let here = booked.into_iter().filter(|(_, booked)| in_effect.contains(&booked.session.id));
@@ -320,7 +323,7 @@ impl Ready {
                 reached,
                 said: None,
                 replaced: BTreeSet::new(),
-                strange: BTreeSet::new(),
+                left_out: BTreeSet::new(),
                 falling: Vec::new(),
             },
         )
