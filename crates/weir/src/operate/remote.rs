@@ -188,7 +188,7 @@ impl Shaper for Teller {
         let booked: Vec<_> = all.iter().filter_map(|session| Some((session, booked(session)?))).collect();
         let wanted = booked.iter().map(|(_, booked)| booked.clone()).collect();
         let (in_effect, not_taken) = self.desk.sessions(self.name.clone(), wanted).settle();
-        let is_in = |booked: &Booked| in_effect.contains(&booked.session.id);
+        let is_in = |booked: &broker::Booked| in_effect.contains(&booked.session.id);
         self.left_out.retain(|id| booked.iter().any(|(session, one)| session.session == *id && !is_in(one)));
         for (session, one) in booked.iter().filter(|(_, one)| !is_in(one)) {
             if self.left_out.insert(session.session.clone()) {
