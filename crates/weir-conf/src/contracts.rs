@@ -12,17 +12,17 @@
 //!
 //! Paper: multiservice III.2, table 3.
 
-use crate::edge::shown;
+use crate::edge::{prefix_of, shown};
 use crate::plan::{Interface, Plan};
 use crate::words::MAX_LINE_BYTES;
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use weir_core::packet::Dscp;
 use weir_core::units::{Duration, Fraction, Rate};
 use weir_edge::params;
 use weir_edge::sla::{Policy, Prefix};
-use weir_text::{Diagnostic, Place, Severity, Source, Trouble, number};
+use weir_text::number::Bad;
+use weir_text::{Diagnostic, Place, Severity, Source, Trouble, number, prefix};
 
 /// The columns.
 pub const COLUMNS: [&str; 7] = ["ID", "IP", "Mask", "BW", "Shared", "DSCP", "Policy"];
@@ -191,37 +191,14 @@ fn contract(line: u32, fields: &[Field], by_prefix: &mut HashMap<Prefix, u32>) -
 }
 
 fn prefix(ip: &Field, mask: &Field) -> Result<Prefix, Trouble> {
-    let (v6, bits, width) = if let Ok(four) = ip.text.parse::<Ipv4Addr>() {
-        (false, u128::from(four.to_bits()), 32)
-    } else if let Ok(six) = ip.text.parse::<Ipv6Addr>() {
-        (true, six.to_bits(), 128)
-    } else {
-        let message = format!("`{}` is no address", ip.text);
-        return Err(Trouble::new(ip.place, message, "write one, as 198.51.100.17 or 2001:db8::1"));
-    };
-    let refuse = |message: String| {
-        let help = match v6 {
-            false => "write a length from 0 to 32, or four bytes as 255.255.255.0",
-            true => "write a length from 0 to 128",
-        };
-        Trouble::new(mask.place, message, help)
-    };
-    let text = mask.text.strip_prefix('/').unwrap_or(&mask.text);
-    let bytes = text.parse::<Ipv4Addr>().ok().filter(|_| !v6).map(Ipv4Addr::to_bits);
-    let length = match (text.parse::<u8>(), bytes) {
-        (Ok(length), _) if length <= width => length,
-        (_, Some(bytes)) if bytes.leading_ones() + bytes.trailing_zeros() >= 32 => bytes.leading_ones() as u8,
-        (_, Some(_)) => return Err(refuse(format!("`{}` has ones behind zeros", mask.text))),
-        _ => return Err(refuse(format!("`{}` is no mask", mask.text))),
-    };
-    let prefix = Prefix::new(v6, bits, length);
-    if prefix.address != bits {
-        let whole = shown(&prefix);
-        let address = whole.split('/').next().unwrap_or_default();
-        let message = format!("`{}` has bits beyond its mask", ip.text);
-        return Err(Trouble::new(ip.place, message, format!("the prefix is `{whole}`")).write(address));
-    }
-    Ok(prefix)
+    let at = |field: &Field, bad: Bad| Trouble::new(field.place, bad.message, &bad.help);
+    let address = prefix::address(&ip.text).map_err(|bad| at(ip, bad))?;
+    let length = prefix::mask(&mask.text, address).map_err(|bad| at(mask, bad))?;
+    let read = weir_text::Prefix::new(address, length).map_err(|bad| {
+        let whole = bad.write.clone().unwrap_or_default();
+        at(ip, bad).write(whole.split('/').next().unwrap_or_default())
+    })?;
+    Ok(prefix_of(read))
 }
 
 /// A line's contract goes with those of its number.
@@ -332,6 +309,7 @@ fn left_out(interface: &Interface, sla: &crate::plan::Sla) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::{Ipv4Addr, Ipv6Addr};
     use weir_core::Random;
     use weir_core::sched::Registry;
 
@@ -372,7 +350,7 @@ mod tests {
             (0, "x", "1:1 `x` is no ID / write a whole number from 0 to 4294967295"),
             (0, "4294967296", "1:1 `4294967296` is no ID / write a whole number from 0 to 4294967295"),
             (1, "10.0.0", "1:4 `10.0.0` is no address / write one, as 198.51.100.17 or 2001:db8::1"),
-            (1, "10.0.0.1", "1:4 `10.0.0.1` has bits beyond its mask / the prefix is `10.0.0.0/24`"),
+            (1, "10.0.0.1", "1:4 `10.0.0.1/24` has bits beyond its length / the prefix is `10.0.0.0/24`"),
             (2, "33", "1:13 `33` is no mask / write a length from 0 to 32, or four bytes as 255.255.255.0"),
             (
                 2,

@@ -7,7 +7,7 @@ use crate::rules::Report;
 use crate::view::View;
 use crate::words::{Word, Words};
 use std::fmt::Write;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_core::packet::Dscp;
 use weir_core::queue::{Curve, Kind, ParamSpec, Params, Scope, Value};
 use weir_core::sched::{LeafInfo, Registry};
@@ -188,33 +188,21 @@ impl Reader<'_> {
     }
 }
 
-/// `198.51.100.0/24`, `2001:db8::/56`, or an address alone.
 fn prefix(word: Word<'_>, text: &str) -> Done<Prefix> {
-    let bad = |message: String| Trouble::new(word.place, message, "write a prefix, as in `198.51.100.0/24`");
-    let (address, length) = match text.split_once('/') {
-        Some((address, length)) => (address, Some(length)),
-        None => (text, None),
-    };
-    let (v6, bits, width) = if let Ok(four) = address.parse::<Ipv4Addr>() {
-        (false, u128::from(four.to_bits()), 32)
-    } else if let Ok(six) = address.parse::<Ipv6Addr>() {
-        (true, six.to_bits(), 128)
-    } else {
-        return Err(bad(format!("`{text}` is no address and no prefix")).into());
-    };
-    let length = match length.map(str::parse::<u8>) {
-        None => width,
-        Some(Ok(length)) if length <= width => length,
-        _ => return Err(bad(format!("`{text}` is no prefix: its length is at most {width}")).into()),
-    };
-    let prefix = Prefix::new(v6, bits, length);
-    if prefix.address != bits {
-        let mut trouble = bad(format!("`{text}` has bits beyond its length"));
-        trouble.help = format!("the prefix is `{}`", shown(&prefix));
-        trouble.replacement = Some(word.text.replacen(text, &shown(&prefix), 1));
-        return Err(trouble.into());
+    let read = weir_text::Prefix::read(text).map_err(|bad| {
+        let mut trouble = Trouble::new(word.place, bad.message, &bad.help);
+        trouble.replacement = bad.write.map(|whole| word.text.replacen(text, &whole, 1));
+        trouble
+    })?;
+    Ok(prefix_of(read))
+}
+
+/// A prefix that was read.
+pub fn prefix_of(read: weir_text::Prefix) -> Prefix {
+    match read.address() {
+        IpAddr::V4(four) => Prefix::new(false, four.to_bits().into(), read.length()),
+        IpAddr::V6(six) => Prefix::new(true, six.to_bits(), read.length()),
     }
-    Ok(prefix)
 }
 
 /// A prefix as it is typed.

@@ -4,7 +4,7 @@
 //! something wrong says a [`Trouble`]: what, where, and how to mend it. With its source that becomes a
 //! [`Diagnostic`], which displays as the line with a caret. [`nearest()`] finds the word that was meant.
 //! [`fold()`] leaves the first of many messages of one kind, [`wrap()`] breaks text for people at 80 columns. [`mod@include`] puts the files of a configuration together.
-//! [`number`] reads quantities with units, exactly or not at all; [`quantity`] holds them as values of a
+//! [`mod@prefix`] reads addresses that begin alike. [`number`] reads quantities with units, exactly or not at all; [`quantity`] holds them as values of a
 //! TOML file; [`measured`] shows measured values, rounded, and
 //! [`metrics`] writes them for Prometheus.
 
@@ -16,6 +16,7 @@ pub mod metrics;
 pub mod nearest;
 pub mod number;
 pub mod place;
+pub mod prefix;
 pub mod quantity;
 pub mod source;
 mod visible;
@@ -26,6 +27,7 @@ pub use fold::fold;
 pub use measured::{Unit, digits, show, show_digits};
 pub use nearest::{nearest, suggest, suggest_or_list};
 pub use place::Place;
+pub use prefix::Prefix;
 pub use quantity::{Amount, BitRate, Dscp, Size, Time};
 pub use source::Source;
 pub use visible::{is_hidden, on_one_line, visible};

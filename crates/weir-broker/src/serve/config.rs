@@ -68,8 +68,8 @@
 mod edge;
 mod sink;
 
+pub use edge::Edge;
 pub(super) use edge::carrier;
-pub use edge::{Edge, Prefix};
 pub use sink::{Sink, Sinks};
 
 use super::who::Role;

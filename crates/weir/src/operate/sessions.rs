@@ -1,26 +1,14 @@
 //! Sessions of a broker elsewhere, as the edges of this box take them.
 
-use std::net::IpAddr;
 use weir_broker::wire::{End, SessionNow};
 use weir_edge::edge::{Place, Session};
-use weir_edge::sla::Prefix;
 use weir_engine::broker::{Booked, Who};
-
-fn prefix(text: &str) -> Option<Prefix> {
-    let (address, length) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
-    let (v6, bits, width) = match address.parse().ok()? {
-        IpAddr::V4(four) => (false, u128::from(four.to_bits()), 32),
-        IpAddr::V6(six) => (true, six.to_bits(), 128),
-    };
-    let length =
-        length.map_or(Some(width), |length| length.parse().ok()).filter(|length| *length <= width)?;
-    Some(Prefix::new(v6, bits, length))
-}
+use weir_text::Prefix;
 
 fn places(ends: &[End]) -> Option<Vec<Place>> {
     let place = |end: &End| {
         let ports = end.ports.iter().map(|[first, last]| (*first, *last)).collect();
-        Some(Place { prefix: prefix(&end.prefix)?, ports })
+        Some(Place { prefix: weir_conf::prefix_of(Prefix::read_around(&end.prefix).ok()?), ports })
     };
     ends.iter().map(place).collect()
 }

@@ -140,12 +140,9 @@ fn a_device_is_behind_the_edge_with_its_longest_prefix() {
             edge("e", ""),
             "edge \"e\": devices: expected the addresses of its devices, as [\"198.51.100.0/24\"]",
         ),
-        (
-            edge("e", "\"10.0.0.1/8\""),
-            "10.0.0.1/8: expected an address, or a prefix without bits beyond its length",
-        ),
-        (edge("e", "\"10.0.0.0/33\""), "10.0.0.0/33: expected an address"),
-        (edge("e", "\"fe80::/129\""), "fe80::/129: expected an address"),
+        (edge("e", "\"10.0.0.1/8\""), "`10.0.0.1/8` has bits beyond its length: the prefix is `10.0.0.0/8`"),
+        (edge("e", "\"10.0.0.0/33\""), "`10.0.0.0/33` is no prefix: its length is at most 32"),
+        (edge("e", "\"fe80::/129\""), "`fe80::/129` is no prefix: its length is at most 128"),
         (good.replace("e1", "e0"), "edge \"e0\" is there twice: leave one"),
         (
             good.replace("10.1.0.0/16", "10.0.0.0/8"),

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::str::FromStr;
+use weir_text::Prefix;
 
 /// Ports and ranges of ports that one end of a flow may name.
 const PORTS: usize = 16;
@@ -210,21 +210,14 @@ pub(super) fn missing() -> Error {
 }
 
 /// An address, or one with the bits of its prefix.
-fn check_prefix<A: FromStr + Into<IpAddr>>(
-    field: &str,
-    text: &str,
-    bits: u8,
-    example: &str,
-) -> Result<(), Error> {
-    let (address, length) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
-    let length = length.map_or(Some(bits), |length| length.parse().ok());
-    if address.parse::<A>().is_ok() && length.is_some_and(|length| length <= bits) {
-        return Ok(());
+fn check_prefix(field: &str, text: &str, is_v4: bool) -> Result<(), Error> {
+    let said = |what: String| invalid(format!("applicationServer.{field}: {what}"));
+    let read = Prefix::read_around(text).map_err(|bad| said(format!("{}: {}", bad.message, bad.help)))?;
+    match (read.address().is_ipv4() == is_v4, is_v4) {
+        (true, _) => Ok(()),
+        (_, true) => Err(said(format!("`{text}` is no address of IPv4: write ipv6Address"))),
+        (_, false) => Err(said(format!("`{text}` is no address of IPv6: write ipv4Address"))),
     }
-    let text: String = text.escape_debug().take(60).collect();
-    Err(invalid(format!(
-        "applicationServer.{field}: \"{text}\": expected an address or prefix, as {example}"
-    )))
 }
 
 impl Server {
@@ -233,10 +226,10 @@ impl Server {
             return Err(invalid("applicationServer: expected ipv4Address or ipv6Address"));
         }
         if let Some(text) = &self.ipv4_address {
-            check_prefix::<Ipv4Addr>("ipv4Address", text, 32, "198.51.100.0/24")?;
+            check_prefix("ipv4Address", text, true)?;
         }
         match &self.ipv6_address {
-            Some(text) => check_prefix::<Ipv6Addr>("ipv6Address", text, 128, "2001:db8:1::/64"),
+            Some(text) => check_prefix("ipv6Address", text, false),
             None => Ok(()),
         }
     }
@@ -337,20 +330,8 @@ fn ends_meet(one: &End, other: &End) -> bool {
     let ports = one.ports.is_empty()
         || other.ports.is_empty()
         || one.ports.iter().any(|a| other.ports.iter().any(|b| has(a, b)));
-    let read = |end: &End| {
-        let (address, length) =
-            end.prefix.split_once('/').map_or((&*end.prefix, None), |(a, l)| (a, Some(l)));
-        let (bits, width) = match address.parse().ok()? {
-            IpAddr::V4(v4) => (u128::from(v4.to_bits()), 32),
-            IpAddr::V6(v6) => (v6.to_bits(), 128),
-        };
-        Some((bits, width, length.map_or(Some(width), |length| length.parse::<u32>().ok())?))
-    };
-    let (Some((a, width, long)), Some((b, other_width, other_long))) = (read(one), read(other)) else {
-        return false;
-    };
-    let beyond = width.saturating_sub(long.min(other_long));
-    ports && width == other_width && (a ^ b).checked_shr(beyond).unwrap_or(0) == 0
+    let (one, other) = (Prefix::read_around(&one.prefix), Prefix::read_around(&other.prefix));
+    ports && one.is_ok_and(|one| other.is_ok_and(|other| one.meets(&other)))
 }
 
 impl Create {

@@ -72,14 +72,14 @@ fn what_is_no_session_has_its_message_and_changes_nothing() {
                 with("applicationServer", v4(json!("10.0.0.0/33"))),
                 400,
                 bad,
-                "applicationServer.ipv4Address: \"10.0.0.0/33\": expected an address or prefix, as 198.51.100.0/24",
+                "applicationServer.ipv4Address: `10.0.0.0/33` is no prefix: its length is at most 32: write a prefix, as in `198.51.100.0/24`",
             ),
             (
                 "",
                 with("applicationServer", json!({"ipv6Address": "10.0.0.1"})),
                 400,
                 bad,
-                "applicationServer.ipv6Address: \"10.0.0.1\": expected an address or prefix, as 2001:db8:1::/64",
+                "applicationServer.ipv6Address: `10.0.0.1` is no address of IPv6: write ipv4Address",
             ),
             (
                 "",
