@@ -32,13 +32,14 @@ use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use weir_core::sched::Registry;
+use weir_text::COLUMNS;
 
 pub use experiment::manifest::Manifest;
 pub use weir_sys::allocations::Counting;
 
 /// Alternate queueing for today's networks: one configuration, simulated and live.
 #[derive(Parser)]
-#[command(name = "weir", version, arg_required_else_help = true)]
+#[command(name = "weir", version, arg_required_else_help = true, max_term_width = COLUMNS)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

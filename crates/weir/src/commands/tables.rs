@@ -87,27 +87,38 @@ impl std::fmt::Display for Rows {
     }
 }
 
-/// Checks of a run or an experiment: what was expected, and what came. Why a check could not be
-/// made, or which window failed, stands below it.
+/// Prints checks of a run or an experiment: what was expected, and what came. Why a check could not be
+/// made, or which window failed, stands beside it; a diagnostic stands below the table.
 pub fn print_checks<'a>(checks: impl IntoIterator<Item = &'a Check>) {
+    let (rows, below) = checks_table(checks);
+    rows.print();
+    print_notes(below);
+}
+
+fn checks_table<'a>(checks: impl IntoIterator<Item = &'a Check>) -> (Rows, Vec<&'a String>) {
     let mut rows = table(&["", "EXPECTATION", ">EXPECTED", ">MEASURED"]);
+    let mut below = Vec::new();
     for check in checks {
         let mark = if check.pass { "ok" } else { "MISS" };
         let what = match &check.note {
+            Some(note) if note.contains('\n') => {
+                below.push(note);
+                format!("{} (below)", check.label())
+            }
             Some(note) => format!("{} ({note})", check.label()),
             None => check.label().to_string(),
         };
         rows.add(vec![mark.to_string(), what, check.expected.clone(), check.shown()]);
     }
-    rows.print();
+    (rows, below)
 }
 
 /// Prints what a reader should know besides the values.
 pub fn print_notes<'a>(notes: impl IntoIterator<Item = &'a String>) {
     for note in notes {
-        // A diagnostic has lines of its own, with a caret below the place, and says what it is.
+        // A diagnostic says what it is.
         match note.contains('\n') {
-            true => out!("{note}"),
+            true => out!("{}", folded(note)),
             false => print_wrapped(&format!("note: {note}")),
         }
     }
@@ -120,15 +131,26 @@ pub fn print_below(word: &str, text: &str) {
     }
 }
 
-/// Says on standard error what is no result. A diagnostic says what it is; whatever has several lines has a form of its
-/// own.
+/// Says on standard error what is no result. A diagnostic says what it is.
 pub fn say(text: &str) {
     let text = visible(text);
-    match text.contains('\n') {
-        true if text.starts_with("error: ") => eprintln!("{text}"),
-        true => eprintln!("weir: {text}"),
-        false => eprintln!("{}", wrapped(&format!("weir: {text}")).join("\n")),
+    match text.contains('\n') && text.starts_with("error: ") {
+        true => eprintln!("{}", folded(&text)),
+        false => eprintln!("{}", folded(&format!("weir: {text}"))),
     }
+}
+
+/// The text with lines of at most 80 columns, but for those of a diagnostic that show a file's line, point at one, name a
+/// file, or are to be typed.
+fn folded(text: &str) -> String {
+    let stays = |line: &str| {
+        let digits = |c: char| c.is_ascii_digit();
+        let mark = line.trim_start().trim_start_matches(digits).trim_start();
+        ["| ", "--> ", "= write: "].iter().any(|begin| mark.starts_with(begin))
+    };
+    let lines =
+        text.lines().flat_map(|line| if stays(line) { vec![line.to_string()] } else { wrapped(line) });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Prints text, further lines indented.
@@ -193,6 +215,44 @@ mod tests {
         rows.add(["agencyA_video", number, number, number, number, number].map(String::from).to_vec());
         let text = rows.to_string();
         assert!(width(&text) <= COLUMNS && text.contains("agencyA_video"), "{text}");
+    }
+
+    /// Every line of prose is folded, also where there are several; lines of a file are not.
+    #[test]
+    fn several_lines_are_folded_each() {
+        let prose = "several words of prose ".repeat(10);
+        let line = "class priq em0 ".repeat(10);
+        let marked = [
+            format!("12 | {line}"),
+            format!("   | {:90}^^^", ""),
+            format!("--> {line}"),
+            format!(" = write: {line}"),
+        ];
+        let text = folded(&format!("{prose}\n{}\n{prose}", marked.join("\n")));
+        let (long, short): (Vec<&str>, Vec<&str>) =
+            text.lines().partition(|line| line.chars().count() > COLUMNS);
+        assert_eq!(long, marked);
+        assert_eq!(short.len(), 6, "{text}");
+        assert_eq!(short.iter().filter(|line| !line.starts_with("  ")).count(), 2, "{text}");
+    }
+
+    /// A diagnostic keeps its form: it stands below the table, and not in a cell.
+    #[test]
+    fn a_diagnostic_stands_below_the_checks() {
+        let note = "error: wrong\n --> a.toml:1:1\n  |\n1 | name = \"x\"\n  |        ^^^";
+        let check = |note: &str| Check {
+            what: "run".into(),
+            expected: "a run".into(),
+            measured: None,
+            unit: weir_text::Unit::Number,
+            pass: false,
+            note: Some(note.into()),
+        };
+        let checks = [check(note), check("why")];
+        let (rows, below) = checks_table(&checks);
+        let text = rows.to_string();
+        assert!(text.contains("MISS  run (below)") && text.contains("MISS  run (why)"), "{text}");
+        assert_eq!(below, [note]);
     }
 
     #[test]

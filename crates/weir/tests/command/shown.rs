@@ -36,6 +36,23 @@ fn tables_fit_80_columns() {
     }
 }
 
+/// The help of every command, and of those below it.
+#[test]
+fn help_fits_80_columns() {
+    fn of(command: &[&str]) -> usize {
+        let help = weir(&[command, &["--help"]].concat()).ok().out;
+        let long = help.lines().find(|line| line.chars().count() > 80);
+        assert_eq!(long, None, "{command:?}");
+        let listed = help.split("\nCommands:\n").nth(1).unwrap_or_default();
+        let listed = listed.lines().take_while(|line| !line.is_empty());
+        // Further lines of what is said of a command stand deeper.
+        let names = listed.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
+        let names = names.map(|line| line.split(' ').next().unwrap()).filter(|name| *name != "help");
+        1 + names.map(|name| of(&[command, &[name]].concat())).sum::<usize>()
+    }
+    assert!(of(&[]) > 40);
+}
+
 /// What is wrong, what is odd and what is explained, too; but for the lines of a file, and those to type.
 #[test]
 fn messages_fit_80_columns() {
