@@ -43,6 +43,7 @@ fn contract(id: u32) -> Contract {
         accept: None,
         drop: None,
         evict: None,
+        guessed: None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! The commands of the edge: `sla` and `allocate`, and what they and `recognise` come to for the
 //! port of an interface.
 
-use crate::plan::{Allocate, Given, Interface, Options, Plan, Sla};
+use crate::plan::{Allocate, Given, Interface, Options, Plan, Recognise, Sla};
 use crate::read::{Done, Reader};
 use crate::rules::Report;
 use crate::view::View;
@@ -424,6 +424,15 @@ pub(crate) fn judge(report: &mut Report<'_>, plan: &Plan, interface: &Interface,
     {
         let help = format!("write `{}`", found.write);
         report.say(Severity::Warning, Trouble::new(given.place, found.what, help).write(found.write));
+    }
+    let guesses =
+        |line: &Recognise| params::recognition(&line.options.params()).0.rules.statistical.is_some();
+    if !errors && !interface.recognise.as_ref().is_some_and(guesses) {
+        for given in interface.slas.iter().filter_map(|sla| sla.options.get("guessed")) {
+            let message = "`guessed` is a share for flows that the statistical rule found, and that is off";
+            let help = "add `statistical` to the line `recognise`, or take this option away";
+            report.say(Severity::Warning, Trouble::new(given.place, message, help));
+        }
     }
 }
 

@@ -29,6 +29,7 @@ fn contract(id: u32) -> Contract {
         accept: None,
         drop: None,
         evict: None,
+        guessed: None,
     }
 }
 

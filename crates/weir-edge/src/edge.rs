@@ -39,7 +39,7 @@ use crate::allocate::{Action, Allocation, Allocator, Answer, Backlog, Window, Wi
 use crate::flow::{Body, Cause, Flow, Flows, Outside, State};
 use crate::handlers::Terms;
 use crate::recognise::statistical::{Aggregate, History};
-use crate::sla::{Contract, PER_BYTE, Policy, Shared, Table};
+use crate::sla::{Contract, Guessed, PER_BYTE, Policy, Shared, Table};
 use alloc::vec::Vec;
 use core::ops::Range;
 use weir_core::Random;
@@ -117,6 +117,8 @@ struct PacketTerms {
     class: u32,
     dscp: Dscp,
     policy: Policy,
+    /// It says what flows that were guessed may have.
+    has_guessed: bool,
 }
 
 impl PacketTerms {
@@ -124,7 +126,8 @@ impl PacketTerms {
 
     fn of(contract: &Contract) -> Self {
         let Contract { timeout, class, dscp, policy, .. } = *contract;
-        PacketTerms { timeout: timeout.unwrap_or(Self::OF_CLASS), class: class as u32, dscp, policy }
+        let (timeout, has_guessed) = (timeout.unwrap_or(Self::OF_CLASS), contract.guessed.is_some());
+        PacketTerms { timeout, class: class as u32, dscp, policy, has_guessed }
     }
 }
 
@@ -140,6 +143,7 @@ struct Meter {
     first: Option<u32>,
     /// What is rare, and what is kept elsewhere: see [`Meter::stats`].
     others: ContractStats,
+    guessed: Option<Guessed>,
 }
 
 const _: () = assert!(core::mem::offset_of!(Meter, shared) + Shared::FIRST <= 64);
@@ -152,6 +156,7 @@ impl Meter {
             terms: PacketTerms::of(contract),
             in_profile_bytes: 0,
             others: ContractStats::default(),
+            guessed: Guessed::new(contract, now),
         }
     }
     fn stats(&self) -> ContractStats {

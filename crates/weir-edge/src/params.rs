@@ -145,6 +145,12 @@ pub const SLA: &[ParamSpec] = &[
         "",
         "Which of its flows goes when one of its flows must; else the class chooses among all.",
     ),
+    P::discipline(
+        "guessed",
+        Kind::Percent,
+        "",
+        "Share of its bandwidth for flows that the statistical rule found, together and at most; all of it unless given.",
+    ),
 ];
 
 /// Of `allocate INTERFACE CLASS`.
@@ -300,6 +306,7 @@ pub fn contract(id: u32, dscp: Dscp, class: usize, params: &Params) -> Contract 
         accept: params.fraction("accept"),
         drop: params.fraction("drop"),
         evict: params.word("evict").and_then(Evict::of_word),
+        guessed: params.fraction("guessed"),
     }
 }
 

@@ -39,6 +39,7 @@ fn edge_of(rule: Rule) -> Edge {
         accept: None,
         drop: None,
         evict: None,
+        guessed: None,
     };
     config.contracts = vec![contract(17), contract(18)];
     config.prefixes =

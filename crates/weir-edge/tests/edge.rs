@@ -35,6 +35,7 @@ fn contract(id: u32, bandwidth_bps: u64, shared: u64, policy: Policy) -> Contrac
         accept: None,
         drop: None,
         evict: None,
+        guessed: None,
     }
 }
 

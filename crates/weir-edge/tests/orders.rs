@@ -205,6 +205,7 @@ fn a_refusal_says_its_figures() {
         accept: Some(Fraction::ratio(80, 100)),
         drop: None,
         evict: None,
+        guessed: None,
     };
     let config = Config {
         contracts: vec![contract.clone()],

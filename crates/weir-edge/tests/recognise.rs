@@ -11,8 +11,7 @@ use weir_core::packet::{Dscp, Key};
 use weir_core::units::{Duration, Fraction, Instant};
 use weir_edge::edge::{Edge, Reason, Recognition};
 use weir_edge::flow::State;
-use weir_edge::recognise::statistical::Rule;
-use weir_edge::recognise::{Found, Kind, Payload, Rtp, Rules};
+use weir_edge::recognise::{Found, Kind, Payload, Rtp, Rules, statistical::Rule};
 use weir_edge::sla::{Contract, Policy, Prefix};
 
 const S: u64 = 1_000_000_000;
@@ -488,6 +487,7 @@ fn contract(id: u32, flows: u32) -> Contract {
         accept: None,
         drop: None,
         evict: None,
+        guessed: None,
     }
 }
 

@@ -46,6 +46,7 @@ fn config(leaf: u32) -> Config {
         accept: None,
         drop: None,
         evict: None,
+        guessed: None,
     };
     Config {
         classes: vec![class],

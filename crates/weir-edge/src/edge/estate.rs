@@ -11,6 +11,7 @@ use super::{ClassStats, ContractStats, Edge, FlowStats, Turnover};
 use crate::flow::passed::ROW;
 use crate::flow::{Body, Flow, Outside, State};
 use crate::recognise::Kind;
+use crate::sla::Guessed;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use weir_core::units::Instant;
@@ -154,6 +155,8 @@ impl Edge {
                 (flows, at) = (flows + 1, self.next[index as usize]);
             }
             meter.shared.set_flows(now, flows);
+            // What it had is not passed: it fills within 100 ms.
+            meter.guessed.iter_mut().for_each(Guessed::empty);
             if let Some(old) = of_id(contract.id) {
                 meter.shared.inherit(core::array::from_fn(|n| old[CONTRACT - 3 + n]));
             }

@@ -21,7 +21,7 @@ use crate::allocate::{Allocator, Window, Windows};
 use crate::flow::{Body, Flow, State};
 use crate::handlers::{carried, settings};
 use crate::recognise::Rtp;
-use crate::sla::{Contract, Table};
+use crate::sla::{Contract, Guessed, Table};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use weir_core::packet::Key;
@@ -133,12 +133,15 @@ impl Edge {
     /// The meters of contracts that go on get their new terms.
     fn change_terms(&mut self, now: Instant, change: &Change) {
         // What the meter goes by; the rest of a contract is read where it is used.
-        let terms = |c: &Contract| (c.bandwidth_bps, c.shared, c.lend);
+        let terms = |c: &Contract| (c.bandwidth_bps, c.shared, c.lend, c.guessed);
         for (contract, same) in change.config.contracts.iter().zip(&change.same) {
             let Some(place) = *same else { continue };
             if terms(contract) != terms(&self.config.contracts[place as usize]) {
                 self.collect(now, place);
-                self.meters[place as usize].shared.set(contract, now);
+                let meter = &mut self.meters[place as usize];
+                meter.shared.set(contract, now);
+                let old = core::mem::replace(&mut meter.guessed, Guessed::new(contract, now));
+                meter.guessed.iter_mut().for_each(|new| new.set(old, now));
             }
         }
     }

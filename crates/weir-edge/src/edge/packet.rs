@@ -26,6 +26,25 @@ fn ip_len(key: &Key, payload_len: u32) -> u32 {
     payload_len + if key.family == Family::V6 { 48 } else { 28 }
 }
 
+impl Meter {
+    /// A packet of a flow of a contract that says what flows may have that were guessed.
+    #[cold]
+    fn take_guessed(&mut self, now: Instant, part: &mut Part, bytes: u32) -> Profile {
+        let is_guess = matches!(part.standing.kind(), Kind::Statistical | Kind::Aggregate);
+        let Some(guessed) = self.guessed.as_mut().filter(|_| is_guess) else {
+            return self.shared.take(now, &mut part.own, bytes);
+        };
+        if !guessed.fits(now, bytes) {
+            return Profile::Out;
+        }
+        let profile = self.shared.take(now, &mut part.own, bytes);
+        if profile == Profile::In {
+            guessed.pay(bytes);
+        }
+        profile
+    }
+}
+
 impl Edge {
     /// What becomes of a packet of `len` bytes, with what is known of its payload.
     pub fn packet(&mut self, now: Instant, key: &Key, payload: Payload<'_>, len: u32) -> Verdict {
@@ -391,7 +410,7 @@ impl Edge {
             self.lanes[0].window.count(cost);
             return in_profile(Dscp::EF);
         };
-        let PacketTerms { dscp, policy, class, .. } = meter.terms;
+        let PacketTerms { dscp, policy, class, has_guessed, .. } = meter.terms;
         meter.shared.collect(now, before, &mut part.own);
         if meter.shared.wants_collection(now) {
             // From this flow there is nothing more, because it was heard now.
@@ -400,7 +419,10 @@ impl Edge {
         let (meter, Some(part)) = (&mut self.meters[contract], self.flows.get_mut(index).part_mut()) else {
             return in_profile(dscp);
         };
-        let profile = meter.shared.take(now, &mut part.own, len + self.config.overhead);
+        let profile = match has_guessed {
+            false => meter.shared.take(now, &mut part.own, len + self.config.overhead),
+            true => meter.take_guessed(now, part, len + self.config.overhead),
+        };
         let window = &mut self.lanes[class as usize].window;
         if profile == Profile::In && (policy != Policy::FlowBestEffort || now >= part.best_effort_until) {
             meter.in_profile_bytes += u64::from(len);

@@ -98,6 +98,7 @@ impl Open {
             accept: None,
             drop: None,
             evict: None,
+            guessed: None,
         };
         let mut shared = Shared::new(&contract, now);
         shared.set_flows(now, 1);

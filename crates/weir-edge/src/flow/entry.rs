@@ -77,6 +77,10 @@ impl Standing {
         let span_ms = (span.as_nanos() / 1_000_000).min(u64::from(u16::MAX)) as u16;
         Standing { ssrc, span_ms, kind, packets, pinned }
     }
+    /// By which rule it was found.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
     /// How it was found, to the millisecond.
     pub fn found(&self) -> Found {
         let span = Duration::from_millis(u64::from(self.span_ms));

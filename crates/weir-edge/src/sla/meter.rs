@@ -10,6 +10,8 @@
 //! Where we differ, and why: lending. Read literally, two flows that offer 5 and 0.1 of BW with s = 0
 //! together get 0.6 of BW; with lending 1.0. `waste` is the literal reading.
 //!
+//! A contract may say which share of it [flows that were guessed](Guessed) have together. They are bound by that besides.
+//!
 //! Tokens are counted in units of 10^-9 bit, of which a nanosecond brings exactly the rate. A number of 64 bits holds 2.3 GB of
 //! them. So no bucket is deeper: that is 100 ms of 184 Gbit/s. What idle flows lend is handed over at least every 5 ms while
 //! packets come, a twentieth of the depths.
@@ -73,6 +75,49 @@ pub struct Shared {
     bandwidth_bps: u64,
     /// s·BW, bit/s.
     shared_bps: u64,
+}
+
+/// What flows that were found by a guess have together of a contract, at most.
+#[derive(Clone, Copy, Debug)]
+pub struct Guessed {
+    /// Bit/s.
+    rate_bps: u64,
+    tokens: u64,
+    /// When it had these.
+    at: Instant,
+}
+
+impl Guessed {
+    /// That of a contract, full; none if such flows may have all of it.
+    pub fn new(contract: &Contract, now: Instant) -> Option<Self> {
+        let rate_bps = contract.guessed?.of(contract.bandwidth_bps);
+        Some(Guessed { rate_bps, tokens: depth(rate_bps), at: now })
+    }
+    /// The same under other terms: it has no more than it had.
+    pub fn set(&mut self, old: Option<Guessed>, now: Instant) {
+        if let Some(mut old) = old {
+            old.fill(now);
+            self.tokens = self.tokens.min(old.tokens);
+        }
+    }
+    /// It has nothing.
+    pub(crate) fn empty(&mut self) {
+        self.tokens = 0;
+    }
+    fn fill(&mut self, now: Instant) {
+        let inflow = self.rate_bps.saturating_mul(now.since(self.at).as_nanos());
+        self.tokens = self.tokens.saturating_add(inflow).min(depth(self.rate_bps));
+        self.at = self.at.max(now);
+    }
+    /// A packet that costs `bytes` on the link: whether it fits. It is [paid](Guessed::pay) for if it is in profile as well.
+    pub fn fits(&mut self, now: Instant, bytes: u32) -> bool {
+        self.fill(now);
+        self.rate_bps > 0 && self.tokens >= u64::from(bytes) * PER_BYTE
+    }
+    /// A packet that fits goes.
+    pub fn pay(&mut self, bytes: u32) {
+        self.tokens = self.tokens.saturating_sub(u64::from(bytes) * PER_BYTE);
+    }
 }
 
 fn depth(rate_bps: u64) -> u64 {

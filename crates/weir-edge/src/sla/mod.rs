@@ -4,7 +4,7 @@ mod meter;
 mod table;
 
 pub(crate) use meter::PER_BYTE;
-pub use meter::{Own, Profile, Shared};
+pub use meter::{Guessed, Own, Profile, Shared};
 pub use table::{Prefix, Table};
 
 use crate::admit::Evict;
@@ -52,4 +52,6 @@ pub struct Contract {
     pub drop: Option<Fraction>,
     /// Which of its flows goes; else the class's policy chooses among all.
     pub evict: Option<Evict>,
+    /// Share of its bandwidth that flows found by the statistical rule have together, at most; none: all of it.
+    pub guessed: Option<Fraction>,
 }

@@ -34,6 +34,7 @@ fn contract(id: u32, class: usize, bandwidth_bps: u64) -> Contract {
         accept: None,
         drop: None,
         evict: None,
+        guessed: None,
     }
 }
 
