@@ -46,7 +46,7 @@ impl List {
     /// Appends.
     #[inline]
     pub fn push_back(&mut self, table: &mut PacketTable, id: PacketId) {
-        let row = table.row_mut(id.row());
+        let row = table.get_mut(&id);
         (row.next, row.prev) = (NIL, self.tail);
         self.packets = self.packets.plus(1);
         self.bytes = self.bytes.plus(row.len.into());
@@ -193,7 +193,7 @@ impl OneWay {
     /// Appends.
     #[inline]
     pub(crate) fn push_back(&mut self, table: &mut PacketTable, id: PacketId) {
-        let row = table.row_mut(id.row());
+        let row = table.get_mut(&id);
         row.next = NIL;
         self.bytes = self.bytes.wrapping_add(row.len);
         match self.head {
