@@ -64,13 +64,18 @@ impl List {
     /// Takes the first, and says its length.
     #[inline(always)]
     pub(crate) fn take_front(&mut self, table: &PacketTable) -> Option<(PacketId, u32)> {
-        (self.head != NIL).then(|| self.take_first(table))
+        let id = self.head;
+        Some(self.take(id, table.row_of(id)?))
     }
     /// The same for a list that is not empty.
     #[inline(always)]
     pub(crate) fn take_first(&mut self, table: &PacketTable) -> (PacketId, u32) {
         let id = self.head;
-        let row = table.row(id);
+        self.take(id, table.row(id))
+    }
+    /// The first, whose row is shown.
+    #[inline(always)]
+    fn take(&mut self, id: u32, row: &Meta) -> (PacketId, u32) {
         let len = row.len;
         (self.packets, self.bytes) = (self.packets.less(1), self.bytes.less(len.into()));
         // The new first row keeps its `prev`: nobody reads that of the first.
@@ -106,8 +111,9 @@ impl List {
         Some(self.unlink(table, row))
     }
     /// The first packet's row.
+    #[inline(always)]
     pub fn front<'t>(&self, table: &'t PacketTable) -> Option<&'t Meta> {
-        (self.head != NIL).then(|| table.row(self.head))
+        table.row_of(self.head)
     }
     /// The last packet's row.
     pub fn back<'t>(&self, table: &'t PacketTable) -> Option<&'t Meta> {
@@ -205,10 +211,7 @@ impl OneWay {
     /// Takes the first.
     #[inline]
     pub(crate) fn pop_front(&mut self, table: &PacketTable) -> Option<PacketId> {
-        if self.head == NIL {
-            return None;
-        }
-        let (id, row) = (self.head, table.row(self.head));
+        let (id, row) = (self.head, table.row_of(self.head)?);
         self.bytes = self.bytes.wrapping_sub(row.len);
         self.head = row.next;
         Some(PacketId::of(id))

@@ -67,7 +67,7 @@ impl Slot {
     }
     /// The row of the packet.
     pub(crate) fn get<'t>(&self, table: &'t PacketTable) -> Option<&'t Meta> {
-        (!self.is_empty()).then(|| table.row(self.0))
+        table.row_of(self.0)
     }
 }
 
@@ -264,6 +264,12 @@ impl PacketTable {
     }
     pub(super) fn row(&self, index: u32) -> &Meta {
         &self.rows[index as usize]
+    }
+    /// The row of that number, or none for `NIL`, which is beyond all rows.
+    #[inline(always)]
+    pub(super) fn row_of(&self, index: u32) -> Option<&Meta> {
+        debug_assert!(index == NIL || (index as usize) < self.rows.len(), "there is no row {index}");
+        self.rows.get(index as usize)
     }
     pub(super) fn row_mut(&mut self, index: u32) -> &mut Meta {
         &mut self.rows[index as usize]

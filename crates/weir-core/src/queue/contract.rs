@@ -202,7 +202,11 @@ impl Cx {
     /// Takes the oldest packet that was dropped and not yet taken, with its reason: for hosts
     /// that drive a discipline without a port. The caller removes it from `packets`.
     pub fn next_dropped(&mut self) -> Option<(PacketId, DropReason)> {
-        let id = self.dropped.pop_front(&mut self.packets)?;
+        // Mostly nothing was dropped: then the table is not looked at.
+        if self.dropped.is_empty() {
+            return None;
+        }
+        let (id, _) = self.dropped.take_first(&self.packets);
         let reason = DropReason::from_u8(self.packets.get(&id).reason);
         Some((id, reason))
     }

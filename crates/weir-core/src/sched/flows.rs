@@ -187,7 +187,7 @@ impl Flows {
         let flow = &mut self.flows[index];
         flow.list.push_back(&mut cx.packets, id);
         if JOINS && !flow.in_ring {
-            self.join(index as u32);
+            self.join(index);
         }
         if self.longest.is_awake() {
             self.longest.grown(index as u32, self.flows[index].length());
@@ -199,14 +199,14 @@ impl Flows {
     pub fn settle(&mut self, cx: &mut Cx, row: usize) -> Verdict {
         if self.bytes > self.limit_bytes && !self.shed(cx, row) { Verdict::Dropped } else { Verdict::Queued }
     }
-    fn join(&mut self, index: u32) {
-        let next = if self.tail == NIL { index } else { self.flows[self.tail as usize].next };
-        let flow = &mut self.flows[index as usize];
+    fn join(&mut self, index: usize) {
+        let next = match self.tail {
+            NIL => index as u32,
+            tail => core::mem::replace(&mut self.flows[tail as usize].next, index as u32),
+        };
+        let flow = &mut self.flows[index];
         (flow.in_ring, flow.next) = (true, next);
-        if self.tail != NIL {
-            self.flows[self.tail as usize].next = index;
-        }
-        self.tail = index;
+        self.tail = index as u32;
         self.in_ring += 1;
     }
     /// Drops heads of the longest queue until the limit holds; false if the packet of that row
