@@ -46,7 +46,7 @@ struct Choke {
     thmin: u64,
     thmax: u64,
     /// Arrivals since the last early drop.
-    count: u32,
+    count: u64,
     pairs: u64,
     early: u64,
 }

@@ -56,6 +56,11 @@ impl Average {
         if queue == 0 {
             self.idle(now);
         }
+        self.meet(now, queue);
+    }
+    /// An arrival finds `queue` packets, at least one.
+    #[inline(always)]
+    pub fn meet(&mut self, now: Instant, queue: u32) {
         self.idle_from = now;
         // avg' = avg + w_q (q - avg), multiplied by 2^shift. The shift rounds down by less than
         // one unit a step, which the feedback bounds to one unit of 2^-24 packets in avg.
@@ -169,10 +174,13 @@ impl Ramp {
 /// p_a = p_b / (2 - count p_b) = h / (1 - count h), h = p_b / 2. [RED93 section 7] With `wait` not
 /// before count p_b = 1, so that the gap is uniform over 1/p_b..2/p_b, as in ns-2.
 #[inline(always)]
-pub fn early(half: u64, count: u32, wait: bool, random: &mut Random) -> bool {
-    let passed = half.saturating_mul(u64::from(count));
-    let rest = ONE.saturating_sub(passed);
-    half > 0 && !(wait && passed < ONE / 2) && (rest <= half || random.below(rest) < half)
+pub fn early(half: u64, count: u64, wait: bool, random: &mut Random) -> bool {
+    let passed = half.saturating_mul(count);
+    if half == 0 || (wait && passed < ONE / 2) {
+        return false;
+    }
+    let Some(rest) = ONE.checked_sub(passed) else { return true };
+    rest <= half || random.below(rest) < half
 }
 
 #[cfg(test)]

@@ -38,6 +38,10 @@ pub enum Departures {
 pub trait Aqm: Driven + Send + core::any::Any {
     /// A packet comes; `queue` is without it. Must answer `Accept` while `cx.adopting()`.
     fn arrive(&mut self, cx: &mut Cx, queue: &List, limit: u32, id: &PacketId) -> Decision;
+    /// True for an arrival that few are like: the queue compiles it apart, so that the others save fewer registers.
+    fn is_rare(&self, _cx: &Cx, _queue: &List) -> bool {
+        false
+    }
     /// A packet has just been taken from the front of `queue`. `Drop` and `Mark` count only under
     /// `Departures::Decides`; `PushOut` and `DropBoth` count as `Accept` here.
     fn depart(&mut self, _cx: &mut Cx, _queue: &List, _id: &PacketId) -> Decision {

@@ -13,7 +13,7 @@
 //! is the drop rate that results. `wait` gives ns-2's gap, 1/p_b..2/p_b. Nothing is dropped while
 //! fewer than two packets wait, and the first arrival above `thmin` is spared. The idle correction counts packet times of `packetsize` at the
 //! queue's rate, in nanoseconds everywhere (ALTQ passed ns for us in two schedulers).
-//! Cost: some 3 ns per packet and a random draw between the thresholds; 144 bytes per queue.
+//! Cost: some 3 ns per packet and a random draw between the thresholds; 208 bytes per queue.
 //! Guarantees: `a30_probability_is_within_a_percent_of_the_exact_one`,
 //! `a30_drop_rate_is_as_theory_says`, `a31_ecn_marks_what_would_have_been_dropped`,
 //! `idle_time_decays_the_average_as_the_reference`.
@@ -32,7 +32,7 @@ use crate::packet::{List, PacketId};
 use crate::queue::ParamSpec as P;
 use crate::queue::params::default_of;
 use crate::queue::{Bound, Cx, DropReason, Kind, Link, ParamError, ParamSpec, Params, Visit};
-use crate::units::{Fraction, Rate};
+use crate::units::{Bounded, Fraction, Rate};
 use alloc::boxed::Box;
 
 const PACKETS: Kind = count(0, 1_000_000);
@@ -113,8 +113,8 @@ struct Settings {
 pub struct Red {
     average: Average,
     ramp: Ramp,
-    /// Arrivals since the last drop.
-    count: u32,
+    /// Arrivals since the last drop, counted one by one: no machine comes to 2^64.
+    count: u64,
     /// The last arrival found the average at `thmin` or above.
     above: bool,
     wait: bool,
@@ -125,6 +125,8 @@ pub struct Red {
     settings: Settings,
     valve: Option<Box<FlowValve>>,
 }
+
+const _: () = assert!(size_of::<Red>() == 208, "its cost above says so");
 
 impl Red {
     /// RED for a queue, as its parameters say.
@@ -208,7 +210,6 @@ impl Red {
     /// The decision by the average, after it has been updated.
     #[inline(always)]
     fn judge(&mut self, cx: &mut Cx, packets: u32, limit: u32, id: &PacketId) -> Decision {
-        self.count = self.count.saturating_add(1);
         if packets >= limit {
             self.count = 0;
             self.forced += 1;
@@ -216,6 +217,7 @@ impl Red {
         }
         let zone = self.ramp.zone(self.average.value());
         if zone == Zone::Pass || packets <= 1 {
+            // The count begins anew above `thmin`.
             self.above = false;
             return Decision::Accept;
         }
@@ -224,6 +226,7 @@ impl Red {
                 (self.above, self.count) = (true, 1);
                 return Decision::Accept;
             }
+            self.count = self.count.plus(1);
             if !early(half, self.count, self.wait, &mut cx.random) {
                 return Decision::Accept;
             }
@@ -242,7 +245,7 @@ impl Red {
 }
 
 impl Red {
-    /// A packet that a new tree takes over, or one that the flow valve sees.
+    /// A packet that a new tree takes over, that the flow valve sees, or that finds the queue empty.
     #[cold]
     fn arrive_otherwise(&mut self, cx: &mut Cx, packets: u32, limit: u32, id: &PacketId) -> Decision {
         if cx.adopting() {
@@ -268,11 +271,15 @@ impl Red {
 impl Aqm for Red {
     #[inline(always)]
     fn arrive(&mut self, cx: &mut Cx, queue: &List, limit: u32, id: &PacketId) -> Decision {
-        if cx.adopting() || self.valve.is_some() {
+        if self.is_rare(cx, queue) {
             return self.arrive_otherwise(cx, queue.packets(), limit, id);
         }
-        self.average.update(cx.now, queue.packets());
+        self.average.meet(cx.now, queue.packets());
         self.judge(cx, queue.packets(), limit, id)
+    }
+    #[inline(always)]
+    fn is_rare(&self, cx: &Cx, queue: &List) -> bool {
+        cx.adopting() | self.valve.is_some() | queue.is_empty()
     }
     fn depart(&mut self, cx: &mut Cx, queue: &List, _id: &PacketId) -> Decision {
         if queue.is_empty() {

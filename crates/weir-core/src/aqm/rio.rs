@@ -171,8 +171,8 @@ struct Level {
 pub struct Rio {
     /// Queued packets of each precedence and of those dropped later: at most the rows of a table.
     packets: [u32; LEVELS],
-    /// Arrivals of each precedence since its last drop.
-    counts: [u32; LEVELS],
+    /// Arrivals of each precedence since its last drop, counted as RED's.
+    counts: [u64; LEVELS],
     averages: [Average; LEVELS],
     levels: [Level; LEVELS],
     /// The drop precedence of each code point.
@@ -249,7 +249,7 @@ impl Rio {
         for level in OWN..LEVELS {
             self.averages[level].update(cx.now, self.packets[level]);
         }
-        self.counts[OWN] = self.counts[OWN].saturating_add(1);
+        self.counts[OWN] = self.counts[OWN].plus(1);
         let decision = match cx.adopting() {
             true => Decision::Accept,
             false => self.judge::<OWN>(cx, packets, limit, id),

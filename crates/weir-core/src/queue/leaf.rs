@@ -67,6 +67,9 @@ pub trait Driven {
 
 impl<A: Aqm> Driven for A {
     fn enqueue(&mut self, bare: &mut Bare, after: &mut After, cx: &mut Cx, id: PacketId) -> Verdict {
+        if self.is_rare(cx, &bare.list) {
+            return enqueue_rare(self, bare, after, cx, id);
+        }
         let decision = self.arrive(cx, &bare.list, bare.limit, &id);
         if decision == Decision::Accept {
             bare.accept(cx, id);
@@ -95,6 +98,13 @@ impl<A: Aqm> Driven for A {
             return Some(id);
         }
     }
+}
+
+/// The same for an arrival that the AQM calls rare.
+#[cold]
+fn enqueue_rare(aqm: &mut impl Aqm, bare: &mut Bare, after: &mut After, cx: &mut Cx, id: PacketId) -> Verdict {
+    let decision = aqm.arrive(cx, &bare.list, bare.limit, &id);
+    bare.enqueue_otherwise(Some(after), cx, id, decision)
 }
 
 impl Leaf {
