@@ -60,10 +60,10 @@ impl Slot {
     }
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Option<PacketId> {
-        match core::mem::replace(&mut self.0, NIL) {
-            NIL => None,
-            row => Some(PacketId::of(row)),
+        if self.is_empty() {
+            return None;
         }
+        Some(PacketId::of(core::mem::replace(&mut self.0, NIL)))
     }
     /// The row of the packet.
     pub(crate) fn get<'t>(&self, table: &'t PacketTable) -> Option<&'t Meta> {
@@ -224,11 +224,11 @@ impl PacketTable {
     // The error is the argument itself, as large as it is.
     #[allow(clippy::result_large_err)]
     pub fn insert(&mut self, meta: Meta) -> Result<PacketId, Meta> {
-        let index = if self.free != NIL {
-            let index = self.free;
-            self.free = self.rows[index as usize].next;
-            self.rows[index as usize] = meta;
-            index
+        // `NIL` is beyond all rows.
+        let index = if let Some(row) = self.rows.get_mut(self.free as usize) {
+            let next = row.next;
+            *row = meta;
+            core::mem::replace(&mut self.free, next)
         } else if self.rows.len() < self.capacity as usize {
             self.rows.push(meta);
             (self.rows.len() - 1) as u32
@@ -240,11 +240,16 @@ impl PacketTable {
     }
     /// Gives the row back.
     pub fn remove(&mut self, id: PacketId) {
+        self.give_back(id).state = PacketState::Free;
+    }
+    /// The same, and shows the row, whose state is to be set: else it is what it was, until another packet takes it.
+    #[inline(always)]
+    pub(crate) fn give_back(&mut self, id: PacketId) -> &mut Meta {
         let row = &mut self.rows[id.0 as usize];
-        row.state = PacketState::Free;
         row.next = self.free;
         self.free = id.row();
         self.live = self.live.less(1);
+        row
     }
     /// The row of a packet.
     pub fn get(&self, id: &PacketId) -> &Meta {

@@ -45,9 +45,13 @@ impl Clock {
     pub(super) fn tree(&self, host: Instant) -> Instant {
         host - self.lost
     }
+    /// Whether a timer that was due at `due` and goes off at `at` is later than costs nothing.
+    #[inline(always)]
+    pub(super) fn is_late(&self, due: Instant, at: Instant) -> bool {
+        at > due + self.tolerance
+    }
     /// A timer that was due at `due` goes off at `at`, in the tree's time as it would be without loss. That time
     /// is then at most the tolerance later than due; what is beyond that is lost.
-    #[inline(always)]
     pub(super) fn late(&mut self, due: Instant, at: Instant) -> Instant {
         let latest = due + self.tolerance;
         if at > latest {
@@ -55,9 +59,6 @@ impl Clock {
         }
         at.min(latest)
     }
-    // Not inlined, because it needs all registers.
-    #[cold]
-    #[inline(never)]
     fn lose(&mut self, resumed: Instant, span: Duration) {
         self.before.rotate_right(1);
         self.before[0] = (self.lost, self.resumed);

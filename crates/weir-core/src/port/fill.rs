@@ -4,6 +4,7 @@
 //! room, after arrivals, and when the time has come that tree or bucket named. It is not asked for what it
 //! has shown already.
 
+use super::room::Room;
 use super::wire::Wire;
 use super::{Event, EventKind, Port, Timer};
 use crate::packet::{PacketId, PacketState};
@@ -53,11 +54,11 @@ impl Port {
     fn fill_open(&mut self, host: &mut impl FnMut(Event<'_>)) {
         while !self.is_known_empty() {
             match self.take_next() {
-                Next::Packet(id) if self.cx.is_broken().is_none() => self.pass(id, host),
+                Next::Packet(id) if !self.cx.breaks() => self.pass(id, host),
                 next => return self.rest(&next, host),
             }
         }
-        self.rest(&Next::Idle, host);
+        self.timer = Timer::NONE;
     }
 
     /// A bucket lets go what it has tokens for. They never go below zero, because the length of what goes next is
@@ -71,7 +72,7 @@ impl Port {
                 None => self.tree.head(&mut self.cx),
             };
             let len = match head {
-                _ if self.cx.is_broken().is_some() => return self.rest(&Next::Idle, host),
+                _ if self.cx.breaks() => return self.rest(&Next::Idle, host),
                 Head::Packet { len } => len,
                 Head::At(at) => return self.rest(&Next::At(at), host),
                 Head::Held(cause) => return self.rest(&Next::Held(cause), host),
@@ -83,15 +84,20 @@ impl Port {
                 Some(Instant::NEVER) => return self.rest(&Next::Held(Cause::Rate), host),
                 Some(at) => {
                     self.short_of_tokens = control.is_none();
-                    return self.rest(&Next::At(at), host);
+                    self.arm(at);
+                    return self.settle(host);
                 }
             }
-            match self.take_next() {
-                Next::Packet(id) if self.cx.is_broken().is_none() => self.pass(id, host),
+            let next = match control {
+                Some(_) => self.take_next(),
+                None => self.tree.take(&mut self.cx),
+            };
+            match next {
+                Next::Packet(id) if !self.cx.breaks() => self.pass(id, host),
                 next => return self.rest(&next, host),
             }
         }
-        self.rest(&Next::Idle, host);
+        self.timer = Timer::NONE;
     }
 
     /// A device takes as many packets as its ring has room for.
@@ -103,7 +109,7 @@ impl Port {
                 return;
             }
             match self.take_next() {
-                Next::Packet(id) if self.cx.is_broken().is_none() => {
+                Next::Packet(id) if !self.cx.breaks() => {
                     let now = self.cx.now;
                     self.taken(&id, host);
                     if let Wire::Device(device) = &mut self.wire {
@@ -114,7 +120,7 @@ impl Port {
                 next => return self.rest(&next, host),
             }
         }
-        self.rest(&Next::Idle, host);
+        self.timer = Timer::NONE;
     }
 
     /// Whether there is no packet, and asking the tree changes nothing.
@@ -140,15 +146,14 @@ impl Port {
             self.sent(id, self.cx.now, host);
         } else {
             // What `sent` does where the tree does not listen, in one look-up.
-            let row = self.cx.packets.get_mut(&id);
-            (row.state, row.arrival) = (PacketState::Ring, self.clock.came(row.arrival));
             let at = self.clock.host(self.cx.now);
+            let row = self.cx.packets.give_back(id);
+            (row.state, row.arrival) = (PacketState::Ring, self.clock.came(row.arrival));
             host(Event { at, meta: row, kind: EventKind::Taken });
             self.ledger.sent(row);
             host(Event { at, meta: row, kind: EventKind::Sent });
-            let (control, leaf) = (row.control, row.leaf);
-            self.gone(control, leaf);
-            self.cx.packets.remove(id);
+            row.state = PacketState::Free;
+            Room::gone(&mut self.room, row.control, row.leaf);
         }
         self.settle(host);
     }
@@ -157,7 +162,7 @@ impl Port {
     #[inline]
     fn rest(&mut self, next: &Next, host: &mut impl FnMut(Event<'_>)) {
         match next {
-            _ if self.cx.is_broken().is_some() => {}
+            _ if self.cx.breaks() => {}
             Next::At(at) => self.arm(*at),
             Next::Packet(_) | Next::Held(_) | Next::Idle => self.timer = Timer::NONE,
         }

@@ -110,6 +110,7 @@ impl Flows {
 
     #[inline(always)]
     fn find(&mut self, key: &Key) -> Option<Known> {
+        let words = Words::of(key);
         let sets = self.sets.as_ref()?;
         if key.family == Family::Other {
             return None;
@@ -118,7 +119,6 @@ impl Flows {
             self.rest();
             return None;
         }
-        let words = Words::of(key);
         let found = sets[words.set()].iter().find(|entry| entry.key == words);
         // Each trial and rest begins with more than none left, and ends when none is.
         self.left = self.left.less(1);

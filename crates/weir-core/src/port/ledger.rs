@@ -8,14 +8,16 @@ use alloc::vec::Vec;
 /// What happened to the packets of one leaf, since the port came up. Packets are counted one by one, so that no
 /// count comes to 2^64. Neither do bytes, which take eleven years for that at 400 Gbit/s.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+// What is counted together does not stand side by side, because the compiler would make a vector of it, which costs
+// more than two additions.
 pub struct Account {
     /// Packets that came.
     pub offered_packets: u64,
-    /// Their bytes.
-    pub offered_bytes: u64,
     /// Packets whose last bit has left.
     pub sent_packets: u64,
-    /// Their bytes.
+    /// Bytes that came.
+    pub offered_bytes: u64,
+    /// Bytes that have left.
     pub sent_bytes: u64,
     /// Packets that were dropped, by `DropReason as usize`.
     pub dropped_packets: [u64; DropReason::ALL.len()],

@@ -20,6 +20,7 @@
 //! in which the bucket fills changes no rate. What is missed beyond that is lost.
 
 mod clock;
+mod due;
 mod estate;
 mod event;
 mod fill;
@@ -46,10 +47,11 @@ pub use wire::{Refill, WireConfig};
 use crate::classify::Classifier;
 use crate::meter::{Conditioners, Judgement};
 use crate::packet::{FrameRef, Key, Meta, PacketId, PacketState};
-use crate::queue::{Backlog, Broken, Child, Cx, DropReason, Link, ParamError, Params, Verdict, Visit};
+use crate::queue::{Backlog, Broken, Cx, DropReason, Inner, Link, ParamError, Params, Verdict, Visit};
 use crate::sched::{LeafInfo, Tree};
 use crate::spread::Apart;
-use crate::units::{Duration, Fine, Instant};
+use crate::units::{Duration, Instant};
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -98,7 +100,7 @@ pub struct Port {
     /// Its `now` is the tree's time.
     cx: Cx,
     clock: Clock,
-    tree: Child,
+    tree: Inner,
     lane: Lane,
     wire: Wire,
     timer: Timer,
@@ -118,7 +120,7 @@ pub struct Port {
     apart: Option<Apart>,
     ledger: Ledger,
     /// Which rows are kept for whom; `None` where there is room for all limits.
-    room: Option<Room>,
+    room: Option<Box<Room>>,
     tick: Duration,
     packet_events: bool,
     ecn: bool,
@@ -177,7 +179,7 @@ impl Port {
             apart,
             leaves: Arc::new(tree.leaves),
             limits: BTreeMap::new(),
-            tree: Child::inner(tree.discipline),
+            tree: Inner::new(tree.discipline),
             lane: Lane::new(protect),
             tick: config.tick,
             packet_events: config.packet_events,
@@ -252,7 +254,7 @@ impl Port {
             dst_port: key.dst_port,
             protocol: key.protocol,
             dscp,
-            ecn: if self.ecn { key.tos & 3 } else { 0 },
+            ecn: key.tos & (3 * u8::from(self.ecn)),
             tos_in: key.tos,
             colour,
             state: if passes { PacketState::Held } else { PacketState::Dropped },
@@ -288,25 +290,26 @@ impl Port {
     /// A packet comes, after all that was due before.
     #[inline(always)]
     fn enter(&mut self, mut packet: Conditioned, host: &mut impl FnMut(Event<'_>)) -> Verdict {
-        let now = self.cx.now;
         let meta = &mut packet.0;
         let policed = meta.state == PacketState::Dropped;
         // An account for each leaf.
         if meta.leaf as usize >= self.ledger.leaves.len() {
             meta.leaf = self.default_leaf;
         }
-        (meta.arrival, meta.state) = (now, PacketState::Queued);
-        meta.order = self.order;
-        self.order = self.order.wrapping_add(1);
-        meta.control = !policed && self.lane.admits(now, meta, &self.cx.link);
+        meta.control = !policed && self.lane.admits(self.cx.now, meta, &self.cx.link);
         match meta.control {
             true => self.ledger.control.offer(meta.len),
             false => self.ledger.offered(meta.leaf, meta.len),
         }
+        let finds_room = !policed && self.finds_room(meta);
+        // After what goes through memory, so that none of it waits in a register meanwhile.
+        (meta.arrival, meta.state) = (self.cx.now, PacketState::Queued);
+        meta.order = self.order;
+        self.order = self.order.wrapping_add(1);
         if policed {
             return self.refuse(packet.0, DropReason::Policed, host);
         }
-        if !self.finds_room(&packet.0) {
+        if !finds_room {
             return self.refuse(packet.0, DropReason::Nobuf, host);
         }
         let control = packet.0.control;
@@ -374,11 +377,7 @@ impl Port {
         host: &mut impl FnMut(Event<'_>),
     ) -> Result<(), ParamError> {
         self.run(now, false, host);
-        let result = if class.is_empty() {
-            self.tree.reconfigure_queue(&mut self.cx, class, params, &[])
-        } else {
-            self.tree.reconfigure_below(&mut self.cx, class, params)
-        };
+        let result = self.tree.reconfigure(&mut self.cx, class, params);
         if let (Ok(()), Some(limit)) = (&result, params.count("qlimit")) {
             self.limit(class, u32::try_from(limit).unwrap_or(u32::MAX));
         }
@@ -471,83 +470,6 @@ impl Port {
         Ok(())
     }
 
-    /// Does what is due before `now`, and at `now` too if `inclusive`; then sets the clock.
-    #[inline(always)]
-    fn run(&mut self, now: Instant, inclusive: bool, host: &mut impl FnMut(Event<'_>)) {
-        match &self.wire {
-            Wire::Device(_) => self.run_in_order(now, inclusive, host),
-            Wire::Bucket(_) | Wire::Open => self.run_at(now, inclusive, host),
-        }
-    }
-
-    /// On a real wire all that was due happens now, or at the latest time that the bucket allows.
-    #[inline(always)]
-    fn run_at(&mut self, now: Instant, inclusive: bool, host: &mut impl FnMut(Event<'_>)) {
-        // A clock that runs backwards stands still here.
-        let present = self.clock.tree(now).max(self.cx.now);
-        let due = self.timer.due;
-        if due > present || (due == present && !inclusive) {
-            self.cx.now = present;
-            return;
-        }
-        self.wake_up(due, present, host);
-    }
-
-    // Apart for the same reason.
-    #[inline(never)]
-    fn wake_up(&mut self, due: Instant, present: Instant, host: &mut impl FnMut(Event<'_>)) {
-        self.cx.now = self.clock.late(due, present).max(self.cx.now);
-        self.wake_ups += 1;
-        self.timer = Timer::NONE;
-        self.fill(host);
-    }
-
-    /// On an emulated link all happens when it was due, in order of time.
-    #[inline(always)]
-    fn run_in_order(&mut self, now: Instant, inclusive: bool, host: &mut impl FnMut(Event<'_>)) {
-        let now = now.max(self.cx.now);
-        let until = Fine::from(now);
-        let is_due = |at: Fine| at < until || (inclusive && at == until);
-        while let Some((at, completes)) = self.next_due().filter(|&(at, _)| is_due(at)) {
-            if completes {
-                self.complete(at, host);
-            } else {
-                self.cx.now = self.cx.now.max(at.floor());
-                self.wake_ups += 1;
-                self.timer = Timer::NONE;
-                self.fill(host);
-            }
-        }
-        self.cx.now = now;
-    }
-
-    /// What comes next on an emulated link: the end of a packet, which goes first, or the timer.
-    #[inline(always)]
-    fn next_due(&self) -> Option<(Fine, bool)> {
-        let timer = self.timer.is_set().then(|| (Fine::from(self.timer.due), false));
-        let done = match &self.wire {
-            Wire::Device(device) => device.next_completion(),
-            _ => None,
-        };
-        match (done, timer) {
-            (Some(done), timer) if timer.is_none_or(|(due, _)| done <= due) => Some((done, true)),
-            (_, timer) => timer,
-        }
-    }
-
-    fn complete(&mut self, done: Fine, host: &mut impl FnMut(Event<'_>)) {
-        let Wire::Device(device) = &mut self.wire else { return };
-        self.cx.now = self.cx.now.max(done.floor());
-        let Some((id, descriptors_back)) = device.complete(&mut self.cx.packets, &self.cx.link) else {
-            return;
-        };
-        self.sent(id, done.floor(), host);
-        if descriptors_back {
-            self.refills += 1;
-            self.ask_again(host);
-        }
-    }
-
     #[inline(always)]
     fn sent(&mut self, id: PacketId, at: Instant, host: &mut impl FnMut(Event<'_>)) {
         if self.tree.hears_sent() && !self.cx.packets.get(&id).control {
@@ -564,12 +486,14 @@ impl Port {
     /// After each call to the tree: hands dropped packets to the host, and acts on `Broken`.
     #[inline]
     fn settle(&mut self, host: &mut impl FnMut(Event<'_>)) {
-        if !self.cx.dropped.is_empty() || self.cx.is_broken().is_some() {
+        if self.cx.alert {
             self.hand_back(host);
         }
+        debug_assert!(self.cx.dropped.is_empty(), "a drop without an alert");
     }
 
     fn hand_back(&mut self, host: &mut impl FnMut(Event<'_>)) {
+        self.cx.alert = false;
         while let Some((id, reason)) = self.cx.next_dropped() {
             let meta = self.cx.packets.get_mut(&id);
             meta.arrival = self.clock.came(meta.arrival);

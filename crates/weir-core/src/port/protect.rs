@@ -67,10 +67,10 @@ impl Lane {
     }
     /// Bytes of the packet that goes next, if there is one.
     pub(super) fn head(&self, table: &PacketTable) -> Option<u32> {
-        self.queue.front(table).map(|meta| meta.len)
+        if self.queue.is_empty() { None } else { self.queue.front(table).map(|meta| meta.len) }
     }
     pub(super) fn take(&mut self, table: &mut PacketTable) -> Option<PacketId> {
-        self.queue.pop_front(table)
+        if self.queue.is_empty() { None } else { self.queue.pop_front(table) }
     }
 }
 

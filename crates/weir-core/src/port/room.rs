@@ -13,6 +13,7 @@ use super::Port;
 use super::ledger::Ledger;
 use crate::packet::Meta;
 use crate::units::Bounded;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// Rows for control packets, which have no class.
@@ -76,13 +77,13 @@ impl Room {
         Some(reserved.into_iter().map(|reserved| Part { reserved, inside: 0 }).collect())
     }
     /// Those parts of a table of `capacity` rows, with what the ledger says to be inside.
-    pub(super) fn of(mut parts: Vec<Part>, capacity: u32, ledger: &Ledger) -> Room {
+    pub(super) fn of(mut parts: Vec<Part>, capacity: u32, ledger: &Ledger) -> Box<Room> {
         let mut kept = beside(capacity);
         for (part, account) in parts.iter_mut().zip(&ledger.leaves) {
             part.inside = account.inside() as u32;
             kept += part.reserved.saturating_sub(part.inside);
         }
-        Room { parts, kept }
+        Box::new(Room { parts, kept })
     }
     /// Both.
     pub(super) fn new(
@@ -90,7 +91,7 @@ impl Room {
         ring: u32,
         capacity: u32,
         ledger: &Ledger,
-    ) -> Option<Room> {
+    ) -> Option<Box<Room>> {
         Room::parts(limits, ring, capacity).map(|parts| Room::of(parts, capacity, ledger))
     }
     /// Whether a packet of `leaf` may take one of the `free` rows.
@@ -105,8 +106,15 @@ impl Room {
         self.kept = self.kept.less((part.inside < part.reserved).into());
         part.inside = part.inside.plus(1);
     }
+    /// The row of a packet is free again, where there is a room.
+    #[inline(always)]
+    pub(super) fn gone(room: &mut Option<Box<Room>>, control: bool, leaf: u32) {
+        if let Some(room) = room.as_mut().filter(|_| !control) {
+            room.left(leaf);
+        }
+    }
     #[inline]
-    pub(super) fn left(&mut self, leaf: u32) {
+    fn left(&mut self, leaf: u32) {
         let part = &mut self.parts[leaf as usize];
         part.inside = part.inside.less(1);
         self.kept = self.kept.plus((part.inside < part.reserved).into());
@@ -136,9 +144,7 @@ impl Port {
     /// The row of a packet is free again.
     #[inline]
     pub(super) fn gone(&mut self, control: bool, leaf: u32) {
-        if let Some(room) = self.room.as_mut().filter(|_| !control) {
-            room.left(leaf);
-        }
+        Room::gone(&mut self.room, control, leaf);
     }
     /// A queue takes more packets from now on, or fewer.
     pub(super) fn limit(&mut self, class: &str, limit: u32) {

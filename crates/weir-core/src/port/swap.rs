@@ -5,7 +5,7 @@ use super::room::Room;
 use super::wire::{Wire, WireConfig};
 use super::{Event, Port, PortPlan, Timer};
 use crate::packet::{PacketId, PacketState};
-use crate::queue::{Child, DropReason, Leaf, Link};
+use crate::queue::{DropReason, Inner, Leaf, Link};
 use crate::sched::Fifo;
 use crate::units::{Instant, Rate};
 use alloc::boxed::Box;
@@ -88,7 +88,7 @@ impl Port {
             self.clock.tolerate(self.wire.tolerance(&link, self.apart.is_some()));
         }
         self.broken = None;
-        let tree = self.adopt(Child::inner(tree.discipline), queued, host);
+        let tree = self.adopt(Inner::new(tree.discipline), queued, host);
         Box::new((tree, leaves, filters, conditioners, succession, apart))
     }
 
@@ -119,10 +119,10 @@ impl Port {
             let depth_bytes = 2 * self.cx.link.cost_bytes(mtu);
             self.wire = Wire::new(WireConfig::Regulator { depth_bytes }, &Link::new(equal, overhead, mtu));
         }
-        self.adopt(Child::inner(Box::new(fifo)), queued, host);
+        self.adopt(Inner::new(Box::new(fifo)), queued, host);
     }
 
-    fn adopt(&mut self, tree: Child, queued: Vec<PacketId>, host: &mut impl FnMut(Event<'_>)) -> Child {
+    fn adopt(&mut self, tree: Inner, queued: Vec<PacketId>, host: &mut impl FnMut(Event<'_>)) -> Inner {
         let old = replace(&mut self.tree, tree);
         self.timer = Timer::NONE;
         self.cx.mend();

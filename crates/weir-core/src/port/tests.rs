@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::packet::Family;
+use crate::queue::Child;
 use crate::queue::{Cause, Discipline, Leaf, Next};
 use crate::sched::{Node, Registry, Tree};
 use crate::units::Rate;

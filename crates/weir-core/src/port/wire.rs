@@ -109,6 +109,8 @@ impl Device {
     }
 }
 
+// A tag of its own is quicker to ask than what is left over in a field.
+#[repr(u8)]
 pub(super) enum Wire {
     Device(Device),
     Bucket(TokenBucket),

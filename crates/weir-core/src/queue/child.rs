@@ -73,8 +73,8 @@ impl Held {
     }
 }
 
-/// Another discipline, and what it has shown.
-struct Inner {
+/// Another discipline, and what it has shown: a child that is no leaf, and the tree of a port.
+pub(crate) struct Inner {
     discipline: Box<dyn Discipline>,
     held: Held,
     /// What the discipline has said of itself.
@@ -83,15 +83,70 @@ struct Inner {
 }
 
 impl Inner {
-    fn new(discipline: Box<dyn Discipline>) -> Self {
+    pub(crate) fn new(discipline: Box<dyn Discipline>) -> Self {
         let (hears_sent, turns_when_empty) = (discipline.hears_sent(), discipline.turns_when_empty());
         Inner { discipline, held: Held::default(), hears_sent, turns_when_empty }
     }
-    fn reconfigure(&mut self, cx: &mut Cx, class: &str, params: &Params) -> Result<(), ParamError> {
+    pub(crate) fn reconfigure(
+        &mut self,
+        cx: &mut Cx,
+        class: &str,
+        params: &Params,
+    ) -> Result<(), ParamError> {
         let result = self.discipline.reconfigure(cx, class, params);
         self.hears_sent = self.discipline.hears_sent();
         self.turns_when_empty = self.discipline.turns_when_empty();
         result
+    }
+    #[inline(always)]
+    pub(crate) fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
+        self.discipline.enqueue(cx, id)
+    }
+    /// As `Child::head`.
+    #[inline(always)]
+    pub(crate) fn head(&mut self, cx: &mut Cx) -> Head {
+        match self.held.head() {
+            Some(head) => head,
+            None => self.hold(cx),
+        }
+    }
+    /// As `Child::take`.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, cx: &mut Cx) -> Next {
+        match self.held.take() {
+            Some(id) => Next::Packet(id),
+            None => self.discipline.dequeue(cx),
+        }
+    }
+    /// The packet that is held included.
+    pub(crate) fn backlog(&self) -> Backlog {
+        self.discipline.backlog() + self.held.backlog()
+    }
+    pub(crate) fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
+        if let Some(id) = self.held.take() {
+            cx.drop(id, reason);
+        }
+        self.discipline.flush(cx, reason);
+    }
+    pub(crate) fn visit_stats(&self, visit: &mut dyn Visit) {
+        self.discipline.visit_stats(visit);
+    }
+    pub(crate) fn check(&self, cx: &Cx) -> Result<(), Broken> {
+        self.discipline.check(cx)
+    }
+    #[inline(always)]
+    pub(crate) fn on_sent(&mut self, cx: &mut Cx, id: &PacketId, at: Instant) {
+        if self.hears_sent {
+            self.discipline.on_sent(cx, id, at);
+        }
+    }
+    #[inline(always)]
+    pub(crate) fn hears_sent(&self) -> bool {
+        self.hears_sent
+    }
+    #[inline(always)]
+    pub(crate) fn turns_when_empty(&self) -> bool {
+        self.turns_when_empty
     }
     /// Pulls the next packet and holds it.
     fn hold(&mut self, cx: &mut Cx) -> Head {
@@ -130,7 +185,7 @@ impl Child {
     pub fn enqueue(&mut self, cx: &mut Cx, id: PacketId) -> Verdict {
         match &mut self.queue {
             Queue::Leaf(leaf) => leaf.enqueue(cx, id),
-            Queue::Inner(inner) => inner.discipline.enqueue(cx, id),
+            Queue::Inner(inner) => inner.enqueue(cx, id),
         }
     }
     /// What goes next. Asked again it says the same, until `take`, or for `At`, `Held` and `Idle`
@@ -139,10 +194,7 @@ impl Child {
     pub fn head(&mut self, cx: &mut Cx) -> Head {
         match &mut self.queue {
             Queue::Leaf(leaf) => leaf.head(cx),
-            Queue::Inner(inner) => match inner.held.head() {
-                Some(head) => head,
-                None => inner.hold(cx),
-            },
+            Queue::Inner(inner) => inner.head(cx),
         }
     }
     /// The packet that is held.
@@ -177,10 +229,7 @@ impl Child {
     pub fn take(&mut self, cx: &mut Cx) -> Next {
         match &mut self.queue {
             Queue::Leaf(leaf) => leaf.take(cx).map_or(Next::Idle, Next::Packet),
-            Queue::Inner(inner) => match inner.held.take() {
-                Some(id) => Next::Packet(id),
-                None => inner.discipline.dequeue(cx),
-            },
+            Queue::Inner(inner) => inner.take(cx),
         }
     }
     /// `take` where `head` has just shown a packet: `None` only if the child breaks the contract.
@@ -222,11 +271,10 @@ impl Child {
     }
     /// What is waiting, the held packet included.
     pub fn backlog(&self) -> Backlog {
-        let queued = match &self.queue {
-            Queue::Leaf(leaf) => leaf.backlog(),
-            Queue::Inner(inner) => inner.discipline.backlog(),
-        };
-        queued + self.held_backlog()
+        match &self.queue {
+            Queue::Leaf(leaf) => leaf.backlog() + self.held_backlog(),
+            Queue::Inner(inner) => inner.backlog(),
+        }
     }
     fn held_backlog(&self) -> Backlog {
         self.held().map_or(Backlog::default(), Held::backlog)
@@ -241,16 +289,14 @@ impl Child {
     }
     /// Drops everything.
     pub fn flush(&mut self, cx: &mut Cx, reason: DropReason) {
-        let held = match &mut self.queue {
-            Queue::Leaf(leaf) => leaf.take_held(),
-            Queue::Inner(inner) => inner.held.take(),
-        };
-        if let Some(id) = held {
-            cx.drop(id, reason);
-        }
         match &mut self.queue {
-            Queue::Leaf(leaf) => leaf.flush(cx, reason),
-            Queue::Inner(inner) => inner.discipline.flush(cx, reason),
+            Queue::Leaf(leaf) => {
+                if let Some(id) = leaf.take_held() {
+                    cx.drop(id, reason);
+                }
+                leaf.flush(cx, reason);
+            }
+            Queue::Inner(inner) => inner.flush(cx, reason),
         }
     }
     /// The leaf, if this child is one.
@@ -336,7 +382,7 @@ impl Child {
         match &self.queue {
             Queue::Leaf(leaf) if visit.listens() => leaf.visit_stats(self.held_backlog(), visit),
             Queue::Leaf(_) => {}
-            Queue::Inner(inner) => inner.discipline.visit_stats(visit),
+            Queue::Inner(inner) => inner.visit_stats(visit),
         }
     }
     /// Verifies the invariants below.
@@ -347,16 +393,14 @@ impl Child {
         match &self.queue {
             Queue::Leaf(leaf) if leaf.is_sound(&cx.packets) => Ok(()),
             Queue::Leaf(_) => Err(Broken { discipline: "leaf", what: "list and counters disagree" }),
-            Queue::Inner(inner) => inner.discipline.check(cx),
+            Queue::Inner(inner) => inner.check(cx),
         }
     }
     /// Tells an inner discipline that a packet which it gave has left, unless it does not listen.
     #[inline]
     pub fn on_sent(&mut self, cx: &mut Cx, id: &PacketId, at: Instant) {
-        if let Queue::Inner(inner) = &mut self.queue
-            && inner.hears_sent
-        {
-            inner.discipline.on_sent(cx, id, at);
+        if let Queue::Inner(inner) = &mut self.queue {
+            inner.on_sent(cx, id, at);
         }
     }
     /// True if `on_sent` may change something.

@@ -160,6 +160,8 @@ pub struct Cx {
     pub random: Random,
     pub(crate) dropped: List,
     pub(crate) adopting: bool,
+    /// Something was dropped or found broken since the port looked: one question after each call of the tree.
+    pub(crate) alert: bool,
     broken: Option<Broken>,
 }
 
@@ -173,6 +175,7 @@ impl Cx {
             random: Random::new(seed),
             dropped: List::new(),
             adopting: false,
+            alert: false,
             broken: None,
         }
     }
@@ -182,15 +185,28 @@ impl Cx {
         row.state = PacketState::Dropped;
         row.reason = reason as u8;
         self.dropped.push_back(&mut self.packets, id);
+        self.alert = true;
     }
     /// Says that an invariant is broken. The first report stays until the port has acted.
     #[cold]
     pub fn broken(&mut self, discipline: &'static str, what: &'static str) {
         self.broken.get_or_insert(Broken { discipline, what });
+        self.alert = true;
     }
     /// What is broken, if anything is.
     pub fn is_broken(&self) -> Option<Broken> {
         self.broken
+    }
+    /// True if an invariant is broken, for a port that has not acted since.
+    #[inline(always)]
+    pub(crate) fn breaks(&self) -> bool {
+        self.alert && self.is_broken_for_sure()
+    }
+    // Apart, so that both are not read each time.
+    #[cold]
+    #[inline(never)]
+    fn is_broken_for_sure(&self) -> bool {
+        self.broken.is_some()
     }
     /// True while a new tree takes over the packets of an old one: nothing may be dropped then.
     pub fn adopting(&self) -> bool {

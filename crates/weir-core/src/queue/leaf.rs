@@ -102,7 +102,13 @@ impl<A: Aqm> Driven for A {
 
 /// The same for an arrival that the AQM calls rare.
 #[cold]
-fn enqueue_rare(aqm: &mut impl Aqm, bare: &mut Bare, after: &mut After, cx: &mut Cx, id: PacketId) -> Verdict {
+fn enqueue_rare(
+    aqm: &mut impl Aqm,
+    bare: &mut Bare,
+    after: &mut After,
+    cx: &mut Cx,
+    id: PacketId,
+) -> Verdict {
     let decision = aqm.arrive(cx, &bare.list, bare.limit, &id);
     bare.enqueue_otherwise(Some(after), cx, id, decision)
 }

@@ -8,6 +8,7 @@ pub mod params;
 mod stats;
 mod values;
 
+pub(crate) use child::Inner;
 pub use child::{Child, Head, Routes};
 pub use contract::{Backlog, Broken, Cause, Cx, Discipline, Link, Next, Verdict, Wait};
 pub use drop_reason::DropReason;
