@@ -262,10 +262,7 @@ impl Child {
     pub(crate) fn pull(&mut self, cx: &mut Cx) -> Next {
         debug_assert!(self.held().and_then(Held::head).is_none(), "a packet that is held is passed over");
         match &mut self.queue {
-            Queue::Leaf(leaf) => match leaf.dequeue_plain(&cx.packets) {
-                Some((id, _)) => Next::Packet(id),
-                None => leaf.dequeue_managed(cx).map_or(Next::Idle, Next::Packet),
-            },
+            Queue::Leaf(leaf) => leaf.pull(cx),
             Queue::Inner(inner) => inner.discipline.dequeue(cx),
         }
     }

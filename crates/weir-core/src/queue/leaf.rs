@@ -2,7 +2,8 @@
 
 use super::child::Held;
 use super::{
-    Backlog, Cx, DropReason, Head, Link, ParamError, ParamSpec, Params, Scope, Value, Verdict, Visit, params,
+    Backlog, Cx, DropReason, Head, Link, Next, ParamError, ParamSpec, Params, Scope, Value, Verdict, Visit,
+    params,
 };
 use crate::aqm::params::{queue_limit, queue_param};
 use crate::aqm::{Aqm, Decision, Departures, TailDrop};
@@ -201,6 +202,22 @@ impl Leaf {
             Some(managed) => managed.aqm.dequeue(&mut self.bare, &mut managed.after, cx),
             None => self.bare.list.pop_front(&mut cx.packets),
         }
+    }
+    /// `dequeue` as an answer. What is not plain is a call at its end, and no row is looked up that may be missing: so
+    /// nothing need be saved.
+    #[inline(always)]
+    pub(super) fn pull(&mut self, cx: &mut Cx) -> Next {
+        self.bare.shown = false;
+        let plain = self.bare.list.packets() >= self.bare.plain_from as u32;
+        let first = if plain { self.bare.list.take_front(&cx.packets) } else { None };
+        match first {
+            Some((id, _)) => Next::Packet(id),
+            None => self.pull_managed(cx),
+        }
+    }
+    #[inline(never)]
+    fn pull_managed(&mut self, cx: &mut Cx) -> Next {
+        self.dequeue_managed(cx).map_or(Next::Idle, Next::Packet)
     }
     /// What goes next, which pushing out spares from now on: the oldest packet, or where the AQM decides
     /// at departure the one that it lets go, which is held.
