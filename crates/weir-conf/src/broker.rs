@@ -1,7 +1,8 @@
 //! `broker`: whom `allocate` asks for bandwidth, in the same process or elsewhere.
 
+use crate::limits::MAX_EDGE;
 use crate::plan::{Broker, Door, Elsewhere};
-use crate::read::{Done, Reader, at};
+use crate::reader::{Done, Reader, at};
 use crate::words::{Word, Words};
 use std::fmt::Write;
 use weir_core::units::{Duration, Rate};
@@ -16,10 +17,6 @@ const TTL: Duration = Duration::from_secs(30);
 const TTLS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3_600)];
 /// The port of COPS, and the one of COPS by TLS.
 const COPS: [u16; 2] = [3288, 3183];
-/// The longest name of an edge, in characters.
-pub(crate) const MAX_EDGE: usize = 32;
-/// The longest name of a lease, in characters.
-pub(crate) const MAX_LEASE: usize = 64;
 
 impl Reader<'_> {
     /// `broker NAME local CAPACITY`, or `broker NAME WHERE [words]`

@@ -3,7 +3,7 @@
 use crate::hooks::{self, Lowered};
 use crate::limits;
 use crate::plan::{Action, Filter, Interface, Options, Plan, RedDefaults};
-use crate::precedence;
+use crate::precedence::{self, BuiltFilter};
 use crate::room::Room;
 use crate::tree::Shape;
 use crate::view::View;
@@ -93,15 +93,6 @@ pub struct Checked {
     pub made: Vec<ClassConfig>,
     /// What may not be as its writer thinks.
     pub warnings: Vec<Diagnostic>,
-}
-
-/// A filter in a classifier.
-#[derive(Clone, Debug)]
-pub struct BuiltFilter {
-    /// As in the plan.
-    pub filter: Filter,
-    /// True for one that a class brings by itself.
-    pub automatic: bool,
 }
 
 /// A token bucket.

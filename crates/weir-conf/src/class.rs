@@ -3,7 +3,7 @@
 use crate::index::Named;
 use crate::limits;
 use crate::plan::{Class, Given, Options, Queue};
-use crate::read::{Done, Reader, Stop};
+use crate::reader::{Done, Reader, Stop};
 use crate::words::{Word, Words};
 use weir_core::queue::Scope;
 use weir_core::sched::{Classes, Entry, Registry};

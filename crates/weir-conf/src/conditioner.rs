@@ -3,7 +3,7 @@
 use crate::index::Named;
 use crate::limits;
 use crate::plan::{Action, Conditioner, Meter};
-use crate::read::{Done, Reader, Stop, at};
+use crate::reader::{Done, Reader, Stop, at};
 use crate::words::{Word, Words};
 use weir_core::packet::Dscp;
 use weir_core::queue::TimeUnit;

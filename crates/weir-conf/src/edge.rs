@@ -1,9 +1,10 @@
 //! The commands of the edge: `sla` and `allocate`, and what they and `recognise` come to for the
 //! port of an interface.
 
-use crate::plan::{Allocate, Given, Interface, Options, Plan, Recognise, Sla};
-use crate::read::{Done, Reader};
-use crate::rules::Report;
+use crate::options::typed;
+use crate::plan::{Allocate, Interface, Options, Plan, Recognise, Sla};
+use crate::reader::{Done, Reader};
+use crate::report::Report;
 use crate::view::View;
 use crate::words::{Word, Words};
 use std::fmt::Write;
@@ -16,7 +17,7 @@ use weir_edge::edge::{Class, Config};
 use weir_edge::params;
 use weir_edge::sla::Prefix;
 use weir_edge::{check, edge};
-use weir_text::{Diagnostic, Place, Severity, Trouble};
+use weir_text::{Diagnostic, Severity, Trouble};
 
 /// The leaf of a class whose packets need not be counted.
 const NO_LEAF: u32 = u32::MAX;
@@ -97,7 +98,7 @@ impl Reader<'_> {
         })?;
         let name = words.need("the class", FORM)?;
         if self.is_refused(interface, name.text) {
-            return Err(crate::read::Stop::Silent);
+            return Err(crate::reader::Stop::Silent);
         }
         let on = &self.plan.interfaces[interface];
         if self.index.class(interface, name.text).is_none() {
@@ -213,15 +214,6 @@ pub fn shown(prefix: &Prefix) -> String {
     }
 }
 
-/// The value of an option as it is typed.
-pub(crate) fn given(text: &mut String, given: &Given) {
-    text.push(' ');
-    text.push_str(&given.text());
-    if given.spec.kind == Kind::Percent && params::SHARES.iter().any(|s| s.name == given.spec.name) {
-        text.push('%');
-    }
-}
-
 /// The lines of the edge of an interface.
 pub(crate) fn print(interface: &Interface) -> Vec<String> {
     let mut lines = Vec::new();
@@ -230,7 +222,7 @@ pub(crate) fn print(interface: &Interface) -> Vec<String> {
     for sla in &interface.slas {
         let prefixes: Vec<String> = sla.prefixes.iter().map(shown).collect();
         let mut line = format!("sla {name} {} {}", sla.id, prefixes.join(","));
-        sla.options.iter().for_each(|option| given(&mut line, option));
+        sla.options.iter().for_each(|option| typed(&mut line, option));
         if sla.dscp != Dscp::EF {
             // Writes to a `String` cannot fail.
             let _ = write!(line, " dscp {}", sla.dscp);
@@ -242,7 +234,7 @@ pub(crate) fn print(interface: &Interface) -> Vec<String> {
     }
     for allocate in &interface.allocations {
         let mut line = format!("allocate {name} {}", allocate.class);
-        allocate.options.iter().for_each(|option| given(&mut line, option));
+        allocate.options.iter().for_each(|option| typed(&mut line, option));
         if let Some(broker) = &allocate.broker {
             let _ = write!(line, " broker {broker}");
         }
@@ -455,18 +447,5 @@ pub(crate) fn judge_brokers(report: &mut Report<'_>, plan: &Plan) {
             let help = format!("write `{write}`, or give them a lower `from`");
             report.say(Severity::Warning, Trouble::new(broker.place, message, help));
         }
-    }
-}
-
-/// True if any of its lines is of the edge.
-pub(crate) fn has_edge(interface: &Interface) -> bool {
-    interface.recognise.is_some() || !interface.slas.is_empty() || !interface.allocations.is_empty()
-}
-
-/// Where an option stands with its value: from its word to the last word taken.
-pub(crate) fn span(word: Place, last: Place) -> Place {
-    match last.line == word.line && last.column >= word.column {
-        true => Place { length: last.column + last.length - word.column, ..word },
-        false => word,
     }
 }

@@ -3,7 +3,7 @@
 use crate::limits;
 use crate::names;
 use crate::plan::Filter;
-use crate::read::{Done, Reader, Stop, at};
+use crate::reader::{Done, Reader, Stop, at};
 use crate::words::{Word, Words};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use weir_core::packet::{Dscp, Family};

@@ -1,7 +1,7 @@
 //! Handlers of the edge in words: `law.gain=500K`, as `weir edge set` and a scenario's timeline have it.
 
 use crate::options::value_of;
-use crate::read::Stop;
+use crate::reader::Stop;
 use crate::words::{Word, Words};
 use weir_core::queue::{Kind, Value};
 use weir_edge::handlers::{self, HANDLERS, Handler, NoHandler};

@@ -2,7 +2,7 @@
 //! errors and warnings, the classes and filters that they add.
 
 use crate::plan::{Filter, Options};
-use crate::rules::Report;
+use crate::report::Report;
 use crate::tree::{Instance, Shape};
 use std::collections::HashMap;
 use weir_core::queue::ParamError;

@@ -3,7 +3,7 @@
 use crate::limits;
 use crate::plan::{Attach, Fail, Interface, Queue, Tunnels, Xdp};
 use crate::protect::protection;
-use crate::read::{Done, Reader, Stop, at};
+use crate::reader::{Done, Reader, Stop, at};
 use crate::words::{Word, Words};
 use weir_core::port::Segment;
 use weir_core::queue::Scope;

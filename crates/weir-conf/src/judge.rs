@@ -4,7 +4,8 @@ use crate::build::Regulator;
 use crate::hooks;
 use crate::plan::{Attach, Fail, Given, Interface, Options, Plan};
 use crate::precedence;
-use crate::rules::{self, Report};
+use crate::report::Report;
+use crate::rules;
 use crate::tree::{Instance, Shape};
 use std::collections::{HashMap, HashSet};
 use weir_core::aqm::AqmEntry;
@@ -178,7 +179,7 @@ fn empty(report: &mut Report<'_>, interface: &Interface) {
     if interface.discipline.is_none()
         && interface.conditioners.is_empty()
         && interface.bandwidth.is_none()
-        && !crate::edge::has_edge(interface)
+        && !interface.has_edge()
     {
         let message = format!("interface `{}` has neither discipline nor conditioner", interface.name);
         report.warn(interface.place, message, "its packets pass as they come");

@@ -20,6 +20,11 @@ pub(crate) const MASKS: usize = 4_096;
 /// Conditioners of an interface.
 pub(crate) const CONDITIONERS: usize = 262_144;
 
+/// The longest name of an edge, in characters.
+pub(crate) const MAX_EDGE: usize = 32;
+/// The longest name of a lease, in characters.
+pub(crate) const MAX_LEASE: usize = 64;
+
 /// Flow queues of all interfaces of a file together, at most; those of one have a limit in weir-core.
 pub(crate) const FLOW_QUEUES: u64 = 2 * weir_core::sched::MAX_FLOW_QUEUES;
 

@@ -2,11 +2,12 @@
 //! registered it.
 
 use crate::plan::{Given, Options};
-use crate::read::{Done, Reader, Stop, at};
-use crate::words::{Word, Words};
+use crate::reader::{Done, Reader, Stop, at};
+use crate::words::{Word, Words, span};
 use weir_core::queue::{Curve, Kind, ParamSpec, Scope, TimeUnit, Value, bytes_as_typed};
 use weir_core::sched::Entry;
 use weir_core::units::Duration;
+use weir_edge::params;
 use weir_text::number;
 use weir_text::{Place, Trouble};
 
@@ -55,9 +56,9 @@ impl Reader<'_> {
             Kind::Percent if words.peek().is_some_and(|w| w.text.ends_with('%')) => {
                 let word = words.need(spec.name, "")?;
                 let read = number::percent(word.text.trim_end_matches('%')).map_err(|bad| at(word, bad))?;
-                (Some(Value::Fraction(read.value)), crate::edge::span(place, last))
+                (Some(Value::Fraction(read.value)), span(place, last))
             }
-            _ => (self.value(words, spec)?, crate::edge::span(place, last)),
+            _ => (self.value(words, spec)?, span(place, last)),
         };
         self.put(options, spec, value, place);
         Ok(())
@@ -292,6 +293,15 @@ fn is_long_for(name: &str, word: &str) -> bool {
 fn out_of_range(word: Word<'_>, spec: &ParamSpec) -> Stop {
     let message = format!("`{} {}` is out of range", spec.name, word.text);
     Trouble::new(word.place, message, expected(spec)).into()
+}
+
+/// Writes an option as it is typed, behind a space.
+pub(crate) fn typed(text: &mut String, given: &Given) {
+    text.push(' ');
+    text.push_str(&given.text());
+    if given.spec.kind == Kind::Percent && params::SHARES.iter().any(|s| s.name == given.spec.name) {
+        text.push('%');
+    }
 }
 
 /// What a value of this option looks like.

@@ -140,7 +140,7 @@ fn integer(
 ) -> Result<(i128, Place), Trouble> {
     let expected = format!("a whole number from {} to {}", range.start(), range.end());
     let word = words.need(what, &expected)?;
-    let read = number::integer(word.text, &expected).map_err(|bad| crate::read::at(word, bad))?;
+    let read = number::integer(word.text, &expected).map_err(|bad| crate::reader::at(word, bad))?;
     if !range.contains(&read.value) {
         return Err(Trouble::new(word.place, format!("{what} {} is out of range", word.text), expected));
     }

@@ -195,6 +195,10 @@ impl Interface {
     pub fn link(&self, mtu: u32) -> Link {
         Link::new(self.rate(), self.overhead.unwrap_or(ETHERNET_OVERHEAD), mtu)
     }
+    /// True if any of its lines is of the edge.
+    pub(crate) fn has_edge(&self) -> bool {
+        self.recognise.is_some() || !self.slas.is_empty() || !self.allocations.is_empty()
+    }
     /// The class of that name.
     pub fn class(&self, name: &str) -> Option<&Class> {
         self.classes.iter().find(|c| c.name == name)

@@ -1,9 +1,8 @@
 //! Which filter comes before which: filters that are never reached, and filters that overlap.
 
-use crate::build::BuiltFilter;
 use crate::hooks::Lowered;
 use crate::plan::{Filter, Interface};
-use crate::rules::Report;
+use crate::report::Report;
 use crate::tree::Shape;
 use std::collections::{HashMap, HashSet};
 use weir_core::classify::explain::{Cause, differences_from_altq, unreachable};
@@ -13,6 +12,15 @@ use weir_core::packet::Dscp;
 use weir_core::packet::key::protocol;
 use weir_core::packet::tunnel::VXLAN_PORT;
 use weir_text::{Place, Source};
+
+/// A filter in a classifier.
+#[derive(Clone, Debug)]
+pub struct BuiltFilter {
+    /// As in the plan.
+    pub filter: Filter,
+    /// True for one that a class brings by itself.
+    pub automatic: bool,
+}
 
 /// Filters as the classifier takes them, and which of the plan's each is.
 pub(crate) struct Compiled {

@@ -1,7 +1,7 @@
 //! The words behind `protect`: which control packets go before the classes, and how much of them.
 
 use crate::plan::Protection;
-use crate::read::{Done, at};
+use crate::reader::{Done, at};
 use crate::view::View;
 use crate::words::{Word, Words};
 use std::fmt;

@@ -1,8 +1,8 @@
 //! The command `recognise`: how real-time flows are found.
 
-use crate::edge::given;
+use crate::options::typed;
 use crate::plan::{Interface, Options, Recognise};
-use crate::read::{Done, Reader};
+use crate::reader::{Done, Reader};
 use crate::words::{Word, Words};
 use weir_core::queue::Value;
 use weir_core::units::Duration;
@@ -100,6 +100,6 @@ pub(crate) fn print(interface: &Interface) -> Option<String> {
         line += &format!(" rtp {}/{}", value(CHAIN[0]), value(CHAIN[1]));
     }
     let rest = options.iter().filter(|option| !CHAIN.contains(&option.spec.name));
-    rest.for_each(|option| given(&mut line, option));
+    rest.for_each(|option| typed(&mut line, option));
     Some(line)
 }

@@ -3,33 +3,13 @@
 use crate::hooks;
 use crate::limits;
 use crate::plan::{Class, Given, Interface, Options, Plan};
-use crate::precedence::conditioner_names;
+use crate::precedence::{self, conditioner_names};
+use crate::report::Report;
 use crate::tree::{Instance, Shape};
 use std::collections::HashSet;
 use weir_core::queue::{Bound, Value};
 use weir_core::sched::{Classes, Registry};
-use weir_text::{Diagnostic, Place, Severity, Source, Trouble};
-
-/// Collects what is said about a plan.
-pub(crate) struct Report<'s> {
-    pub source: &'s Source,
-    pub said: Vec<Diagnostic>,
-}
-
-impl<'s> Report<'s> {
-    pub fn new(source: &'s Source) -> Self {
-        Report { source, said: Vec::new() }
-    }
-    pub fn say(&mut self, severity: Severity, trouble: Trouble) {
-        self.said.push(self.source.diagnostic(severity, trouble));
-    }
-    pub fn error(&mut self, place: Place, message: impl Into<String>, help: impl Into<String>) {
-        self.said.push(self.source.diagnostic(Severity::Error, Trouble::new(place, message, help)));
-    }
-    pub fn warn(&mut self, place: Place, message: impl Into<String>, help: impl Into<String>) {
-        self.said.push(self.source.diagnostic(Severity::Warning, Trouble::new(place, message, help)));
-    }
-}
+use weir_text::{Diagnostic, Severity};
 
 /// The errors of a plan as a whole; interfaces for which `skip` holds are not looked at.
 pub(crate) fn errors(plan: &Plan, registry: &Registry, skip: &dyn Fn(&Interface) -> bool) -> Vec<Diagnostic> {
@@ -41,7 +21,7 @@ pub(crate) fn errors(plan: &Plan, registry: &Registry, skip: &dyn Fn(&Interface)
             one(&mut report, registry, &shape, instance);
         }
         filters(&mut report, &shape);
-        crate::precedence::errors(&mut report, &shape);
+        precedence::errors(&mut report, &shape);
         crate::edge::judge(&mut report, plan, interface, true);
     }
     report.said

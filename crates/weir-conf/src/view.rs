@@ -1,6 +1,6 @@
 //! The interfaces of a plan one by one, each with what the rest of the file means for it.
 
-use crate::broker::{MAX_EDGE, MAX_LEASE};
+use crate::limits::{MAX_EDGE, MAX_LEASE};
 use crate::plan::{Attach, Fail, Interface, Plan, Xdp};
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -218,7 +218,7 @@ impl Plan {
             let message = format!("the frames of `{}` come by AF_XDP, which has one worker", most.name);
             return Some(self.error(most, message, &format!("{away}, or `xdp`")));
         }
-        if lines.iter().any(|line| crate::edge::has_edge(line)) {
+        if lines.iter().any(|line| line.has_edge()) {
             let message = match workers {
                 2 => "an edge looks at both directions, and each of two workers sees one".to_string(),
                 _ => format!("an edge looks at all packets, and each of {workers} workers sees a part"),

@@ -161,6 +161,14 @@ impl<'a> Words<'a> {
     }
 }
 
+/// Where an option stands with its value: from its word to the last word taken.
+pub(crate) fn span(word: Place, last: Place) -> Place {
+    match last.line == word.line && last.column >= word.column {
+        true => Place { length: last.column + last.length - word.column, ..word },
+        false => word,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
