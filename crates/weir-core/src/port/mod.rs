@@ -26,6 +26,7 @@ mod event;
 mod fill;
 mod flows;
 mod hold;
+mod layout;
 mod ledger;
 mod plan;
 mod protect;
@@ -36,11 +37,12 @@ mod wire;
 
 pub use estate::Estate;
 pub use event::{Conditioned, Event, EventKind};
+pub use layout::Layout;
 pub use ledger::{Account, BYTES_PER_LEAF};
 pub use plan::{PortConfig, PortPlan, Segment};
 pub use protect::Protect;
 pub use room::rows_for;
-pub use succession::{Layout, Succession};
+pub use succession::Succession;
 pub use swap::Retired;
 pub use wire::{Refill, WireConfig};
 

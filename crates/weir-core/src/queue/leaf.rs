@@ -1,6 +1,6 @@
 //! A leaf: one list of packets with the AQM that decides which of them to drop.
 
-use super::child::Held;
+use super::head::Held;
 use super::{
     Backlog, Cx, DropReason, Head, Link, Next, ParamError, ParamSpec, Params, Scope, Value, Verdict, Visit,
     params,

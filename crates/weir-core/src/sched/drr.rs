@@ -20,7 +20,8 @@
 //! `full`). At run time: `qsize` and `quantum`.
 
 use super::flows::{self, Flows};
-use super::registry::{Builder, Entry, Node};
+use super::node::Node;
+use super::registry::{Builder, Entry};
 use crate::packet::PacketId;
 use crate::queue::{
     Backlog, Broken, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params, Scope, Verdict,

@@ -23,7 +23,8 @@
 //! 400: where the low-latency queue begins to mark, and how soon it marks all),
 //! `classic-share` (percent, 10), `qlimit` (packets, 10000: both queues). All at run time.
 
-use super::registry::{Builder, Entry, Node};
+use super::node::Node;
+use super::registry::{Builder, Entry};
 use crate::aqm::params::{QLIMIT, queue_limit};
 use crate::packet::{List, PacketId};
 use crate::queue::ParamSpec as P;

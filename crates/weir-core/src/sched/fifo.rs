@@ -8,7 +8,8 @@
 //! Parameters: `qlimit` (packets, 1 to 1000000, 50), `drop-head` (when the queue is full the oldest
 //! packet is dropped).
 
-use super::registry::{Builder, Entry, Node};
+use super::node::Node;
+use super::registry::{Builder, Entry};
 use crate::aqm;
 use crate::packet::PacketId;
 use crate::queue::{

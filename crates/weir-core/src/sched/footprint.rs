@@ -6,11 +6,21 @@
 //!
 //! Guarantee: `a_footprint_is_what_the_tree_takes`.
 
-use super::registry::{Assembled, Node, Registry};
+use super::node::Node;
+use super::registry::{Assembled, FlowNodes, LeafInfo, Registry, Tree};
 use crate::queue::{Link, ParamError};
-use alloc::collections::BTreeMap;
-use alloc::format;
-use alloc::string::String;
+use alloc::vec::Vec;
+
+/// What a tree has that was checked and not built.
+#[derive(Clone, Debug)]
+pub struct Outline {
+    /// Where packets would wait.
+    pub leaves: Vec<LeafInfo>,
+    /// Queues of flows in all disciplines together.
+    pub flow_queues: u64,
+    /// What the tree takes of memory; nothing where nobody measures it.
+    pub footprint: Footprint,
+}
 
 /// Bytes of a tree.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -21,16 +31,34 @@ pub struct Footprint {
     pub flow_queues: u64,
 }
 
-/// The disciplines of a tree that keep flow queues: how many are configured alike, and one of them.
-#[derive(Default)]
-pub(super) struct FlowNodes(BTreeMap<String, (u64, Node)>);
+impl Registry {
+    /// What the tree that `build` would make has, or its refusal, without the memory for flow queues.
+    /// It is a trial of `build`, and asks `Entry::check` no more than that does.
+    ///
+    /// # Errors
+    /// Those of `build`.
+    pub fn check(&self, root: &Node, link: Link) -> Result<Outline, ParamError> {
+        self.measure(root, link, &|| 0)
+    }
+    /// The same, and how many bytes that tree takes. `live` says how many bytes this thread has in use.
+    ///
+    /// # Errors
+    /// Those of `build`.
+    pub fn measure(&self, root: &Node, link: Link, live: &dyn Fn() -> i64) -> Result<Outline, ParamError> {
+        let before = live();
+        let Assembled { tree, flow_queues, flow_nodes } = self.assemble(root, link, true)?;
+        // The notes of flow queues are no part of the tree.
+        let noted = live();
+        let queues = flow_nodes.bytes(self, link, live)?;
+        drop(flow_nodes);
+        let notes = u64::try_from(noted - live()).unwrap_or(0);
+        let Tree { discipline, leaves, .. } = tree;
+        let classes = difference(before, noted, discipline).saturating_sub(notes);
+        Ok(Outline { leaves, flow_queues, footprint: Footprint { classes, flow_queues: queues } })
+    }
+}
 
 impl FlowNodes {
-    /// Notes a node without classes.
-    pub fn note(&mut self, node: &Node) {
-        let kind = format!("{} {:?}", node.discipline, node.params);
-        self.0.entry(kind).or_insert_with(|| (0, node.clone())).0 += 1;
-    }
     /// What their flow queues take beyond the first of each.
     pub fn bytes(&self, registry: &Registry, link: Link, live: &dyn Fn() -> i64) -> Result<u64, ParamError> {
         let mut sum = 0;
@@ -48,7 +76,7 @@ impl FlowNodes {
 }
 
 /// Bytes that came into use; `held` is given back afterwards.
-pub(super) fn difference<T>(before: i64, now: i64, held: T) -> u64 {
+fn difference<T>(before: i64, now: i64, held: T) -> u64 {
     drop(held);
     u64::try_from(now - before).unwrap_or(0)
 }

@@ -22,7 +22,8 @@
 
 use super::keyed_hash::KeyedHash;
 use super::longest::Longest;
-use super::registry::{Builder, Entry, Node};
+use super::node::Node;
+use super::registry::{Builder, Entry};
 use crate::aqm::codel::{Constants, Fate, Law, Phase};
 use crate::aqm::params::{QLIMIT, queue_limit};
 use crate::packet::{NIL, OneWay, PacketId};

@@ -4,7 +4,7 @@
 //! The reader of a configuration knows no discipline by name. It hands each one its `Node` and
 //! shows what comes back at the line and column that it is about.
 
-use super::registry::Node;
+use super::node::Node;
 use crate::packet::Family;
 use crate::queue::{Curve, Link, Params};
 use crate::units::{Duration, Fraction, Rate};

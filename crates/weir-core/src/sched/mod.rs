@@ -60,6 +60,7 @@ mod footprint;
 mod hooks;
 mod keyed_hash;
 mod longest;
+mod node;
 mod registry;
 pub mod testing;
 mod tournament;
@@ -68,12 +69,11 @@ use crate::aqm::AqmEntry;
 pub use crate::queue::Alias;
 pub use cbq::Cbq;
 pub use fifo::Fifo;
-pub use footprint::Footprint;
+pub use footprint::{Footprint, Outline};
 pub(crate) use hooks::given;
 pub use hooks::{BroughtFilter, Check, Finding, Guarantee, Guarantees, Lower, Setting};
-pub use registry::{
-    Build, Builder, ClassConfig, Classes, Entry, LeafInfo, MAX_FLOW_QUEUES, Node, Outline, Registry, Tree,
-};
+pub use node::{ClassConfig, Node};
+pub use registry::{Build, Builder, Classes, Entry, LeafInfo, MAX_FLOW_QUEUES, Registry, Tree};
 
 /// The example files of the book go into this folder as they are.
 #[cfg(test)]

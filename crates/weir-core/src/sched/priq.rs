@@ -16,7 +16,8 @@
 //! queue's parameters may change.
 
 use super::hooks::one_class_of_each_priority;
-use super::registry::{Builder, ClassConfig, Classes, Entry, Node};
+use super::node::{ClassConfig, Node};
+use super::registry::{Builder, Classes, Entry};
 use crate::aqm::QLIMIT_50;
 use crate::aqm::params::USUAL_QLIMIT;
 use crate::packet::PacketId;

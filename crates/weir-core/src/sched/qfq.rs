@@ -25,7 +25,8 @@
 //! from the next time that it becomes busy.
 
 use super::flows::{self, Flows};
-use super::registry::{Builder, Entry, Node};
+use super::node::Node;
+use super::registry::{Builder, Entry};
 use crate::packet::{NIL, PacketId};
 use crate::queue::{
     Backlog, Broken, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params, Scope, Verdict,

@@ -1,8 +1,8 @@
 //! What a discipline's file hands over, the registry of disciplines and AQMs, and how a tree of
 //! them is built from a configuration.
 
-use super::footprint::{FlowNodes, Footprint, difference};
 use super::hooks::{Check, Guarantees, Lower};
+use super::node::Node;
 use crate::aqm::params::{USUAL_QLIMIT, queue_limit};
 use crate::aqm::{AqmEntry, QUEUE_PARAMS, QueueConfig, TailDrop};
 use crate::queue::params::default_of;
@@ -13,6 +13,7 @@ use crate::spread::Cut;
 use crate::units::Rate;
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -245,30 +246,6 @@ impl Registry {
     pub fn build(&self, root: &Node, link: Link) -> Result<Tree, ParamError> {
         Ok(self.assemble(root, link, false)?.tree)
     }
-    /// What the tree that `build` would make has, or its refusal, without the memory for flow queues.
-    /// It is a trial of `build`, and asks `Entry::check` no more than that does.
-    ///
-    /// # Errors
-    /// Those of `build`.
-    pub fn check(&self, root: &Node, link: Link) -> Result<Outline, ParamError> {
-        self.measure(root, link, &|| 0)
-    }
-    /// The same, and how many bytes that tree takes. `live` says how many bytes this thread has in use.
-    ///
-    /// # Errors
-    /// Those of `build`.
-    pub fn measure(&self, root: &Node, link: Link, live: &dyn Fn() -> i64) -> Result<Outline, ParamError> {
-        let before = live();
-        let Assembled { tree, flow_queues, flow_nodes } = self.assemble(root, link, true)?;
-        // The notes of flow queues are no part of the tree.
-        let noted = live();
-        let queues = flow_nodes.bytes(self, link, live)?;
-        drop(flow_nodes);
-        let notes = u64::try_from(noted - live()).unwrap_or(0);
-        let Tree { discipline, leaves, .. } = tree;
-        let classes = difference(before, noted, discipline).saturating_sub(notes);
-        Ok(Outline { leaves, flow_queues, footprint: Footprint { classes, flow_queues: queues } })
-    }
     /// The tree, and which flow queues it has.
     pub(super) fn assemble(
         &self,
@@ -296,30 +273,6 @@ impl Registry {
         leaves.shrink_to_fit();
         Ok(Assembled { tree: Tree { discipline, leaves, default_leaf }, flow_queues, flow_nodes })
     }
-}
-
-/// A discipline in a configuration, with its classes.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Node {
-    /// Its name in the registry.
-    pub discipline: String,
-    /// Its parameters (`Scope::Discipline`).
-    pub params: Params,
-    /// Its classes, in the order of the file; parents before children.
-    pub classes: Vec<ClassConfig>,
-}
-
-/// A class in a configuration.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct ClassConfig {
-    /// Its name, unique in the interface.
-    pub name: String,
-    /// Index of its parent in the same node's `classes`; `None` at the top.
-    pub parent: Option<usize>,
-    /// Its parameters (`Scope::Class`).
-    pub params: Params,
-    /// What its queue is, where that is a discipline of its own.
-    pub queue: Option<Node>,
 }
 
 /// One leaf of a tree: a place where packets wait.
@@ -371,15 +324,16 @@ pub struct Builder<'a> {
     only_check: bool,
 }
 
-/// What a tree has that was checked and not built.
-#[derive(Clone, Debug)]
-pub struct Outline {
-    /// Where packets would wait.
-    pub leaves: Vec<LeafInfo>,
-    /// Queues of flows in all disciplines together.
-    pub flow_queues: u64,
-    /// What the tree takes of memory; nothing where nobody measures it.
-    pub footprint: Footprint,
+/// The disciplines of a tree that keep flow queues: how many are configured alike, and one of them.
+#[derive(Default)]
+pub(super) struct FlowNodes(pub BTreeMap<String, (u64, Node)>);
+
+impl FlowNodes {
+    /// Notes a node without classes.
+    pub fn note(&mut self, node: &Node) {
+        let kind = format!("{} {:?}", node.discipline, node.params);
+        self.0.entry(kind).or_insert_with(|| (0, node.clone())).0 += 1;
+    }
 }
 
 /// What `Registry::assemble` makes.

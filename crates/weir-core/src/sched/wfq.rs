@@ -21,7 +21,8 @@
 //! and `weight` (1 to 10000, 100) of one queue, named as class `queue N`, N from 0.
 
 use super::flows::{self, Flows};
-use super::registry::{Builder, Entry, Node};
+use super::node::Node;
+use super::registry::{Builder, Entry};
 use crate::packet::PacketId;
 use crate::queue::{
     Backlog, Broken, Cx, Discipline, DropReason, Kind, Next, ParamError, ParamSpec, Params, Scope, Verdict,

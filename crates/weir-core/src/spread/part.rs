@@ -15,6 +15,7 @@ use crate::queue::{
     Backlog, Broken, Cause, Child, Cx, Discipline, DropReason, Head, Link, Next, ParamError, Params, Verdict,
     Visit,
 };
+use crate::sched::{Registry, Tree};
 use crate::units::{Fine, Instant, PerByte, Rate};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -85,6 +86,24 @@ pub struct Part {
     /// The highest first.
     levels: Box<[Level]>,
     fixed: Box<[&'static str]>,
+}
+
+impl PartPlan {
+    /// The part as a tree for a port whose wire is open. `link` is the whole link.
+    ///
+    /// # Errors
+    /// What a discipline refuses.
+    pub fn build(
+        &self,
+        registry: &Registry,
+        link: Link,
+        quantum_bytes: u64,
+        lend: Box<dyn Lend>,
+    ) -> Result<Tree, ParamError> {
+        let Tree { discipline, leaves, default_leaf } = registry.build(&self.node, link)?;
+        let part = Part::new(Child::inner(discipline), 0, self, &link, quantum_bytes, lend);
+        Ok(Tree { discipline: Box::new(part), leaves, default_leaf })
+    }
 }
 
 impl Part {

@@ -4,10 +4,9 @@
 //! far. A tree is cut only where the laws hold: each class at the root has one share, a class that has packets
 //! may send at any time, and what is owed in real time is within what the share guarantees.
 
-use super::{Cut, Lend, Part, Share, Shares};
-use crate::queue::{Child, Link, ParamError, Scope};
-use crate::sched::{ClassConfig, Classes, Entry, Node, Registry, Tree};
-use alloc::boxed::Box;
+use super::{Cut, Share, Shares};
+use crate::queue::{Link, ParamError, Scope};
+use crate::sched::{ClassConfig, Classes, Entry, Node, Registry};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec::Vec;
@@ -23,24 +22,6 @@ pub struct PartPlan {
     pub class_of_leaf: Vec<u32>,
     /// Words of classes that say how they share, and stay as they are while the part runs.
     pub fixed: Vec<&'static str>,
-}
-
-impl PartPlan {
-    /// The part as a tree for a port whose wire is open. `link` is the whole link.
-    ///
-    /// # Errors
-    /// What a discipline refuses.
-    pub fn build(
-        &self,
-        registry: &Registry,
-        link: Link,
-        quantum_bytes: u64,
-        lend: Box<dyn Lend>,
-    ) -> Result<Tree, ParamError> {
-        let Tree { discipline, leaves, default_leaf } = registry.build(&self.node, link)?;
-        let part = Part::new(Child::inner(discipline), 0, self, &link, quantum_bytes, lend);
-        Ok(Tree { discipline: Box::new(part), leaves, default_leaf })
-    }
 }
 
 /// Cuts a tree into so many parts between the classes at its root.

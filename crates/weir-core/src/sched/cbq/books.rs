@@ -1,7 +1,7 @@
 //! The books of link sharing: how classes stand in their rings, how many are unsatisfied on each level, and when
 //! the others wake.
 
-use super::link_sharing::{LEVELS, Member, NONE, Pick};
+use super::member::{LEVELS, Member, NONE, Pick};
 use super::wakes::Wakes;
 use super::wrr::{Ring, Standing};
 use crate::units::{Bounded, Instant};

@@ -1,7 +1,8 @@
 //! A class: what its configuration says, checked, and what it counts.
 
 use super::estimator::{Estimator, Shape, Transmission};
-use super::link_sharing::{LEVELS, NONE, Pick, Rule, levels};
+use super::link_sharing::{Rule, levels};
+use super::member::{LEVELS, NONE, Pick};
 use super::options::{Options, PARAMS};
 use crate::queue::params::{self, default_of};
 use crate::queue::{Child, Link, ParamError, Params, Scope, Value, Visit};

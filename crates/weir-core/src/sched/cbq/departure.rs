@@ -2,7 +2,8 @@
 
 use super::Cbq;
 use super::estimator::{Busy, Transmission};
-use super::link_sharing::{LinkSharing, NONE, Pick};
+use super::link_sharing::LinkSharing;
+use super::member::{NONE, Pick};
 use crate::queue::{Cx, Link};
 use crate::units::{Bounded, Fine, Instant};
 use core::cmp::Ordering;

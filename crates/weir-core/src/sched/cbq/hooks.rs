@@ -3,7 +3,7 @@
 use crate::packet::Family;
 use crate::queue::{Params, Value};
 use crate::sched::hooks::{BroughtFilter, Finding, Setting, below, given, part_of};
-use crate::sched::registry::{ClassConfig, Node};
+use crate::sched::node::{ClassConfig, Node};
 use crate::units::{Rate, mul_div};
 use alloc::borrow::ToOwned;
 use alloc::format;

@@ -43,6 +43,7 @@ mod departure;
 mod estimator;
 mod hooks;
 mod link_sharing;
+mod member;
 mod options;
 mod wakes;
 mod wrr;
@@ -52,7 +53,8 @@ mod law;
 #[cfg(test)]
 mod tests;
 
-use super::registry::{Builder, Classes, Entry, Node};
+use super::node::Node;
+use super::registry::{Builder, Classes, Entry};
 use crate::packet::PacketId;
 use crate::queue::{
     Alias, Backlog, Broken, Cause, Child, Cx, Discipline, DropReason, Head, Link, Next, ParamError, Params,
@@ -65,7 +67,8 @@ use alloc::vec::Vec;
 use class::{CbqClass, Count, Settings, check_tree, depth_first, gives, quanta};
 use departure::ahead;
 use estimator::{Busy, Estimator, Transmission};
-use link_sharing::{LinkSharing, NONE, Position, Rule, levels};
+use link_sharing::{LinkSharing, Position, Rule, levels};
+use member::NONE;
 use options::{Options, PARAMS};
 use wakes::Wakes;
 

@@ -1,7 +1,7 @@
 //! The evidence: shares, bursts, borrowing, waiting, and what they cost, through the port.
 
 use super::class::Settings;
-use super::link_sharing::NONE;
+use super::member::NONE;
 use super::{Cbq, Options};
 use crate::classify::Classifier;
 use crate::packet::{FrameRef, Meta};

@@ -4,7 +4,7 @@ use super::options::{Curves, PARAMS, guarantee};
 use crate::queue::params::default_of;
 use crate::queue::{Curve, Link, ParamError, Params, Value};
 use crate::sched::hooks::{BroughtFilter, Finding, Guarantee, Setting, below, given, part_of};
-use crate::sched::registry::{ClassConfig, Node};
+use crate::sched::node::{ClassConfig, Node};
 use crate::spread::Share;
 use crate::units::{Duration, Instant, Rate, mul_div};
 use alloc::format;

@@ -32,7 +32,7 @@ mod share;
 mod tests;
 mod turns;
 
-use super::registry;
+use super::node::Node;
 use super::registry::{Builder, Classes, Entry};
 use super::tournament::Tournament;
 use crate::aqm::QLIMIT_50;
@@ -92,7 +92,7 @@ struct Hfsc {
     routes: Routes,
 }
 
-fn build(node: &registry::Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
+fn build(node: &Node, builder: &mut Builder<'_>) -> Result<Box<dyn Discipline>, ParamError> {
     let n = node.classes.len();
     let (mut classes, mut specs, mut ranges) = (Vec::new(), Vec::<Spec>::with_capacity(n), Vec::new());
     let link = builder.link;

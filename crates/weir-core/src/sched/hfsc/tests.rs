@@ -4,7 +4,7 @@ use super::*;
 use crate::Random;
 use crate::packet::{FrameRef, Meta};
 use crate::queue::{Cause, Link, Value};
-use crate::sched::{Node, Registry};
+use crate::sched::{ClassConfig, Registry};
 use crate::units::{Duration, Rate};
 use alloc::string::{String, ToString};
 use std::vec;
@@ -34,7 +34,7 @@ impl Rig {
     fn new(classes: &[(&str, Option<usize>, Params)]) -> Self {
         let classes = classes
             .iter()
-            .map(|(name, parent, params)| registry::ClassConfig {
+            .map(|(name, parent, params)| ClassConfig {
                 name: name.to_string(),
                 parent: *parent,
                 params: params.clone().with("qlimit", Value::Count(10_000)),

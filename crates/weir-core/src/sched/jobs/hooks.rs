@@ -1,7 +1,7 @@
 //! What a configuration of JoBS must satisfy.
 
 use crate::sched::hooks::{Finding, Setting, one_class_of_each_priority};
-use crate::sched::registry::Node;
+use crate::sched::node::Node;
 use crate::units::Rate;
 use alloc::format;
 use alloc::vec::Vec;

@@ -13,7 +13,8 @@ use super::rates::{self, Chain, ONE, Seen, Step, bits};
 use super::weights::{CLASSES, Weight};
 use super::{Jobs, config};
 use crate::queue::{Cx, Discipline, ParamError};
-use crate::sched::registry::{Builder, Node};
+use crate::sched::node::Node;
+use crate::sched::registry::Builder;
 use alloc::boxed::Box;
 
 /// What the rates follow from.

@@ -1,7 +1,8 @@
 //! The short ways of a packet against the plain ones.
 
 use super::super::class::Settings;
-use super::super::link_sharing::{NONE, Rule};
+use super::super::link_sharing::Rule;
+use super::super::member::NONE;
 use super::super::{Cbq, Options};
 use crate::Random;
 use crate::packet::{FrameRef, Meta};
