@@ -4,10 +4,11 @@ use crate::flow::{ReceiverKind, ReceiverSpec, SenderSpec, Traffic};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use weir_report::FlowKind;
+use weir_scenario::FlowCopy;
 use weir_scenario::Scenario;
 use weir_scenario::lab::LabLayout;
 use weir_scenario::media::{Headers, SILENCE_NS, TALK_NS};
-use weir_scenario::scenario::{Distribution, Flow, FlowCopy};
+use weir_scenario::scenario::{Distribution, Flow};
 use weir_text::Size;
 
 /// Headers of a frame up to and with IP's.

@@ -7,6 +7,7 @@
 //! The keys of a scenario are the fields of the structs in [`scenario`]: each documents its unit, default
 //! and range. Unknown keys are errors, and every error names its place and its remedy.
 
+mod codec;
 mod congestion;
 mod derived;
 mod fits;
@@ -19,6 +20,7 @@ pub mod topology;
 mod validate;
 
 pub use congestion::congestion;
+pub use derived::{FlowCopy, MAX_FLOWS};
 pub use lab::{LabLayout, WhyNot, lab_layout};
 pub use scenario::Scenario;
 pub use topology::Topology;

@@ -38,7 +38,7 @@ impl Scenario {
     }
 
     fn flow_reports(&self) -> Vec<FlowReport> {
-        let report = |copy: crate::scenario::FlowCopy| {
+        let report = |copy: crate::FlowCopy| {
             let flow = &self.flows[copy.flow];
             let active = flow.active(self.duration);
             FlowReport {

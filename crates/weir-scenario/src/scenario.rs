@@ -3,9 +3,7 @@
 //! `Scenario::read` gives a scenario that `validate` has passed: names resolve, values are in
 //! range, keys fit their flow's kind. Whoever runs one may rely on that.
 
-pub use crate::derived::{FlowCopy, MAX_FLOWS};
-
-use crate::media::Codec;
+use crate::codec::Codec;
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;

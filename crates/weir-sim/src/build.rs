@@ -20,7 +20,8 @@ use weir_core::queue;
 use weir_core::units::{Duration, Instant};
 use weir_report::report::Count;
 use weir_report::{FlowKind, Recorder, RunKind};
-use weir_scenario::scenario::{self, Flow, FlowCopy, Scenario};
+use weir_scenario::FlowCopy;
+use weir_scenario::scenario::{self, Flow, Scenario};
 use weir_scenario::topology::Topology;
 
 /// Timestamps and the fixed header.

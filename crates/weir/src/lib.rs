@@ -294,7 +294,7 @@ enum Command {
         socket: PathBuf,
     },
     /// Part of `weir up`: sees to rules of the packet filter
-    #[command(name = commands::live::GUARD, hide = true)]
+    #[command(name = operate::rules::GUARD, hide = true)]
     Guard,
     /// Part of the lab: holds a namespace, sends or receives
     #[command(name = weir_lab::NODE_COMMAND, hide = true)]

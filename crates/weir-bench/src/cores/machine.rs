@@ -5,7 +5,7 @@
 //! until no other core is in it.
 
 use super::books::Books;
-use super::town::{Arrivals, Kind, Subscriber, Town};
+use super::town::{Arrivals, Kind, OVERHEAD, Subscriber, Town};
 use super::{Door, spread};
 use std::collections::VecDeque;
 use weir_core::Random;
@@ -15,8 +15,6 @@ use weir_core::sched::Tree;
 use weir_core::spread::{Ask, Credit, Lend, Loan};
 use weir_core::units::{Fine, Instant, Rate};
 
-/// Bytes per packet on the wire beside the frame.
-pub(super) const OVERHEAD: u32 = 24;
 /// The longest frame.
 const MTU: u32 = 1_518;
 /// Frames that wait for a core before the next one is lost.

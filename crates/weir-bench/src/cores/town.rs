@@ -7,6 +7,8 @@ use weir_core::queue::{Curve, Params, Value};
 use weir_core::sched::{ClassConfig, Node};
 use weir_core::units::{Duration, Rate};
 
+/// Bytes per packet on the wire beside the frame.
+pub(super) const OVERHEAD: u32 = 24;
 /// Subscribers of an access node.
 const BELOW_ACCESS: u32 = 100;
 /// Shares of a plan, in units.
@@ -178,7 +180,7 @@ impl Arrivals {
                 Kind::Hostile => 40 + self.random.below(60) as u32,
                 Kind::Greedy | Kind::Modest => mixed(&mut self.random),
             };
-            bytes += len + super::machine::OVERHEAD;
+            bytes += len + OVERHEAD;
             take(leaf, len);
         }
         f64::from(bytes) / load * (50 + self.random.below(101)) as f64 / 100.0

@@ -7,7 +7,7 @@
 //! by the neighbour's.
 
 use super::config::Agreement;
-use super::keeper::{Busy, Keeper};
+use super::keeper::{Busy, Keeper, News};
 use super::log::Log;
 use super::rest::Desk;
 use super::who::BROKER;
@@ -18,7 +18,7 @@ use crate::client::{Said, rest};
 use crate::holder::{GAP, Holder, RETRY, Terms};
 use crate::http::Target;
 use crate::journal::Given;
-use crate::{MILLISECOND, Nanos, Rate, SECOND};
+use crate::{MILLISECOND, Nanos, SECOND};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -28,14 +28,6 @@ use weir_core::Random;
 
 /// After so long it is tried again to write down what a neighbour has said.
 const BUSY: Duration = Duration::from_millis(50);
-
-/// What the book says about an agreement.
-pub(super) enum News {
-    /// The neighbour is to be asked for `rate` in all, for a request that has come through `domains`.
-    Want { serial: u64, rate: Rate, domains: Vec<Name> },
-    /// The edges of this domain have so much of it.
-    Lent(Rate),
-}
 
 /// One agreement.
 pub(super) struct Task {

@@ -72,7 +72,7 @@ pub use edge::Edge;
 pub(super) use edge::carrier;
 pub use sink::{Sink, Sinks};
 
-use super::who::Role;
+pub use super::who::Token;
 use crate::book::{MAX_PATH, MAX_TTL_MS, MIN_TTL_MS, Name, is_name};
 use crate::http::Target;
 use crate::journal::AUDIT_LINES;
@@ -340,28 +340,6 @@ impl Agreement {
     }
 }
 
-/// A token of a person or a program, as its hash.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Token {
-    /// As the audit names it: no name that the broker gives itself, such as `socket` or `edge:a`.
-    pub name: Name,
-    /// What it allows.
-    pub role: Role,
-    /// The only owner whose leases it may see and touch; all without.
-    #[serde(default)]
-    pub owner: Option<Name>,
-    /// SHA-256 of the token, in hexadecimal: `weir broker token` prints both.
-    pub sha256: String,
-    /// The day at whose start it ends (UTC), `"2027-11-22"`; never without.
-    #[serde(default)]
-    pub expires: Option<Day>,
-}
-
-/// The start of a day, in milliseconds since 1970.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Day(pub u64);
-
 fn usual_socket() -> PathBuf {
     PathBuf::from(super::SOCKET)
 }
@@ -377,33 +355,6 @@ fn priority<'de, D: Deserializer<'de>>(from: D) -> Result<Priority, D::Error> {
 
 fn usual_lines() -> u64 {
     AUDIT_LINES
-}
-
-impl Day {
-    /// `YYYY-MM-DD`, from 1970 on.
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.split('-').map(|part| part.parse::<u64>().ok());
-        let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
-        let leap = year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
-        let months = [31, if leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-        let fits = (1970..=9999).contains(&year) && (1..=12).contains(&month) && parts.next().is_none();
-        if !fits || !(1..=months[month as usize - 1]).contains(&day) {
-            return None;
-        }
-        let before = year - 1;
-        let years = (year - 1970) * 365 + before / 4 - before / 100 + before / 400 - 477;
-        let days = years + months[..month as usize - 1].iter().sum::<u64>() + day - 1;
-        Some(Day(days * 86_400_000))
-    }
-}
-
-impl<'de> Deserialize<'de> for Day {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Day::parse(&text).ok_or_else(|| {
-            D::Error::custom(format!("{text}: expected a day from 1970 on, as \"2027-11-22\""))
-        })
-    }
 }
 
 impl Config {

@@ -1,7 +1,6 @@
 //! The thread that has the journal. All that changes the book passes here, a group at a time: while one group is being
 //! written, the next one gathers. So the disk sees some hundred writes a second, however many requests come.
 
-use super::agreement::News;
 use super::clock::{Clock, time_of_day_ms};
 use super::who::{BROKER, OPERATOR};
 use crate::book::{Book, Command, Event, HOLD, Name, Refusal, Verdict};
@@ -73,6 +72,14 @@ pub(super) struct Effort {
 pub(crate) struct Keeper {
     jobs: SyncSender<Job>,
     clock: Clock,
+}
+
+/// What the book says about an agreement.
+pub(super) enum News {
+    /// The neighbour is to be asked for `rate` in all, for a request that has come through `domains`.
+    Want { serial: u64, rate: Rate, domains: Vec<Name> },
+    /// The edges of this domain have so much of it.
+    Lent(Rate),
 }
 
 /// Where the news about an agreement go.

@@ -6,6 +6,7 @@
 mod agreement;
 mod clock;
 pub mod config;
+mod day;
 mod doors;
 mod keeper;
 mod log;

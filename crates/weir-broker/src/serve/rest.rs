@@ -1,12 +1,12 @@
 //! The REST door. `openapi.json` beside this file describes it; a test holds both to each other.
 
-use super::config::{Edge, Neighbour, Profile, Token};
+use super::config::{Edge, Neighbour, Profile};
 use super::keeper::{BEHIND, Busy, Keeper, Kept, Listener};
 use super::log::Log;
 use super::openapi;
 use super::qod::{Notifier, Sessions};
 use super::stream::Stream;
-use super::who::{LEASES_PER_REQUEST, Limits, REQUESTS_PER_SECOND, Role, Who, of_token};
+use super::who::{LEASES_PER_REQUEST, Limits, REQUESTS_PER_SECOND, Role, Token, Who, of_token};
 use crate::book::{
     Command, Event, Fault, Held, LEASES_PER_OWNER, MAX_VERSION, Name, Refusal, Request, Shown, Verdict,
     is_name,

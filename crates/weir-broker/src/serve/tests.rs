@@ -5,7 +5,8 @@ mod process;
 mod who;
 
 use super::Broker;
-use super::config::{Config, Resource, Token};
+use super::config::{Config, Resource};
+use super::who::Token;
 use super::who::{Role, new_token};
 use crate::audit::Chain;
 use crate::http::{Connection, Target};

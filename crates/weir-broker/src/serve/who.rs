@@ -1,7 +1,7 @@
 //! Who may do what, and how often.
 
 use super::clock::time_of_day_ms;
-use super::config::Token;
+use super::day::Day;
 use crate::audit::hex;
 use crate::book::Name;
 use ring::digest::{SHA256, digest};
@@ -20,6 +20,24 @@ const REQUEST: u64 = 1_000;
 const NAMES: usize = 10_000;
 /// Bytes of a token: 256 bits.
 const TOKEN_BYTES: usize = 32;
+
+/// A token of a person or a program, as its hash.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Token {
+    /// As the audit names it: no name that the broker gives itself, such as `socket` or `edge:a`.
+    pub name: Name,
+    /// What it allows.
+    pub role: Role,
+    /// The only owner whose leases it may see and touch; all without.
+    #[serde(default)]
+    pub owner: Option<Name>,
+    /// SHA-256 of the token, in hexadecimal: `weir broker token` prints both.
+    pub sha256: String,
+    /// The day at whose start it ends (UTC), `"2027-11-22"`; never without.
+    #[serde(default)]
+    pub expires: Option<Day>,
+}
 
 /// What somebody may do. Each may do what those before may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -198,7 +216,7 @@ mod tests {
         };
         assert_eq!(of_token(&[entry(None)], &token).map(|who| who.role), Ok(Role::Read));
         assert!(of_token(&[entry(None)], &sha256).is_err(), "the hash is no token");
-        assert!(of_token(&[entry(Some(super::super::config::Day(0)))], &token).is_err());
+        assert!(of_token(&[entry(Some(Day(0)))], &token).is_err());
         assert_eq!(token.len(), 64);
     }
 }

@@ -3,7 +3,7 @@
 //! Both egresses have CBQ of 20 leaves. With two processors each of two workers shares one with the generator whose
 //! frames the other worker receives: beside its own generator it would take each frame before the next is sent.
 
-use super::report::{Figure, Target, verdict};
+use super::figure::{Figure, Target, verdict};
 use super::{BLAST, COUNTED, Mode, RECEIVER, SENDER, WARM_UP, call};
 use crate::bed::Bed;
 use crate::node::NodeError;

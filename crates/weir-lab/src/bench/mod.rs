@@ -19,11 +19,13 @@
 //! Absolute figures belong to the machine; the rows are to be held against each other.
 
 mod both;
+mod figure;
 pub(crate) mod node;
 mod report;
 
 pub use both::{BothRow, BothSample};
-pub use report::{BenchReport, Figure, Row, Sample, Target, Verdict};
+pub use figure::{Figure, Target, Verdict};
+pub use report::{BenchReport, Row, Sample};
 
 use crate::bed::{Bed, BedHost, BedPlan, possible_here};
 use crate::error::Error;

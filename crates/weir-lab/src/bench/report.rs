@@ -2,6 +2,7 @@
 
 use super::Mode;
 use super::both::{BothRow, BothSample, judged};
+use super::figure::{Figure, Target, verdict};
 use serde::{Deserialize, Serialize};
 
 /// What one round measured of one mode.
@@ -26,26 +27,6 @@ pub struct Sample {
     pub cpu_half_us: f64,
 }
 
-/// A figure over the rounds.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Figure {
-    /// The median.
-    pub median: f64,
-    /// The lower quartile.
-    pub low: f64,
-    /// The upper quartile.
-    pub high: f64,
-}
-
-impl Figure {
-    pub(crate) fn of(mut values: Vec<f64>) -> Figure {
-        values.sort_by(f64::total_cmp);
-        let at = |quarter: usize| values.get(values.len().saturating_sub(1) * quarter / 4);
-        let at = |quarter| at(quarter).copied().unwrap_or(f64::NAN);
-        Figure { median: at(2), low: at(1), high: at(3) }
-    }
-}
-
 /// One mode over all rounds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Row {
@@ -67,42 +48,6 @@ pub struct Row {
     pub cpu_us: Figure,
     /// The same at half of what htb carries.
     pub cpu_half_us: Figure,
-}
-
-/// Whether a figure is what it should be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// Three quarters of the rounds reach it.
-    Reached,
-    /// Three quarters of the rounds miss it.
-    Missed,
-    /// The rounds spread over the bound: they say nothing.
-    Unclear,
-}
-
-impl Verdict {
-    /// As the table shows it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Verdict::Reached => "reached",
-            Verdict::Missed => "missed",
-            Verdict::Unclear => "unclear",
-        }
-    }
-}
-
-/// A figure and what it should be.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Target {
-    /// What was compared.
-    pub what: String,
-    /// What is asked.
-    pub asked: String,
-    /// What came, of each round.
-    pub measured: Figure,
-    /// Whether that is enough.
-    pub verdict: Verdict,
 }
 
 /// The whole.
@@ -266,14 +211,6 @@ impl Round<'_> {
     }
     fn mean_ping_added(&self, mode: Mode) -> Option<f64> {
         Some(self.of(mode)?.ping_mean_us - self.of(Mode::Kernel)?.ping_mean_us)
-    }
-}
-
-pub(super) fn verdict(reached_or_missed: Option<[bool; 2]>) -> Verdict {
-    match reached_or_missed {
-        Some([true, _]) => Verdict::Reached,
-        Some([_, true]) => Verdict::Missed,
-        _ => Verdict::Unclear,
     }
 }
 

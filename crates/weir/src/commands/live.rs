@@ -181,9 +181,6 @@ pub fn up(registry: &Registry, arguments: UpArguments) -> Done {
     Ok(())
 }
 
-/// The hidden command of the process that sees to the rules of the packet filter.
-pub const GUARD: &str = "nfqueue-guard";
-
 /// What it does: its requests come by standard input.
 pub fn guard() -> Done {
     weir_sys::take_priority(Priority::Fifo);

@@ -2,11 +2,13 @@
 //! leaves the box, and all that are new when it does not come up.
 
 use crate::commands::Failure;
-use crate::commands::live::GUARD;
 use std::process::Command;
 use weir_conf::Plan;
 use weir_engine::guard::Guard;
 use weir_engine::up::lay_queue;
+
+/// The hidden command of the process that sees to the rules of the packet filter.
+pub const GUARD: &str = "nfqueue-guard";
 
 /// Who lays rules, and whose are laid.
 pub struct Rules {

@@ -5,6 +5,7 @@ use super::super::tests::{Authority, Folder, call, connect, no_events, serve, to
 use super::super::who::Role;
 use super::super::{Broker, SILENCE, config::Config};
 use super::*;
+use crate::Rate;
 use crate::book::{Refusal, Verdict};
 use crate::client::{self, Client, Edge, Shaper};
 use crate::cops::pep;

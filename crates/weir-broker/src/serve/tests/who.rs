@@ -1,7 +1,8 @@
 //! Who comes in, by token or certificate, and what each may do.
 
 use super::super::SILENCE;
-use super::super::config::{Day, Tls};
+use super::super::config::Tls;
+use super::super::day::Day;
 use super::super::who::REQUESTS_PER_SECOND;
 use super::*;
 use crate::http::HttpError;

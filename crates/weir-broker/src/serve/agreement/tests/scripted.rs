@@ -1,6 +1,7 @@
 //! Beside a neighbour that answers as a test says.
 
 use super::*;
+use crate::Rate;
 
 /// What a neighbour is asked, and the way to answer it.
 type Asked = (Entry, oneshot::Sender<Verdict>);
