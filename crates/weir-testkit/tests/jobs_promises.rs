@@ -145,10 +145,13 @@ fn shortfalls(seed: u64, stricter: u64) -> (u32, u32) {
     (feasible, short)
 }
 
+/// Seeds with which an arrival that finds no room decides.
+const FULL: [u64; 2] = [4_077_613_161_831_995_988, 4_589_745_336_593_861_606];
+
 /// J22: after every arrival each class has at least max(B / (d - D), f), whenever all can.
 #[test]
 fn j22_every_class_has_its_least_rate() {
-    for seed in weir_seed::seeds(4) {
+    for seed in weir_seed::seeds(4).chain(FULL) {
         let (feasible, short) = shortfalls(seed, 1);
         assert!(feasible > 500, "seed {seed}: only {feasible} arrivals could be judged");
         assert_eq!(short, 0, "seed {seed}: of {feasible} arrivals");

@@ -1,6 +1,7 @@
 //! Files of brokers, and what is wrong in them.
 
 use super::*;
+use crate::serve::day::Day;
 
 const SMALL: &str = "domain = \"core\"\nstore = \"core.redb\"\n";
 

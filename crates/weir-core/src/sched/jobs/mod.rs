@@ -256,6 +256,9 @@ impl Jobs {
     }
 }
 
+/// In the place of the row of a packet that did not come in.
+const NOBODY: usize = usize::MAX;
+
 /// What of `before` is not in `after`.
 fn less(before: Backlog, after: Backlog) -> Backlog {
     Backlog {
@@ -284,18 +287,24 @@ impl Discipline for Jobs {
         self.states[index].account.arrived += self.settings.counted(1, len);
         self.classes[index].totals.arrived_bytes += len;
         let room = if cx.adopting() { Ok(()) } else { self.make_room(cx, index, len) };
-        if let Err(reason) = room {
-            self.count_loss(index, one);
-            cx.drop(id, reason);
-            return Verdict::Dropped;
-        }
-        let newcomer = id.index();
-        let before = self.known(index);
-        let first = self.states[index].packets == 0;
-        let mut verdict = self.classes[index].queue.enqueue(cx, id);
-        let oldest = if first { came } else { self.states[index].oldest_ns };
-        self.refresh(cx, index, oldest);
-        self.lose(index, before + one);
+        let (newcomer, mut verdict) = match room {
+            Ok(()) => {
+                let newcomer = id.index();
+                let before = self.known(index);
+                let first = self.states[index].packets == 0;
+                let verdict = self.classes[index].queue.enqueue(cx, id);
+                let oldest = if first { came } else { self.states[index].oldest_ns };
+                self.refresh(cx, index, oldest);
+                self.lose(index, before + one);
+                (newcomer, verdict)
+            }
+            // The rates follow every arrival, also one that is the victim of its overflow.
+            Err(reason) => {
+                self.count_loss(index, one);
+                cx.drop(id, reason);
+                (NOBODY, Verdict::Dropped)
+            }
+        };
         let mut step = Step::After(now_ns.saturating_sub(self.adjusted_ns));
         if self.backlogged != self.rated {
             // Lines 8 and 9.
