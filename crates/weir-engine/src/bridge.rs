@@ -6,8 +6,8 @@
 use crate::crew::Member;
 use crate::direction::{Direction, DirectionEstate, LiveEdge};
 use crate::fail_open::FailCounts;
-use crate::fail_open::{FailOpen, FailState, Failing, state};
-use crate::watch::LinkState;
+use crate::fail_open::{FailOpen, Failing, state};
+use crate::state::{FailState, LinkState};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};

@@ -19,15 +19,16 @@
 
 mod lease;
 mod local;
+mod order;
 mod sessions;
 
-pub use sessions::{Booked, NotTaken, Taking};
+pub(crate) use order::{Back, Order, To, Told};
+pub use order::{NotTaken, Reply};
+pub use sessions::{Booked, Taking};
 
-use crate::control::Request;
-use crate::line::Back;
+use crate::state::{BrokerState, HolderState};
 use lease::Lease;
 use local::Local;
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -83,76 +84,6 @@ pub(crate) struct Hold {
     pub(crate) rate_bps: u64,
     /// What nobody gives it: its `from`, bit/s.
     pub(crate) from_bps: u64,
-}
-
-/// The way to an edge.
-#[derive(Clone)]
-pub(crate) struct To {
-    pub(crate) back: Back,
-    pub(crate) direction: usize,
-    /// The number of the edge: another one may stand there by then.
-    pub(crate) edge: u64,
-}
-
-/// The way back to who asked.
-pub struct Reply {
-    pub(crate) to: To,
-    pub(crate) class: u32,
-    pub(crate) version: u64,
-}
-
-impl Reply {
-    /// Tells the answer. A worker that has ended does not hear it.
-    pub fn send(self, answer: Answer) {
-        let Reply { to: To { back, direction, edge }, class, version } = self;
-        back.ask(Request::Answer { direction, edge, class, version, answer });
-    }
-}
-
-/// How a broker is.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct BrokerState {
-    /// Its name.
-    pub name: String,
-    /// What it gives away, bit/s; a broker elsewhere does not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub capacity_bps: Option<u64>,
-    /// What all classes together hold, bit/s.
-    pub held_bps: u64,
-    /// Requests, repetitions included.
-    pub requests: u64,
-    /// Those that were granted.
-    pub granted: u64,
-    /// Those that were refused.
-    pub refused: u64,
-    /// What each class holds.
-    pub holders: Vec<HolderState>,
-    /// Whether a broker elsewhere can be reached.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reached: Option<Reached>,
-}
-
-/// Whether a broker elsewhere can be reached.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Reached {
-    /// Where it is.
-    pub at: String,
-    /// It answers.
-    pub now: bool,
-    /// Why it does not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub why: Option<String>,
-}
-
-/// What a class holds at a broker.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct HolderState {
-    /// The interface by which its packets leave.
-    pub interface: String,
-    /// Its name.
-    pub class: String,
-    /// What it holds, bit/s.
-    pub rate_bps: u64,
 }
 
 /// Requests of a broker.
@@ -384,9 +315,7 @@ struct Brokers {
 impl Brokers {
     /// A broker that is new here knows nothing of what classes have: their edges are to say it again.
     fn ask_what_is_held(&self) {
-        for To { back, direction, edge } in self.edges.values() {
-            back.ask(Request::SayHolds { direction: *direction, edge: *edge });
-        }
+        self.edges.values().for_each(|to| to.tell(Order::SayHolds));
     }
 
     /// The classes of an interface have this, and nothing else.
@@ -493,6 +422,7 @@ fn hear(brokers: &mut Brokers, word: Word) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::Request;
     use crate::line::{Inbox, Line};
 
     fn who(interface: &str) -> Who {
@@ -507,7 +437,10 @@ mod tests {
         let reply = Reply { to: to(line), class: 0, version: 7 };
         desk.ask(who(interface), "core".into(), allocate::Request { version: 7, rate_bps }, reply);
         match inbox.requests.recv() {
-            Ok(Request::Answer { direction: 0, edge: 1, class: 0, version: 7, answer }) => answer,
+            Ok(Request::Told(Told { direction: 0, edge: 1, order })) => match order {
+                Order::Answer { class: 0, version: 7, answer } => answer,
+                _ => panic!("another answer"),
+            },
             _ => panic!("another answer"),
         }
     }

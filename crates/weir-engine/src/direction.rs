@@ -14,6 +14,7 @@ mod edge;
 mod estate;
 mod frames;
 pub(crate) mod hand;
+mod with_edge;
 
 pub use delay::Delay;
 pub use edge::{EdgeClass, EdgePlan, LastRequest, LiveEdge};
@@ -56,7 +57,7 @@ fn offer(port: &mut Port, frames: &mut Frames, now: Instant, arrival: Arrival<'_
     let marked;
     if let Some(outer) = outer {
         let Some(tos) = frames.examine(now, frame, len, outer) else {
-            return edge::carry_out(port, frames, now);
+            return with_edge::carry_out(port, frames, now);
         };
         marked = key.with_tos(tos);
         key = &marked;
@@ -71,7 +72,7 @@ fn offer(port: &mut Port, frames: &mut Frames, now: Instant, arrival: Arrival<'_
     }
     let _ = port.offer(now, packet, &mut |event| frames.hear(event));
     if frames.edge.is_some() {
-        edge::carry_out(port, frames, now);
+        with_edge::carry_out(port, frames, now);
     }
 }
 
@@ -423,7 +424,7 @@ impl Direction {
         if let Direction { port: Some(port), frames, .. } = self {
             port.advance(now, &mut |event| frames.hear(event));
             if frames.edge.is_some() {
-                edge::tick(port, frames, now);
+                with_edge::tick(port, frames, now);
             }
         }
     }

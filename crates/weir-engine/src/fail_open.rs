@@ -21,7 +21,7 @@
 //! A kernel without TCX (before 6.6) has one program for both, and then a death costs the limit, too.
 
 use crate::owner::Claim;
-use crate::up::Way;
+use crate::state::FailState;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::ops::Range;
@@ -60,21 +60,6 @@ const EARLIER: Duration = Duration::from_millis(1);
 const BY_LINKS: &str = "a TCX program above it";
 const BY_SOCKETS: &str = "XDP programs above it";
 const BY_PATH: &str = "one program for both, because this kernel has no TCX";
-
-/// What becomes of the traffic without the worker.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct FailState {
-    /// The kernel carries it.
-    pub open: bool,
-    /// By what means, or why not.
-    pub how: String,
-    /// The kernel carries it now, by an operator's will.
-    pub bypassed: bool,
-    /// Times that the worker was silent for longer than the limit.
-    pub lapses: u64,
-    /// Packets dropped because the worker found them when they were older than the limit.
-    pub stale_packets: u64,
-}
 
 /// What a bridge that fails open leaves to the process that takes over. Its heartbeat and its programs
 /// pass as descriptors.
@@ -133,6 +118,19 @@ pub struct FailOpen {
     bypassed: bool,
     lapses: u64,
     stale_packets: u64,
+}
+
+/// How the frames of a bridge come and go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Way {
+    /// By sockets that see a copy of each packet (AF_PACKET): on any interface.
+    #[default]
+    Packet,
+    /// From the driver, before the kernel has made packets of them (AF_XDP).
+    Xdp {
+        /// The worker has the drivers look for frames all the time, and sleeps never.
+        busy_poll: bool,
+    },
 }
 
 /// Why a bridge fails closed that could fail open.

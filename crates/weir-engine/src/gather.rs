@@ -5,9 +5,9 @@
 //! fit into one slice is seen at one instant, a larger one over as many steps as it has slices.
 
 use crate::bridge::Bridge;
-use crate::control::{BridgeState, ClassState, Egress, PacketCounts, PortState, WorkerState, heads};
 use crate::direction::Direction;
-use crate::edge_state::{ContractState, contracts};
+use crate::edge_state::ContractState;
+use crate::state::{BridgeState, ClassState, Egress, PacketCounts, PortState, WorkerState, by_reason};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use weir_core::port::{Account, Port};
@@ -100,7 +100,7 @@ impl Gather {
             }
             Stage::Contracts => {
                 let places = direction.edge().map_or(0, |edge| edge.edge().config().contracts.len());
-                let some = direction.edge().map(|edge| contracts(edge, wanted)).unwrap_or_default();
+                let some = direction.edge().map(|edge| edge.contract_states(wanted)).unwrap_or_default();
                 (Part::Contracts(self.egress, some), places, used(places))
             }
             stage => {
@@ -359,6 +359,64 @@ pub(crate) fn of_workers(said: Vec<BridgeState>) -> BridgeState {
         whole
     };
     BridgeState { workers, ..said.into_iter().reduce(and).unwrap_or_default() }
+}
+
+/// A port without what it says of its classes; `total` is what no class has.
+fn port_head(port: &Port) -> PortState {
+    let backlog = port.backlog();
+    PortState {
+        rate_bps: port.link().rate.as_bps(),
+        longest_bytes: port.link().mtu,
+        seed: format!("{:#018x}", port.seed()),
+        broken: port.is_broken().map(|b| format!("{}: {}", b.discipline, b.what)),
+        backlog_packets: backlog.packets,
+        backlog_bytes: backlog.bytes,
+        ring_packets: u64::from(port.in_ring()),
+        refills: port.refills(),
+        wake_ups: port.wake_ups(),
+        reassigned_packets: port.reassigned(),
+        lost_ns: port.lost_time().as_nanos(),
+        protected: (!port.protects().is_empty()).then(|| PacketCounts::from(port.protected())),
+        total: PacketCounts::from(&port.beside_leaves()),
+        classes: Vec::new(),
+        conditioners: Vec::new(),
+    }
+}
+
+/// The directions of a bridge between interfaces of those names (left, right), without what their
+/// ports say of their classes.
+pub(crate) fn heads<L: Io, R: Io>(bridge: &mut Bridge<L, R>, names: &[String; 2]) -> Vec<Egress> {
+    let now = weir_sys::now();
+    let stats = bridge.io_stats();
+    let directions = bridge.directions_mut().iter_mut();
+    directions
+        .map(|direction| {
+            let index = direction.index();
+            let (input, output) = (stats[index], stats[1 - index]);
+            Egress {
+                interface: names[1 - index].clone(),
+                link: None,
+                received_packets: input.rx_frames,
+                received_bytes: input.rx_bytes,
+                overrun_packets: input.rx_overrun,
+                nobuf_packets: input.rx_nobuf + direction.unsegmented(),
+                segmented_packets: direction.segmented(),
+                handed_packets: direction.handed().0,
+                unhanded_packets: direction.handed().1,
+                receive_errors: input.rx_errors,
+                sent_packets: output.tx_frames,
+                sent_bytes: output.tx_bytes,
+                refused_packets: output.tx_errors,
+                refused: by_reason(direction.refused()),
+                device_queue_bytes: output.tx_queue_bytes,
+                device_queue_most_bytes: output.tx_queue_most_bytes,
+                rewritten_packets: direction.rewritten(),
+                leaving_packets: direction.leaving() as u64,
+                port: direction.port().map(port_head),
+                edge: direction.edge_state(now),
+            }
+        })
+        .collect()
 }
 
 /// The directions of a bridge between interfaces of those names (left, right), at once.

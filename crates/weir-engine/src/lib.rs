@@ -22,6 +22,7 @@
 //! - `gather`: statistics, a slice of classes between two steps.
 //! - [`rule`]: what hands packets over where the kernel goes on routing (`attach nfqueue`).
 //! - [`status`]: counters held against intent.
+//! - [`state`]: what a running box says of itself.
 //! - [`server`]: a Unix socket that answers requests.
 //! - `owner`: one owner for each interface.
 //! - [`watch`]: what happens to the interfaces of a bridge: logged, counted, survived.
@@ -51,6 +52,7 @@ mod line;
 mod owner;
 pub mod rule;
 pub mod server;
+pub mod state;
 pub mod status;
 pub mod takeover;
 pub mod up;
@@ -59,6 +61,8 @@ pub mod worker;
 
 pub use bridge::Bridge;
 pub use broker::Desk;
-pub use control::{BridgeState, Control, Snapshot};
+pub use control::Control;
 pub use direction::{Change, Changed, Delay, Direction, EdgeClass, EdgePlan, LiveEdge, Observe};
+pub use gather::egresses;
+pub use state::{BridgeState, Snapshot};
 pub use worker::{Pace, Task, Worker};

@@ -1,10 +1,11 @@
 //! The way to a worker, and its end of it.
 
+use crate::broker::Back;
 use crate::control::Request;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Weak};
 
 /// The way to one worker.
 pub(crate) struct Line {
@@ -16,19 +17,6 @@ pub(crate) struct Line {
 struct Channel {
     requests: Sender<Request>,
     bell: UnixStream,
-}
-
-/// The way back to a worker, for who is to tell it something later. It keeps no channel open.
-#[derive(Clone)]
-pub(crate) struct Back(Weak<Channel>);
-
-impl Back {
-    /// Tells the worker, if it is still there.
-    pub(crate) fn ask(&self, request: Request) {
-        if let Some(channel) = self.0.upgrade() {
-            let _ = channel.ask(request);
-        }
-    }
 }
 
 /// The worker's end.
@@ -50,7 +38,12 @@ impl Line {
 
     /// The way that others answer by.
     pub(crate) fn back(&self) -> Back {
-        Back(Arc::downgrade(&self.channel))
+        let channel = Arc::downgrade(&self.channel);
+        Back::new(move |told| {
+            if let Some(channel) = channel.upgrade() {
+                let _ = channel.ask(Request::Told(told));
+            }
+        })
     }
 
     pub(crate) fn ask(&self, request: Request) -> io::Result<()> {

@@ -3,7 +3,7 @@
 //! A pure state machine over statistics that somebody takes about once a second. It says a state for
 //! each egress and each class, why, and since when.
 
-use crate::control::{BridgeState, ClassState, Egress, PortState, Snapshot};
+use crate::state::{BridgeState, ClassState, Egress, PortState, Snapshot};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -308,7 +308,7 @@ fn judge_class(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{PacketCounts, WorkerState};
+    use crate::state::{PacketCounts, WorkerState};
 
     /// A bridge with two classes, as it is at one second after the other.
     struct Box_ {
@@ -394,7 +394,7 @@ mod tests {
         for (state, expected) in
             [("up", Active), ("no carrier", State::Down), ("gone", State::Down), ("up", Active)]
         {
-            let link = crate::watch::LinkState { state: state.into(), ..Default::default() };
+            let link = crate::state::LinkState { state: state.into(), ..Default::default() };
             let [interface, ..] = one.pass(|b| {
                 b.bridge().egresses[0].link = Some(link);
                 b.traffic(0, 5, 5);

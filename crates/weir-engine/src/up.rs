@@ -1,13 +1,15 @@
 //! A live box: bridges between interfaces of this machine, until somebody stops it.
 
 use crate::bridge::Bridge;
-use crate::control::{BridgeState, Control, Snapshot};
+use crate::control::Control;
 use crate::direction::{Change, Delay, Direction, LiveEdge, Observe};
+pub use crate::fail_open::Way;
 use crate::fail_open::{self, FailOpen, Kernel};
 pub use crate::owner::{CLAIMS, prepare_claims};
 use crate::owner::{Claim, objections, takers};
 use crate::rule;
-use crate::watch::{Claims, Watch};
+use crate::state::{BridgeState, Snapshot};
+use crate::watch::{Attached, Claims, Watch};
 use crate::worker::{Pace, Task, Worker};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,19 +36,6 @@ pub struct Side {
 /// The left side of a [`Pair`] that is no bridge: what leaves by the right side's interface is handed
 /// over by the kernel's packet filter, and the kernel goes on routing.
 pub const NFQUEUE: &str = "nfqueue";
-
-/// How the frames of a bridge come and go.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Way {
-    /// By sockets that see a copy of each packet (AF_PACKET): on any interface.
-    #[default]
-    Packet,
-    /// From the driver, before the kernel has made packets of them (AF_XDP).
-    Xdp {
-        /// The worker has the drivers look for frames all the time, and sleeps never.
-        busy_poll: bool,
-    },
-}
 
 /// One bridge of a box, or an interface whose egress the packet filter hands over.
 pub struct Pair {
@@ -128,13 +117,6 @@ impl Running {
         drop(watch);
         worker.stop().unwrap_or_else(|e| silent(&interfaces, &e))
     }
-}
-
-/// An interface, claimed and opened for raw frames.
-pub(crate) struct Attached {
-    pub(crate) claim: Option<Claim>,
-    /// One, or one for each of more than two workers.
-    pub(crate) sockets: Vec<Socket>,
 }
 
 /// Who else takes the frames of an interface, so that it would not be bridged: each with what mends

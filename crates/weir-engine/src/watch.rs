@@ -11,8 +11,7 @@
 
 use crate::control::{Control, Exchange};
 use crate::owner::{Claim, takers};
-use crate::up::Attached;
-use serde::{Deserialize, Serialize};
+use crate::state::LinkState;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -23,22 +22,6 @@ use std::thread::JoinHandle;
 use weir_core::units::{Duration, Instant};
 use weir_io::Socket;
 use weir_sys::netlink::{Change, Link, LinkWatch, links};
-
-/// How an interface is, and what has happened to it.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct LinkState {
-    /// `up`, `no carrier`, `down` or `gone`.
-    pub state: String,
-    /// Largest packet without layer-2 header, bytes.
-    pub mtu: u32,
-    /// How often it came to be `up`, `no carrier`, `down` or `gone`, came `back` after that, was
-    /// `renamed`, or got another `mtu`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub changes: BTreeMap<String, u64>,
-    /// Who else takes its frames, each with what mends it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub taken: Vec<String>,
-}
 
 /// Something that happened to an interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -141,6 +124,13 @@ impl Side {
 pub(crate) struct Watch {
     bell: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// An interface, claimed and opened for raw frames.
+pub(crate) struct Attached {
+    pub(crate) claim: Option<Claim>,
+    /// One, or one for each of more than two workers.
+    pub(crate) sockets: Vec<Socket>,
 }
 
 /// Claims and opens the interface of a side (0: left), of that name, when it is back.

@@ -1,10 +1,12 @@
 //! The threads that run a bridge: each tells its part the time, sleeps between what is due, survives a panic.
 
 use crate::bridge::{Bridge, Step, WorkerEstate};
-use crate::control::{BridgeState, Control, Frozen, PATIENCE, Request, heads};
+use crate::broker::{Back, Told};
+use crate::control::{Control, Frozen, PATIENCE, Request};
 use crate::direction::{Changed, Direction};
-use crate::gather::{Gather, Part, egresses};
-use crate::line::{Back, Inbox, Line};
+use crate::gather::{Gather, Part, egresses, heads};
+use crate::line::{Inbox, Line};
+use crate::state::BridgeState;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -378,44 +380,14 @@ impl<L: Io, R: Io> Run<L, R> {
                         }
                     });
                 }
-                Request::Answer { direction, edge, class, version, answer } => {
+                Request::Told(Told { direction, edge, order }) => {
                     let now = weir_sys::now();
                     self.guarded(now, |bridge| {
                         let mut all = bridge.directions_mut().iter_mut();
                         if let Some(one) = all.find(|one| one.index() == direction) {
-                            one.answered(now, edge, class, version, answer);
+                            one.obey(now, edge, order);
                         }
                     });
-                }
-                Request::SayHolds { direction, edge } => {
-                    let mut all = self.bridge.directions_mut().iter_mut();
-                    if let Some(one) = all.find(|one| one.index() == direction) {
-                        one.say_holds(edge);
-                    }
-                }
-                Request::ComeDown { direction, edge, class, rate_bps, wait, done } => {
-                    let now = weir_sys::now();
-                    self.guarded(now, |bridge| {
-                        let mut all = bridge.directions_mut().iter_mut();
-                        if let Some(one) = all.find(|one| one.index() == direction) {
-                            one.come_down(now, edge, class, rate_bps, wait);
-                        }
-                    });
-                    drop(done);
-                }
-                Request::Sessions { direction, edge, sessions, done } => {
-                    let now = weir_sys::now();
-                    let not_taken = self.guarded(now, |bridge| {
-                        let mut all = bridge.directions_mut().iter_mut();
-                        let one = all.find(|one| one.index() == direction);
-                        one.map(|one| one.set_sessions(now, edge, sessions)).unwrap_or_default()
-                    });
-                    for (done, one) in
-                        done.iter().flat_map(|done| not_taken.iter().flatten().map(move |one| (done, one)))
-                    {
-                        let _ = done.send(one.clone());
-                    }
-                    drop(done);
                 }
                 Request::Exchange { side, socket, done } => {
                     self.bridge.exchange(side, socket);

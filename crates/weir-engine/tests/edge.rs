@@ -9,7 +9,7 @@ use weir_core::port::{Event, EventKind, Port, PortConfig, Refill, WireConfig};
 use weir_core::queue::Link;
 use weir_core::sched::Registry;
 use weir_core::units::{Duration, Instant};
-use weir_engine::control::egresses;
+use weir_engine::egresses;
 use weir_engine::{Bridge, Change, Changed, Delay, Desk, Direction, EdgeClass, EdgePlan, LiveEdge, Observe};
 use weir_io::PoolSize;
 use weir_io::memory::Memory;

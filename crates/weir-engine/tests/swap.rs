@@ -11,7 +11,7 @@ use weir_core::port::{Event, EventKind, Port, PortConfig, PortPlan, Refill, Wire
 use weir_core::queue::{Link, Params, Value};
 use weir_core::sched::Registry;
 use weir_core::units::{Fraction, Instant, Rate};
-use weir_engine::control::egresses;
+use weir_engine::egresses;
 use weir_engine::{Bridge, Change, Changed, Delay, Direction, Observe, Pace, Worker};
 use weir_io::PoolSize;
 use weir_io::memory::Memory;
@@ -406,7 +406,7 @@ fn a_frame_that_the_device_refuses_is_dropped_in_its_class() {
         let port = state[0].port.as_ref().unwrap();
         let video = port.classes.iter().find(|c| c.name == "video").unwrap().counts.as_ref().unwrap();
         let toolong =
-            |counts: &weir_engine::control::PacketCounts| counts.dropped_packets.get("toolong").copied();
+            |counts: &weir_engine::state::PacketCounts| counts.dropped_packets.get("toolong").copied();
         let lost = refuses.then_some(1);
         assert_eq!((video.sent_packets, video.sent_bytes), if refuses { (1, 100) } else { (2, 300) });
         assert_eq!((toolong(video), toolong(&port.total)), (lost, lost));

@@ -7,7 +7,7 @@ use weir_core::classify::{Classifier, explain as why};
 use weir_core::queue::Link;
 use weir_core::sched::Registry;
 use weir_core::units::Rate;
-use weir_engine::control::Snapshot;
+use weir_engine::state::Snapshot;
 use weir_report::{Report, compare};
 use weir_scenario::Scenario;
 use weir_text::{Amount, BitRate, Size, Time};

@@ -17,7 +17,7 @@ use weir_core::queue::Link;
 use weir_core::sched::Registry;
 use weir_core::units::{Duration, Instant};
 use weir_engine::LiveEdge;
-use weir_engine::control::{BridgeState, ClassState};
+use weir_engine::state::{BridgeState, ClassState};
 use weir_engine::up::{Pair, Side, Up, Way, up};
 use weir_engine::{Delay, Observe, Pace};
 use weir_io::PoolSize;

@@ -8,7 +8,7 @@ use crate::inside::{Seen, Start};
 use crate::node::{Order, Program};
 use crate::traffic::{Plan, UDP_HEADER, When, ip_headers, plan};
 use std::time::Duration;
-use weir_engine::control::BridgeState;
+use weir_engine::state::BridgeState;
 use weir_report::report::NOT_VALID;
 use weir_report::{FlowKind, Report, RunKind, evaluate};
 use weir_scenario::Scenario;

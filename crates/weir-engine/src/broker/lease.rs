@@ -4,8 +4,8 @@
 //! be used of it. More than was asked for is not given to the edge. If less may be used than the edge was granted, its
 //! worker comes down before the broker hears of it.
 
+use super::Order;
 use super::{Hold, Reply, Standing, To};
-use crate::control::Request;
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 use weir_edge::allocate::Answer;
@@ -125,9 +125,8 @@ impl Lease {
     }
 
     fn tell(&self, rate: u64, wait: bool, done: Option<Sender<()>>) {
-        if let Ok(To { back, direction, edge }) = &self.to {
-            let (direction, edge, class, rate_bps) = (*direction, *edge, self.place, self.from + rate);
-            back.ask(Request::ComeDown { direction, edge, class, rate_bps, wait, done });
+        if let Ok(to) = &self.to {
+            to.tell(Order::ComeDown { class: self.place, rate_bps: self.from + rate, wait, done });
         }
     }
 }
@@ -140,10 +139,11 @@ fn above(hold: &Hold) -> u64 {
 #[cfg(test)]
 mod tests {
     use crate::broker::{
-        Booked, BrokerState, ComingDown, Desk, Elsewhere, GRACE, Hold, Kind, Reply, Standing, To, Who,
+        Booked, ComingDown, Desk, Elsewhere, GRACE, Hold, Kind, Order, Reply, Standing, To, Told, Who,
     };
     use crate::control::Request;
     use crate::line::{Inbox, Line};
+    use crate::state::BrokerState;
     use std::sync::mpsc::Sender;
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
@@ -174,6 +174,14 @@ mod tests {
     }
 
     const FROM: u64 = 64;
+
+    /// What an edge is told.
+    fn order_of(request: Request) -> Order {
+        match request {
+            Request::Told(Told { direction: 0, edge: 1, order }) => order,
+            _ => panic!("another request"),
+        }
+    }
 
     impl Rig {
         fn new() -> Rig {
@@ -212,21 +220,19 @@ mod tests {
         fn told(&self) -> Vec<String> {
             let state = self.state();
             assert_eq!(state.reached, None);
-            let said = |request, done: &mut Vec<Sender<()>>| match request {
-                Request::Answer { direction: 0, edge: 1, class: 3, version, answer } => {
-                    format!("{version} {answer:?}")
-                }
-                Request::ComeDown { direction: 0, edge: 1, class: 3, rate_bps, wait, done: waits } => {
+            let said = |request, done: &mut Vec<Sender<()>>| match order_of(request) {
+                Order::Answer { class: 3, version, answer } => format!("{version} {answer:?}"),
+                Order::ComeDown { class: 3, rate_bps, wait, done: waits } => {
                     done.extend(waits);
                     format!("down to {rate_bps}{}", if wait { ", wait" } else { "" })
                 }
-                Request::SayHolds { direction: 0, edge: 1 } => "say".into(),
-                Request::Sessions { direction: 0, edge: 1, sessions, done: waits } => {
+                Order::SayHolds => "say".into(),
+                Order::Sessions { sessions, done: waits } => {
                     drop(waits);
                     let of = |s: &Session| format!(" {} on {} with {}", s.id, s.leaf, s.rate_bps);
                     format!("sessions{}", sessions.iter().map(of).collect::<String>())
                 }
-                _ => panic!("another request"),
+                _ => panic!("of another class"),
             };
             let mut done = Vec::new();
             self.inbox.requests.try_iter().map(|request| said(request, &mut done)).collect()

@@ -3,8 +3,7 @@
 //! The edge before an interface is told all of its classes, whenever these or its classes are others. It is not told that there
 //! are none, unless it was told of some.
 
-use super::{Broker, Brokers, COMING_DOWN, Desk, Far, Lease, PATIENCE, To, Who, Word};
-use crate::control::Request;
+use super::{Broker, Brokers, COMING_DOWN, Desk, Far, Lease, NotTaken, Order, PATIENCE, Who, Word};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
@@ -18,9 +17,6 @@ pub struct Booked {
     /// What it is. Its leaf is that of each class.
     pub session: Session,
 }
-
-/// The number of a session that an edge did not take, and why.
-pub type NotTaken = (u128, String);
 
 /// Sessions that edges are about to take.
 #[derive(Debug)]
@@ -75,7 +71,7 @@ impl Brokers {
 
     /// Tells the edge before an interface the sessions of its classes, those of all brokers.
     pub(super) fn tell_sessions(&mut self, interface: &Arc<str>, done: Option<Sender<NotTaken>>) {
-        let Some(To { back, direction, edge }) = self.edges.get(interface) else { return };
+        let Some(to) = self.edges.get(interface) else { return };
         let far = self.all.values().filter_map(|broker| match broker {
             Broker::Elsewhere(far) => Some(far),
             Broker::Local(_) => None,
@@ -98,6 +94,6 @@ impl Brokers {
         if !had {
             return;
         }
-        back.ask(Request::Sessions { direction: *direction, edge: *edge, sessions, done });
+        to.tell(Order::Sessions { sessions, done });
     }
 }

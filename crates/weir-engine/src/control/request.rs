@@ -1,16 +1,15 @@
 //! What a worker can be asked.
 
-use super::Part;
 use crate::bridge::{Passed, WorkerEstate};
-use crate::broker::NotTaken;
+use crate::broker::Told;
 use crate::direction::{Change, Changed};
 use crate::fail_open::{FailCounts, Failing};
+use crate::gather::Part;
 use std::io;
 use std::sync::mpsc::Sender;
 use weir_core::port::Layout;
 use weir_core::units::Instant;
-use weir_edge::allocate::Answer;
-use weir_edge::edge::{Edge, Session};
+use weir_edge::edge::Edge;
 use weir_io::Socket;
 
 /// What is done with an edge, or told that there is none.
@@ -38,37 +37,8 @@ pub(crate) enum Request {
         direction: usize,
         act: EdgeAct,
     },
-    /// A broker answered a request of the edge of that number.
-    Answer {
-        direction: usize,
-        edge: u64,
-        class: u32,
-        version: u64,
-        answer: Answer,
-    },
-    /// The edge of that number is to say at the desk what its classes have.
-    SayHolds {
-        direction: usize,
-        edge: u64,
-    },
-    /// A broker takes back what a class of the edge of that number has above `rate_bps`. If it is to wait, it asks for
-    /// no more for its `retry`. `done` is dropped once it is so.
-    ComeDown {
-        direction: usize,
-        edge: u64,
-        class: u32,
-        rate_bps: u64,
-        wait: bool,
-        done: Option<Sender<()>>,
-    },
-    /// These are the sessions of the edge of that number. `done` is told which are not in effect and why, and dropped once the
-    /// others are.
-    Sessions {
-        direction: usize,
-        edge: u64,
-        sessions: Vec<Session>,
-        done: Option<Sender<NotTaken>>,
-    },
+    /// An edge is told something on behalf of a broker.
+    Told(Told),
     Exchange {
         side: usize,
         socket: Socket,

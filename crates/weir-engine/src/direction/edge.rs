@@ -4,15 +4,13 @@
 //! their names, so that a port may be exchanged under it.
 
 mod estate;
+mod said;
 mod sessions;
 
 pub(crate) use estate::EdgeEstate;
 use sessions::LeftOut;
 
-use super::frames::Frames;
-use crate::broker::{Desk, Hold, Reply, To};
-use crate::edge_state::{self, EdgeState};
-use crate::line::Back;
+use crate::broker::{Back, Desk, Hold, Reply, To};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -80,16 +78,16 @@ struct Kept {
 /// An edge before a port.
 pub struct LiveEdge {
     interface: Arc<str>,
-    edge: Edge,
+    pub(super) edge: Edge,
     classes: Vec<Kept>,
     /// For each leaf of the port, the class.
     of_leaf: Vec<u32>,
     /// No other edge of this process has it.
-    number: u64,
-    desk: Desk,
+    pub(super) number: u64,
+    pub(super) desk: Desk,
     /// The desk knows what its classes have.
-    is_known: bool,
-    now: Instant,
+    pub(super) is_known: bool,
+    pub(super) now: Instant,
     /// Rates that the discipline refused to set.
     unshaped: u64,
     left_out: Vec<LeftOut>,
@@ -150,7 +148,7 @@ impl LiveEdge {
     }
 
     /// It stands before a port with these leaves from now on.
-    fn fit(&mut self, leaves: &[LeafInfo]) {
+    pub(super) fn fit(&mut self, leaves: &[LeafInfo]) {
         let class = |leaf: &LeafInfo| {
             let place = self.classes.iter().position(|class| *class.name == *leaf.name);
             place.map_or(NONE, |place| place as u32)
@@ -159,7 +157,7 @@ impl LiveEdge {
     }
 
     /// What waits in its classes: the port may have put packets into others.
-    fn recount(&mut self, now: Instant, port: &Port) {
+    pub(super) fn recount(&mut self, now: Instant, port: &Port) {
         let overhead = u64::from(self.edge.config().overhead);
         for (leaf, &class) in (0..).zip(&self.of_leaf).filter(|(_, class)| **class != NONE) {
             let Some(account) = port.account(leaf) else { continue };
@@ -172,7 +170,7 @@ impl LiveEdge {
 
     /// Goes on by the configuration of `new`. Flows, meters and allocations go on as far as that has their contracts
     /// and classes.
-    fn follow(&mut self, now: Instant, new: &mut LiveEdge) {
+    pub(super) fn follow(&mut self, now: Instant, new: &mut LiveEdge) {
         let of_name = |class: &Kept| self.classes.iter().position(|old| old.name == class.name);
         let kept = (0..new.edge.config().classes.len()).map(|place| match new.classes.get(place) {
             Some(class) => of_name(class),
@@ -199,7 +197,7 @@ impl LiveEdge {
     }
 
     /// The discipline refused a rate of a class: what people are to hear of it, the first time.
-    fn refused(&mut self, class: &str, why: &impl fmt::Display) -> Option<String> {
+    pub(super) fn refused(&mut self, class: &str, why: &impl fmt::Display) -> Option<String> {
         self.unshaped += 1;
         let kept = self.classes.iter_mut().find(|kept| *kept.name == *class)?;
         kept.lacks_room = true;
@@ -213,13 +211,13 @@ impl LiveEdge {
     }
 
     /// A class has the rate that it is to have.
-    fn accepted(&mut self, class: &str) {
+    pub(super) fn accepted(&mut self, class: &str) {
         let kept = self.classes.iter_mut().filter(|kept| *kept.name == *class);
         kept.for_each(|kept| kept.lacks_room = false);
     }
 
     /// Says at the desk what its classes have.
-    fn begin(&self, to: To) {
+    pub(super) fn begin(&self, to: To) {
         let has = |(leaf, allocator): (u32, &Allocator)| {
             let class = self.classes.get(leaf as usize)?;
             let (rate_bps, from_bps) = (allocator.allocated_bps(), allocator.plan().from);
@@ -231,7 +229,7 @@ impl LiveEdge {
     }
 
     /// Its classes give back what they have.
-    fn end(&self) {
+    pub(super) fn end(&self) {
         self.desk.hold(self.interface.clone(), None, Vec::new());
     }
 
@@ -277,8 +275,15 @@ impl LiveEdge {
         }
     }
 
+    /// The broker of a class takes back what it has above `rate_bps`. If it is to wait, no more is asked for for its `retry`.
+    pub(super) fn come_down(&mut self, now: Instant, class: u32, rate_bps: u64, wait: bool) {
+        self.now = self.now.max(now);
+        let retry = self.allocator_mut(class).filter(|_| wait).map(|allocator| allocator.plan().retry);
+        self.edge.withdraw(now, class, rate_bps, retry.unwrap_or(Duration::ZERO));
+    }
+
     /// A broker answered.
-    fn answer(&mut self, now: Instant, class: u32, version: u64, answer: Answer) {
+    pub(super) fn answer(&mut self, now: Instant, class: u32, version: u64, answer: Answer) {
         let open = |last: &&mut LastRequest| last.answer.is_none();
         if let Some(last) =
             self.classes.get_mut(class as usize).and_then(|class| class.last.as_mut()).filter(open)
@@ -289,7 +294,7 @@ impl LiveEdge {
     }
 
     /// Sends what is to be asked. The answers come to the worker at `back`.
-    fn ask(&mut self, back: &Back, direction: usize) {
+    pub(super) fn ask(&mut self, back: &Back, direction: usize) {
         if !std::mem::replace(&mut self.is_known, true) {
             // An answer under way is to what was known before: the law repeats its request.
             self.number = number();
@@ -306,7 +311,7 @@ impl LiveEdge {
     }
 
     /// What a class is to have done for it next: its name and the parameters of its rate.
-    fn next_rate(&mut self) -> Option<(Arc<str>, Params)> {
+    pub(super) fn next_rate(&mut self) -> Option<(Arc<str>, Params)> {
         while let Some((leaf, action)) = self.edge.poll() {
             let Some(class) = self.classes.get_mut(leaf as usize) else { continue };
             match action {
@@ -335,147 +340,13 @@ impl LiveEdge {
     }
 
     /// The rates that its classes have, for a tree that does not know them.
-    fn rates(&self) -> Vec<(Arc<str>, Params)> {
+    pub(super) fn rates(&self) -> Vec<(Arc<str>, Params)> {
         let rate = |(leaf, allocator): (u32, &Allocator)| {
             let class = self.classes.get(leaf as usize)?;
             Some((class.name.clone(), (class.shape)(allocator.rate_bps())))
         };
         self.edge.allocators().filter_map(rate).collect()
     }
-}
-
-impl super::Direction {
-    /// Puts an edge before the port, or takes it away; none is there where there is no port. An edge that is there
-    /// already goes on by the other one's configuration. What it answers is not needed any more.
-    pub fn set_edge(&mut self, now: Instant, edge: Option<Box<LiveEdge>>) -> Option<Box<LiveEdge>> {
-        let mut edge = edge.filter(|_| self.port.is_some());
-        let useless = match (&mut self.frames.edge, &mut edge) {
-            (Some(old), Some(new)) => {
-                old.follow(now, new);
-                edge
-            }
-            (old, new) => std::mem::replace(old, new.take()),
-        };
-        match (&mut self.frames.edge, &useless) {
-            // The worker that runs it says so before anything is asked.
-            (Some(there), _) => there.is_known = false,
-            (None, Some(gone)) => gone.end(),
-            (None, None) => {}
-        }
-        self.fit_edge(now);
-        useless
-    }
-    /// The edge before the port.
-    pub fn edge(&self) -> Option<&LiveEdge> {
-        self.frames.edge.as_deref()
-    }
-    /// What it says of itself, but for its contracts.
-    pub(crate) fn edge_state(&mut self, now: Instant) -> Option<EdgeState> {
-        let dropped = self.frames.policed;
-        self.edge_mut().map(|edge| edge_state::head(edge, dropped, now))
-    }
-    pub(crate) fn edge_mut(&mut self) -> Option<&mut LiveEdge> {
-        self.frames.edge.as_deref_mut()
-    }
-
-    /// Another tree is there: its classes get the rates that they have.
-    pub(super) fn fit_edge(&mut self, now: Instant) {
-        let super::Direction { port: Some(port), frames, .. } = self else { return };
-        let Some(edge) = &mut frames.edge else { return };
-        edge.fit(port.leaves());
-        if port.in_ring() == 0 {
-            edge.recount(now, port);
-        }
-        for (name, params) in edge.rates() {
-            shape(port, frames, now, &name, &params);
-        }
-        carry_out(port, frames, now);
-        sessions::make_room(port, frames, now, |_| true);
-    }
-
-    /// A broker answered the edge of that number.
-    pub(crate) fn answered(&mut self, now: Instant, edge: u64, class: u32, version: u64, answer: Answer) {
-        let super::Direction { port: Some(port), frames, .. } = self else { return };
-        if let Some(live) = frames.edge.as_mut().filter(|live| live.number == edge) {
-            live.answer(now, class, version, answer);
-            carry_out(port, frames, now);
-        }
-    }
-
-    /// The broker of a class of the edge of that number takes back what it has above `rate_bps`. If it is to wait, no
-    /// more is asked for for the `retry` of the class.
-    pub(crate) fn come_down(&mut self, now: Instant, edge: u64, class: u32, rate_bps: u64, wait: bool) {
-        let super::Direction { port: Some(port), frames, .. } = self else { return };
-        if let Some(live) = frames.edge.as_mut().filter(|live| live.number == edge) {
-            live.now = live.now.max(now);
-            let retry = live.allocator_mut(class).filter(|_| wait).map(|allocator| allocator.plan().retry);
-            live.edge.withdraw(now, class, rate_bps, retry.unwrap_or(Duration::ZERO));
-            carry_out(port, frames, now);
-        }
-    }
-
-    /// The edge of that number is to say what its classes have.
-    pub(crate) fn say_holds(&mut self, edge: u64) {
-        if let Some(live) = self.frames.edge.as_mut().filter(|live| live.number == edge) {
-            live.is_known = false;
-        }
-    }
-
-    /// Does something with the edge, and what the edge then wants to have done.
-    pub(crate) fn with_edge(&mut self, now: Instant, act: impl FnOnce(Option<&mut Edge>, Instant)) {
-        let super::Direction { port: Some(port), frames, .. } = self else { return act(None, now) };
-        let has = |frames: &Frames| -> Vec<(u64, u64)> {
-            let all = frames.edge.iter().flat_map(|live| live.edge.allocators());
-            all.map(|(_, allocator)| (allocator.plan().from, allocator.allocated_bps())).collect()
-        };
-        if let Some(live) = &mut frames.edge {
-            live.now = live.now.max(now);
-        }
-        let had = has(frames);
-        act(frames.edge.as_mut().map(|live| &mut live.edge), now);
-        // What was given by hand no broker knows of.
-        let is_known = has(frames) == had;
-        carry_out(port, frames, now);
-        if let Some(live) = &mut frames.edge {
-            live.is_known &= is_known;
-        }
-    }
-
-    /// Sends what the edge is to ask.
-    pub(crate) fn ask(&mut self, back: &Back) {
-        let index = self.index();
-        if let Some(edge) = &mut self.frames.edge {
-            edge.ask(back, index);
-        }
-    }
-}
-
-fn shape(port: &mut Port, frames: &mut Frames, now: Instant, class: &str, params: &Params) {
-    let done = port.reconfigure(now, class, params, &mut |event| frames.hear(event));
-    let Some(edge) = &mut frames.edge else { return };
-    match done {
-        Ok(_) => edge.accepted(class),
-        Err(why) => {
-            // A worker does not write: whoever reads it may be slow.
-            edge.refused(class, &why).into_iter().for_each(|said| edge.desk.say(said));
-        }
-    }
-}
-
-/// Does what the edge wants to have done: rates.
-pub(super) fn carry_out(port: &mut Port, frames: &mut Frames, now: Instant) {
-    while let Some((class, params)) = frames.edge.as_mut().and_then(|edge| edge.next_rate()) {
-        shape(port, frames, now, &class, &params);
-    }
-}
-
-/// The clock reached `now`.
-pub(super) fn tick(port: &mut Port, frames: &mut Frames, now: Instant) {
-    if let Some(edge) = frames.edge.as_mut().filter(|edge| edge.edge.poll_at() <= now) {
-        edge.now = edge.now.max(now);
-        edge.edge.timer(now);
-    }
-    carry_out(port, frames, now);
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::edge::EdgeEstate;
 use super::{Direction, NO_LEAF, Whereabouts};
-use crate::control::{PacketCounts, by_reason};
+use crate::state::{PacketCounts, by_reason};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;

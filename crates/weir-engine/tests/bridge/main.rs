@@ -17,7 +17,7 @@ use weir_core::queue::{
 };
 use weir_core::sched::{Fifo, LeafInfo, Tree};
 use weir_core::units::{Duration, Instant, Rate};
-use weir_engine::control::egresses;
+use weir_engine::egresses;
 use weir_engine::{Bridge, Delay, Direction};
 use weir_io::fault::{Faults, Faulty};
 use weir_io::memory::Memory;

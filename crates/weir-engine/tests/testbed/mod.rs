@@ -207,7 +207,7 @@ impl Testbed {
         self.up = Some(self.boxed.run(move || up(setup)).unwrap());
     }
     /// The counters of the way to the right.
-    pub fn egress(&self) -> weir_engine::control::Egress {
+    pub fn egress(&self) -> weir_engine::state::Egress {
         self.up.as_ref().unwrap().snapshot().bridges[0].egresses[0].clone()
     }
     /// The most bytes that stand in the queueing discipline of an interface of the box, for `length`.

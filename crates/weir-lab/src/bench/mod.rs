@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 use weir_core::units::Duration;
-use weir_engine::fail_open::FailState;
+use weir_engine::state::FailState;
 use weir_sys::{now, sleep_until};
 
 /// What stands in the box.

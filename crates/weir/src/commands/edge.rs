@@ -6,8 +6,8 @@ use crate::operate::flows::FlowState;
 use crate::operate::remote::LeaseState;
 use crate::operate::request::{FlowOrder, Handlers, Recognising, Request, ask};
 use std::path::Path;
-use weir_engine::broker::{BrokerState, Reached};
 use weir_engine::edge_state::{AllocatorState, EdgeClassState, EdgeState, RecognitionState};
+use weir_engine::state::{BrokerState, Reached};
 use weir_text::{Unit, show};
 
 /// On or off.

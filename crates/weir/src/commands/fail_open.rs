@@ -7,8 +7,9 @@ use crate::operate::request::{Request, ask};
 use std::io::ErrorKind;
 use std::path::Path;
 use weir_core::sched::Registry;
-use weir_engine::control::{BridgeState, Snapshot};
-use weir_engine::fail_open::{self, FailState};
+use weir_engine::fail_open;
+use weir_engine::state::FailState;
+use weir_engine::state::{BridgeState, Snapshot};
 use weir_engine::up::{NFQUEUE, take_queue_away};
 
 /// What becomes of the traffic of a bridge without its worker, in words.

@@ -6,8 +6,8 @@
 use super::{Done, Failure};
 use crate::operate::request::{Report, Request, ask};
 use std::path::Path;
-use weir_engine::control::{BridgeState, Egress, PacketCounts, Snapshot};
 use weir_engine::edge_state::{AllocatorState, EdgeState};
+use weir_engine::state::{BridgeState, Egress, PacketCounts, Snapshot};
 use weir_text::metrics::Kind::{Counter, Gauge};
 use weir_text::metrics::Metrics;
 

@@ -5,7 +5,7 @@ use super::tables::{print_wrapped, say, table};
 use super::{Done, Failure};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use weir_engine::fail_open::FailState;
+use weir_engine::state::FailState;
 use weir_lab::bench::{Mode, carried};
 use weir_sys::netlink::{Link, links};
 use weir_sys::rights::{Capability, has};

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use weir_engine::control::{PacketCounts, Snapshot};
+use weir_engine::state::{PacketCounts, Snapshot};
 use weir_text::{Unit, show};
 
 /// Points of a curve, one for each look.
@@ -314,8 +314,8 @@ mod tests {
         };
         let mut rt = counts(sent);
         rt["name"] = "rt".into();
-        let mut egress = serde_json::to_value(weir_engine::control::Egress::default()).unwrap();
-        let mut port = serde_json::to_value(weir_engine::control::PortState::default()).unwrap();
+        let mut egress = serde_json::to_value(weir_engine::state::Egress::default()).unwrap();
+        let mut port = serde_json::to_value(weir_engine::state::PortState::default()).unwrap();
         let mut class = serde_json::to_value(weir_engine::edge_state::EdgeClassState::default()).unwrap();
         let asks = weir_engine::edge_state::AllocatorState {
             estimate_bps: used,
@@ -326,7 +326,7 @@ mod tests {
         (class["name"], class["allocator"]) = ("rt".into(), serde_json::to_value(asks).unwrap());
         (egress["interface"], egress["port"]) = ("eth1".into(), port);
         egress["edge"] = serde_json::json!({"classes": [class], "dropped_packets": 0, "unshaped": 0});
-        let bridge = weir_engine::control::BridgeState {
+        let bridge = weir_engine::state::BridgeState {
             egresses: vec![serde_json::from_value(egress).unwrap()],
             ..Default::default()
         };

@@ -36,7 +36,7 @@ use weir_conf::plan::Xdp;
 use weir_conf::{ContractChange, Diagnostic, Difference, Plan, diff};
 use weir_core::port::Port;
 use weir_core::sched::Registry;
-use weir_engine::control::Egress;
+use weir_engine::state::Egress;
 use weir_engine::status::Status;
 use weir_engine::up::{NFQUEUE, Pair, Side as EngineSide, Up, Way, up};
 use weir_engine::worker::Pace;

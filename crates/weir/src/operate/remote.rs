@@ -23,7 +23,8 @@ use weir_broker::{Rate, tls};
 use weir_conf::Plan;
 use weir_conf::plan::{Door, Elsewhere};
 use weir_engine::Desk;
-use weir_engine::broker::{self, ComingDown, Kind, Reached, Standing, Who};
+use weir_engine::broker::{self, ComingDown, Kind, Standing, Who};
+use weir_engine::state::Reached;
 
 /// The shortest time between two requests for one lease: the allocator makes one a window, and more in congestion alone.
 const GAP: Duration = Duration::from_millis(10);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use weir_conf::Difference;
-use weir_engine::broker::BrokerState;
+use weir_engine::state::BrokerState;
 use weir_engine::status::Finding;
 
 /// How long an answer may take: a file of 100,000 classes is read and built in seconds.

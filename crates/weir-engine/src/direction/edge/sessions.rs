@@ -1,8 +1,7 @@
 //! Sessions before a port: which are in effect, and why others are not.
 
-use super::{Frames, LiveEdge, carry_out};
+use super::LiveEdge;
 use crate::broker::NotTaken;
-use weir_core::port::Port;
 use weir_core::units::Instant;
 use weir_edge::edge::{SESSIONS, Session, SessionNow};
 
@@ -26,7 +25,7 @@ enum Why {
 
 impl LiveEdge {
     /// These are its sessions. Those that are there already come first.
-    fn take(&mut self, now: Instant, mut sessions: Vec<Session>) {
+    pub(in crate::direction) fn take(&mut self, now: Instant, mut sessions: Vec<Session>) {
         self.now = self.now.max(now);
         let has: Vec<Session> = self.edge.sessions().map(|(session, _)| session.clone()).collect();
         sessions.sort_by_key(|session| !has.contains(session));
@@ -36,18 +35,23 @@ impl LiveEdge {
     }
 
     /// The newest session of a class whose rate was refused, of those that may be left out.
-    fn without_room(&self, may: impl Fn(&SessionNow) -> bool) -> Option<SessionNow> {
+    pub(in crate::direction) fn without_room(&self, may: impl Fn(&SessionNow) -> bool) -> Option<SessionNow> {
         let lacks_room = |class: u32| self.classes.get(class as usize).is_some_and(|class| class.lacks_room);
         let all = self.edge.sessions().map(|(_, seen)| seen);
         all.filter(|seen| lacks_room(seen.leaf) && may(seen)).max_by_key(|seen| seen.since)
     }
 
     /// A session is in effect no longer, because there is no room for its rate.
-    fn leave_out(&mut self, now: Instant, gone: SessionNow) {
+    pub(in crate::direction) fn leave_out(&mut self, now: Instant, gone: SessionNow) {
         let others = self.edge.sessions().filter(|(_, seen)| (seen.id, seen.leaf) != (gone.id, gone.leaf));
         let others = others.map(|(session, _)| session.clone()).collect();
         self.edge.set_sessions(now, others);
         self.left_out.push(LeftOut { id: gone.id, class: gone.leaf, why: Why::NoRoom });
+    }
+
+    /// Those that are not in effect, and why.
+    pub(in crate::direction) fn not_taken(&self) -> impl Iterator<Item = NotTaken> {
+        self.left_out.iter().map(|one| (one.id, self.why(one)))
     }
 
     /// Why a session is not in effect, for people.
@@ -64,35 +68,5 @@ impl LiveEdge {
     pub(crate) fn left_out(&self, class: u32) -> Option<(u64, String)> {
         let own = || self.left_out.iter().filter(|one| one.class == class);
         Some((own().count() as u64, self.why(own().next()?)))
-    }
-}
-
-/// Leaves sessions out as long as the rate of their class is refused, the newest first. `may` says which.
-pub(super) fn make_room(
-    port: &mut Port,
-    frames: &mut Frames,
-    now: Instant,
-    may: impl Fn(&SessionNow) -> bool,
-) {
-    while let Some(live) = &mut frames.edge
-        && let Some(gone) = live.without_room(&may)
-    {
-        live.leave_out(now, gone);
-        carry_out(port, frames, now);
-    }
-}
-
-impl crate::direction::Direction {
-    /// These are the sessions of the edge of that number: which of them are not in effect, and why. One that there is no room
-    /// for takes nothing from those that are in effect.
-    pub(crate) fn set_sessions(&mut self, now: Instant, edge: u64, sessions: Vec<Session>) -> Vec<NotTaken> {
-        let crate::direction::Direction { port: Some(port), frames, .. } = self else { return Vec::new() };
-        let Some(live) = frames.edge.as_mut().filter(|live| live.number == edge) else { return Vec::new() };
-        live.take(now, sessions);
-        carry_out(port, frames, now);
-        make_room(port, frames, now, |seen| seen.since == now);
-        let left_out =
-            frames.edge.iter().flat_map(|live| live.left_out.iter().map(|one| (one.id, live.why(one))));
-        left_out.collect()
     }
 }

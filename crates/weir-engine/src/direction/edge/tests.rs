@@ -1,13 +1,21 @@
 //! An edge before a port, and what brokers answer it.
 
-use super::super::{Delay, Direction};
+use super::super::{Delay, Direction, with_edge};
 use super::*;
+use crate::broker::{NotTaken, Order};
 use crate::line::Line;
 use weir_core::port::{PortConfig, Refill, WireConfig};
 use weir_core::queue::{Link, Value};
 use weir_core::sched::Registry;
 use weir_edge::edge::Session;
 use weir_io::PoolSize;
+
+/// Tells the edge of that number its sessions: those that it does not take.
+fn told(one: &mut Direction, at: Instant, number: u64, sessions: Vec<Session>) -> Vec<NotTaken> {
+    let (done, not_taken) = std::sync::mpsc::channel();
+    one.obey(at, number, Order::Sessions { sessions, done: Some(done) });
+    not_taken.iter().collect()
+}
 
 const CONF: &str = "broker core local 8M\n\
                     interface out0 bandwidth 3M hfsc\n\
@@ -68,15 +76,15 @@ fn an_answer_to_what_was_known_before_is_not_heeded() {
         let request = request.expect("it is congested");
         assert!(has == 64_000 && request.rate_bps > has, "{request:?}");
         if says_again {
-            one.say_holds(number);
+            one.obey(at, number, Order::SayHolds);
             one.ask(&line.back());
         }
         let answer = Answer::Granted(request.rate_bps);
-        one.answered(at, number, 0, request.version, answer);
+        one.obey(at, number, Order::Answer { class: 0, version: request.version, answer });
         assert_eq!(now(&one).2 > has, !says_again);
         // The law repeats its request, and that answer counts.
         let (number, ..) = now(&one);
-        one.answered(at, number, 0, request.version, answer);
+        one.obey(at, number, Order::Answer { class: 0, version: request.version, answer });
         assert_eq!(now(&one).2, request.rate_bps);
     }
 }
@@ -97,7 +105,7 @@ fn a_class_whose_rate_is_refused_is_named_once() {
 fn a_rate_that_is_refused_counts() {
     let mut one = direction(CONF);
     let Direction { port: Some(port), frames, .. } = &mut one else { panic!("it has a port") };
-    shape(port, frames, Instant::ZERO, "rt", &Params::new().with("nonsense", Value::Count(1)));
+    with_edge::shape(port, frames, Instant::ZERO, "rt", &Params::new().with("nonsense", Value::Count(1)));
     let live = one.edge().unwrap();
     assert_eq!((live.unshaped(), live.classes[0].is_refused), (1, true));
 }
@@ -125,7 +133,7 @@ fn a_session_without_room_is_not_in_effect() {
     // 900 kbit/s are left to the class, of which it has 100.
     let mut set = |ms: u64, ids: &[u128]| {
         let sessions = ids.iter().map(|&id| session(id, 390_000)).collect();
-        let left_out = one.set_sessions(Instant::from_millis(ms), number, sessions);
+        let left_out = told(&mut one, Instant::from_millis(ms), number, sessions);
         let said = one.edge().unwrap().left_out(0);
         assert_eq!(said.as_ref().map(|(count, _)| *count as usize).unwrap_or(0), left_out.len(), "{said:?}");
         (left_out, in_effect(&one))
@@ -139,7 +147,7 @@ fn a_session_without_room_is_not_in_effect() {
     }
     assert_eq!(set(5, &[9, 7]), (vec![], (vec![7, 9], 880_000)));
     // Another edge was meant.
-    assert_eq!(one.set_sessions(Instant::from_millis(6), number + 1, Vec::new()), vec![]);
+    assert_eq!(told(&mut one, Instant::from_millis(6), number + 1, Vec::new()), vec![]);
     assert_eq!(in_effect(&one).0, [7, 9]);
 }
 
@@ -150,7 +158,7 @@ fn sessions_beyond_what_an_edge_takes_are_named() {
     let number = now(&one).0;
     let mut set = |ms: u64, ids: std::ops::Range<u128>| {
         let sessions = ids.map(|id| session(id, 10)).collect();
-        one.set_sessions(Instant::from_millis(ms), number, sessions)
+        told(&mut one, Instant::from_millis(ms), number, sessions)
     };
     assert_eq!(set(1, 100..300), vec![]);
     let left_out = set(2, 0..300);
