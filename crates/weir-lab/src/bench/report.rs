@@ -259,6 +259,7 @@ impl std::fmt::Display for BenchReport {
 
 #[cfg(test)]
 mod tests {
+    use super::super::figure::Verdict;
     use super::*;
 
     fn sample(mode: Mode, pps_60: f64) -> Sample {
