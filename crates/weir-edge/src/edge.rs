@@ -37,7 +37,6 @@ pub use session::{Place, SESSIONS, Session, SessionNow};
 use crate::admit::{Admission, Gate};
 use crate::allocate::{Action, Allocation, Allocator, Answer, Backlog, Window, Windows};
 use crate::flow::{Body, Cause, Flow, Flows, Outside, State};
-use crate::handlers::Terms;
 use crate::recognise::statistical::{Aggregate, History};
 use crate::sla::{Contract, Guessed, PER_BYTE, Policy, Shared, Table};
 use alloc::vec::Vec;
@@ -102,6 +101,12 @@ impl Lane {
         self.allocator.as_ref().map_or(self.class.rate_bps, |a| a.limit_bps(now))
     }
 }
+
+/// No contract: there is none on file, and every source is served.
+const NOBODY: u32 = u32::MAX;
+
+/// The parameters of a class.
+pub(crate) type Terms = (Allocation, Admission);
 
 /// The parameters of a class with an allocator.
 fn terms(class: &Class) -> Option<Terms> {

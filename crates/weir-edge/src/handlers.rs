@@ -16,12 +16,12 @@
 mod settings;
 
 pub use settings::Setting;
-pub(crate) use settings::{Terms, carried, settings};
+pub(crate) use settings::{carried, settings};
 
 use crate::admit::Admission;
 use crate::allocate::{Allocation, Allocator, Amount, Answer, Law};
 use crate::check::{self, Finding, Weight};
-use crate::edge::Edge;
+use crate::edge::{Edge, Terms};
 use crate::params::{self, ALLOCATE, SHARES};
 use weir_core::queue::params::spec_of;
 use weir_core::queue::{Kind, ParamError, ParamSpec, Params, Value};

@@ -28,6 +28,7 @@ pub mod admit;
 pub mod allocate;
 pub mod check;
 pub mod edge;
+mod evict;
 pub mod flow;
 pub mod handlers;
 pub mod params;

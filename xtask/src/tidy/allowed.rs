@@ -6,6 +6,13 @@ pub const LONG_FILES: &[(&str, &str)] = &[(
     "the paper's figure 4 in one place; rates, losses, drops and weights stand apart",
 )];
 
+/// What a file takes from another one although that one takes from it: file, other file, reason.
+pub const ARROWS: &[(&str, &str, &str)] = &[(
+    "crates/weir-core/src/aqm/contract.rs",
+    "crates/weir-core/src/queue/leaf.rs",
+    "a queue calls its AQM once per packet by a pointer, and what the AQM does is inlined there",
+)];
+
 /// Files that read a clock in a crate that is told the time.
 pub const CLOCKS: &[(&str, &str)] = &[
     ("crates/weir-sim/src/bench.rs", "times the simulator itself; nothing of it reaches a run"),

@@ -3,6 +3,7 @@
 //! Exceptions stand in `allowed.rs`, each with its reason, and nowhere else.
 
 mod allowed;
+mod circles;
 mod claims;
 mod code;
 mod core_rules;
@@ -53,6 +54,7 @@ const RULES: &[Rule] = &[
     code::nothing_is_left_to_do,
     code::no_unwrap_outside_tests,
     code::files_are_short,
+    circles::files_form_no_circle,
     pages::disciplines_open_with_their_manual,
     pages::parameters_say_what_they_do,
     pages::numbers_of_parameters_are_declared,

@@ -7,9 +7,9 @@
 //! by the neighbour's.
 
 use super::config::Agreement;
+use super::desk::Desk;
 use super::keeper::{Busy, Keeper, News};
 use super::log::Log;
-use super::rest::Desk;
 use super::who::BROKER;
 use crate::agreement::{Leased, Rules};
 use crate::book::Name;

@@ -1,6 +1,7 @@
 //! The doors: a Unix socket, the loopback, and TLS. Each connection is one task, and says who is at its other end.
 
-use super::rest::{Desk, MESSAGE_BYTES, Peer, router};
+use super::desk::{Desk, MESSAGE_BYTES, Peer};
+use super::rest::router;
 use crate::tls::edge;
 use axum::{Extension, Router};
 use hyper::server::conn::http1;

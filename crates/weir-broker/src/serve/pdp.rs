@@ -1,7 +1,7 @@
 //! The COPS door (RFC 2748): each connection is one edge, whose wishes go to the same keeper as those of REST.
 
+use super::desk::{Desk, Peer};
 use super::keeper::{BEHIND, Job, Listener};
-use super::rest::{Desk, Peer};
 use super::who::{Role, Who};
 use crate::book::{LEASES_PER_OWNER, MAX_VERSION, Name, Request};
 use crate::cops::codec::Message;

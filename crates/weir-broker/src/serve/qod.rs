@@ -6,17 +6,21 @@
 //! a broker that starts again has its sessions. A profile of the broker's file says what lease it is.
 
 mod edges;
+mod hook;
+mod notifier;
 mod notify;
 mod session;
+mod sessions;
 #[cfg(test)]
 mod tests;
 
 pub(super) use edges::in_effect;
-pub(super) use notify::Notifier;
+pub(super) use notifier::Notifier;
+pub(super) use sessions::Sessions;
 
 use super::clock::time_of_day_ms;
+use super::desk::{Desk, Refused, Shared, body, reply, verdict};
 use super::keeper::{BEHIND, Busy, Job, Listener};
-use super::rest::{Desk, Refused, Shared, body, reply, verdict};
 use super::who::{BROKER, Who};
 use crate::book::{Command, MAX_VERSION, Name, Refusal, Request, Verdict};
 use crate::journal::Given;
@@ -33,10 +37,10 @@ use axum::routing::{get, post};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 use session::{Create, Extend, Retrieve, Session, Why};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::{Mutex, Notify, mpsc};
+use tokio::sync::mpsc;
 
 /// As `GET /quality-on-demand/v1/openapi.json` gives it.
 pub(super) const TEXT: &str = include_str!("qod.json");
@@ -45,19 +49,6 @@ const REMEMBERED_MS: u32 = 360_000;
 /// It is looked at least so often whether a session has ended.
 const LOOK: Duration = Duration::from_secs(30);
 const CORRELATOR: &str = "x-correlator";
-
-/// What the handlers of sessions share.
-#[derive(Debug, Default)]
-pub(super) struct Sessions {
-    /// One session begins or changes at a time, so that two cannot be for the same traffic.
-    changing: Mutex<()>,
-    /// There is another end to wait for.
-    news: Notify,
-    /// Sessions that are over, and until when their boxes are waited for.
-    coming_down: std::sync::Mutex<HashMap<Name, Instant>>,
-    /// Sessions that their boxes have, and when they last said so: since this broker serves.
-    named: std::sync::Mutex<HashMap<Name, Instant>>,
-}
 
 /// What is wrong, in the words of the API.
 #[derive(Debug)]
@@ -468,15 +459,5 @@ impl Desk {
         self.over(BROKER, lease, &mut session, wish, why).await?;
         // Its box is waited for from now on.
         self.come_down(lease, &session).await
-    }
-}
-
-impl Sessions {
-    fn named(&self) -> std::sync::MutexGuard<'_, HashMap<Name, Instant>> {
-        self.named.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    fn coming_down(&self) -> std::sync::MutexGuard<'_, HashMap<Name, Instant>> {
-        self.coming_down.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

@@ -6,7 +6,7 @@
 //! whose contract or class is another ends. Flows on trial are found anew. Allocators begin anew with what
 //! the host says that they have, and with what was [set](Edge::settings) while they ran.
 
-use super::packet::NOBODY;
+use super::NOBODY;
 use super::{ClassStats, ContractStats, Edge, FlowStats, Turnover};
 use crate::flow::passed::ROW;
 use crate::flow::{Body, Flow, Outside, State};

@@ -15,7 +15,7 @@
 //! Tokens are never multiplied: a contract that is changed over and over has no more than one that stays.
 //! Nothing happens to contracts, classes and flows that the change does not name.
 
-use super::packet::NOBODY;
+use super::NOBODY;
 use super::{Class, Config, Edge, Lane, Meter, PacketTerms, guesses, terms};
 use crate::allocate::{Allocator, Window, Windows};
 use crate::flow::{Body, Flow, State};

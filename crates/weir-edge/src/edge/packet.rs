@@ -10,8 +10,6 @@ use weir_core::packet::key::protocol;
 use weir_core::packet::{Dscp, Family, Key};
 use weir_core::units::{Duration, Instant};
 
-/// No contract: there is none on file, and every source is served.
-pub(super) const NOBODY: u32 = u32::MAX;
 /// A flow under `be-flow` goes back to its class after so long within its profile.
 const FIT_FOR: Duration = Duration::from_secs(1);
 /// Ports of DNS and of multicast DNS, whose answers come at even distances under load.

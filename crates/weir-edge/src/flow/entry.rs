@@ -2,7 +2,7 @@
 
 use super::NONE;
 use super::name::{MAPPED, Name};
-use crate::admit::Evict;
+use crate::evict::Evict;
 use crate::recognise::{Found, Kind, Sign, Trial};
 use crate::sla::Own;
 use weir_core::packet::key::protocol;

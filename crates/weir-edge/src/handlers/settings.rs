@@ -4,9 +4,7 @@
 //! it cannot work with what the file says of the rest, the file holds.
 
 use super::{HANDLERS, Handler, cannot, changed, shown, words};
-use crate::admit::Admission;
-use crate::allocate::Allocation;
-use crate::edge::Edge;
+use crate::edge::{Edge, Terms};
 use alloc::vec::Vec;
 use weir_core::queue::Value;
 use weir_core::units::Instant;
@@ -21,9 +19,6 @@ pub struct Setting {
     /// What it is.
     pub set: Option<Value>,
 }
-
-/// The parameters of a class.
-pub(crate) type Terms = (Allocation, Admission);
 
 /// What of these parameters was set, where the file says others.
 pub(crate) fn settings(filed: &Terms, set: &Terms) -> Vec<Setting> {

@@ -2,7 +2,7 @@
 
 use super::super::config::{Edge, Profile, Sinks, carrier};
 use super::Error;
-use super::notify::Hook;
+use super::hook::Hook;
 use crate::book::{MAX_TTL_MS, MIN_TTL_MS, Name, Request};
 use crate::wire::{End, SessionNow};
 use axum::http::StatusCode;
