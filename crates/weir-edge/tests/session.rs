@@ -216,6 +216,7 @@ fn sessions_outlast_another_configuration() {
     assert_eq!(edge.sessions().map(|s| s.1.id).collect::<Vec<_>>(), [9], "leaf 99 is no class");
     edge.follow(at(3), config(LEAF), &[None]);
     assert_eq!(edge.sessions().count(), 0);
+    assert_eq!(edge.session_of(&key(17, 5_004)), None);
     assert_eq!(polled(&mut edge), (Some(FROM), vec![]));
 }
 

@@ -288,7 +288,7 @@ impl Allocator {
     }
     /// Requests so far, repetitions not counted.
     pub fn requests(&self) -> u64 {
-        self.stats.up + self.stats.down
+        self.stats.up.saturating_add(self.stats.down)
     }
     /// What it has done up to `now`.
     pub fn stats(&mut self, now: Instant) -> Stats {
@@ -523,9 +523,10 @@ impl Allocator {
             return;
         }
         if rate > self.allocated {
-            self.stats.up += 1;
+            // A handler may have set it to anything.
+            self.stats.up = self.stats.up.saturating_add(1);
         } else {
-            self.stats.down += 1;
+            self.stats.down = self.stats.down.saturating_add(1);
             self.shape_to(now, rate);
         }
         self.version += 1;

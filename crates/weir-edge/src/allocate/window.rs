@@ -82,7 +82,8 @@ impl Window {
     }
     /// The mean of so many bytes that came in this window and the last one, since `at` if that is later, bit/s.
     pub(crate) fn rate_of(&self, bytes: u64, at: Instant, now: Instant) -> u64 {
-        let both = now.since(self.end).as_nanos() + 2 * self.span_ns - self.end.since(now).as_nanos();
+        let start = self.end.as_nanos().saturating_sub(self.span_ns.saturating_mul(2));
+        let both = now.as_nanos().saturating_sub(start);
         let ns = both.min(now.since(at).as_nanos()).max(self.span_ns / 16).max(1);
         (u128::from(bytes) * 8_000_000_000 / u128::from(ns)).min(u128::from(u64::MAX)) as u64
     }

@@ -244,6 +244,7 @@ impl Edge {
             (open.session.leaf, open.now.leaf) = (class.leaf, class.leaf);
             true
         });
+        self.sessions.index();
         self.sessions.open.iter().map(|open| open.session.clone()).collect()
     }
 
