@@ -66,7 +66,7 @@ pub use limits::MAX_BYTES;
 pub use plan::Plan;
 pub use precedence::BuiltFilter;
 pub use print::print;
-pub use read::{Outcome, read};
+pub use read::{Outcome, is_command, read};
 pub use room::Room;
 pub use set::ContractChange;
 pub use spread::Loans;

@@ -89,6 +89,11 @@ const COMMANDS: [&str; 18] = [
     "include",
 ];
 
+/// Whether a line of an altq.conf may begin with that word, written whole.
+pub fn is_command(word: &str) -> bool {
+    COMMANDS.contains(&word)
+}
+
 impl Reader<'_> {
     fn command(&mut self, mut words: Words<'_>) {
         let Some(word) = words.take() else { return };

@@ -41,6 +41,8 @@ impl Report {
 
     /// Reads a report from JSON, or says why it is none.
     pub fn from_json(text: &str) -> std::result::Result<Report, String> {
+        // Editors of some systems put a mark before all text.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let report: Report = serde_json::from_str(text).map_err(|error| {
             format!(
                 "is not a report of weir ({error}): name the report.json that `weir sim --out DIR` writes"

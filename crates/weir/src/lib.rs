@@ -80,6 +80,9 @@ enum Command {
     Lab {
         /// The scenario
         scenario: PathBuf,
+        /// Another seed than the scenario's
+        #[arg(long)]
+        seed: Option<u64>,
         /// Write report.json, samples.csv and plots into this folder
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
@@ -360,7 +363,9 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Sim { scenario, seed, out, packets, all, json } => {
             commands::run::simulate(registry, &scenario, seed, out.as_deref(), packets, all, json)
         }
-        Command::Lab { scenario, out, all, json } => commands::run::lab(&scenario, out.as_deref(), all, json),
+        Command::Lab { scenario, seed, out, all, json } => {
+            commands::run::lab(&scenario, seed, out.as_deref(), all, json)
+        }
         Command::Compare { reports, out, json } => commands::run::compare(&reports, out.as_deref(), json),
         Command::Replay { conf, interface, trace, out, conditions, json } => {
             commands::conf::replay(registry, &conf, &interface, &trace, out.as_deref(), &conditions, json)

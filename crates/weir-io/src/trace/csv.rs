@@ -24,7 +24,9 @@ impl Csv {
         if !csv.advance()? {
             return Err(csv.wrong(expected));
         }
-        let rate = csv.line.strip_prefix("rate").map(str::trim).and_then(|r| r.parse::<u64>().ok());
+        // Editors of some systems put a mark before all text.
+        let line = csv.line.strip_prefix('\u{feff}').unwrap_or(&csv.line);
+        let rate = line.strip_prefix("rate").map(str::trim).and_then(|r| r.parse::<u64>().ok());
         match rate {
             Some(bps) if bps > 0 => csv.rate = Rate::from_bps(bps),
             _ => return Err(csv.wrong(&format!("{expected}; found {:?}", shortened(&csv.line)))),

@@ -70,11 +70,23 @@ impl From<io::Error> for TraceError {
     }
 }
 
+/// What a file that gzip has compressed begins with.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
 type Source = Box<dyn BufRead + Send>;
 
 enum Format {
     Capture(capture::Capture),
     Csv(csv::Csv),
+}
+
+/// Whether a file that begins so is a capture, or compressed, as captures are.
+pub fn is_capture(start: &[u8]) -> bool {
+    start.starts_with(&GZIP) || kind(start).is_some()
+}
+
+fn kind(start: &[u8]) -> Option<capture::Kind> {
+    start.get(..4).and_then(capture::Kind::of_magic)
 }
 
 /// A recording that is being read.
@@ -91,7 +103,7 @@ impl Trace {
     /// Reads a recording from any source of bytes.
     pub fn read(source: impl Read + Send + 'static) -> Result<Self, TraceError> {
         let mut source: Source = Box::new(BufReader::with_capacity(1 << 16, source));
-        if source.fill_buf()?.starts_with(&[0x1f, 0x8b]) {
+        if source.fill_buf()?.starts_with(&GZIP) {
             source = Box::new(BufReader::with_capacity(1 << 16, GzDecoder::new(source)));
         }
         let start = source.fill_buf()?;
@@ -99,7 +111,7 @@ impl Trace {
             let what = "the file is empty: expected pcap, pcapng, or CSV that begins with `rate BPS`";
             return Err(TraceError::Malformed { at: "byte 0".into(), what: what.into() });
         }
-        let format = match start.get(..4).and_then(capture::Kind::of_magic) {
+        let format = match kind(start) {
             Some(kind) => Format::Capture(capture::Capture::new(source, kind)?),
             None => Format::Csv(csv::Csv::new(source)?),
         };

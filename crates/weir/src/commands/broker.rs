@@ -1,5 +1,6 @@
 //! `weir broker`: the bandwidth broker as a process, and what may be asked of it.
 
+use super::kind::{Kind, wants};
 use super::tables::{print_wrapped, table};
 use super::{Done, Failure, print_json, text_of};
 use serde::de::DeserializeOwned;
@@ -130,6 +131,7 @@ pub fn run(action: Action) -> Done {
 }
 
 fn read(file: &Path) -> Result<Config, Failure> {
+    wants(Kind::Broker, file)?;
     let folder = file.parent().unwrap_or(Path::new(""));
     let config = Config::read(&text_of(file)?, folder);
     config.map_err(|e| Failure::usage(format!("{}: {e}", file.display())))

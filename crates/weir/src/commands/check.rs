@@ -1,5 +1,6 @@
 //! `weir check`: judges configurations and scenarios.
 
+use super::kind::{Kind, is_scenario, refusal};
 use super::tables::print_wrapped;
 use super::{Done, Failure, print_json};
 use serde_json::json;
@@ -108,9 +109,11 @@ impl fmt::Display for Fact {
 pub fn run(registry: &Registry, files: &[PathBuf], json: bool) -> Done {
     let (mut errors, mut warnings, mut rows) = (0, 0, Vec::new());
     for file in files {
-        let is_scenario = file.extension().is_some_and(|e| e == "toml");
-        let (findings, facts) =
-            if is_scenario { scenario(file, registry) } else { configuration(file, registry)? };
+        let (findings, facts) = match refusal(file, &[Kind::Configuration, Kind::Scenario]) {
+            Some((what, mend)) => (vec![Finding::Whole(what, Some(mend))], Vec::new()),
+            None if is_scenario(file) => scenario(file, registry),
+            None => configuration(file, registry)?,
+        };
         let bad = findings.iter().filter(|f| f.is_error()).count();
         errors += bad;
         warnings += findings.len() - bad;

@@ -1,5 +1,6 @@
 //! Commands about one interface of an altq.conf: `replay` and `explain`.
 
+use super::kind::{Kind, wants};
 use super::tables::{print_below, say, table};
 use super::{Done, Failure, print_json};
 use crate::progress::reading;
@@ -105,6 +106,7 @@ pub fn replay(
 ) -> Done {
     let overhead = conditions.overhead;
     let plan = read(conf, registry)?;
+    wants(Kind::Recording, trace)?;
     let view = plan.interface(interface).map_err(Failure::usage)?;
     let in_trace = |e: &dyn std::fmt::Display| Failure::usage(format!("{}: {e}", trace.display()));
     let file = std::fs::File::open(trace).map_err(|e| in_trace(&e))?;

@@ -1,5 +1,6 @@
 //! `weir experiment`: lists and runs the papers' figures and tables.
 
+use super::kind::{Kind, wants};
 use super::report::fold_checks;
 use super::tables::{print_checks, print_wrapped, table};
 use super::{Done, Failure, print_json};
@@ -8,7 +9,7 @@ use crate::experiment::{self, NotRun, Outcome, Runners, Verdict};
 use crate::progress::Progress;
 use serde_json::json;
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use weir_core::sched::Registry;
 
 /// `experiments/` of the present folder, or of the source tree that this command was built from.
@@ -56,7 +57,10 @@ pub fn run(registry: &Registry, ids: &[String], all: bool, live: bool, no_bench:
         match known.iter().find(|(k, _)| k == id) {
             Some(found) => chosen.push(found),
             None => {
-                let mend = weir_text::suggest(id, known.iter().map(|(known, _)| known.as_str()));
+                wants(Kind::Experiment, Path::new(id))?;
+                // Whoever names its file means what is in it.
+                let meant = Path::new(id).file_stem().and_then(|stem| stem.to_str()).unwrap_or(id);
+                let mend = weir_text::suggest(meant, known.iter().map(|(known, _)| known.as_str()));
                 let mend = mend.unwrap_or_else(|| "`weir experiment list` shows what there is".into());
                 return Err(Failure::usage(format!("no experiment `{id}`; {mend}")));
             }

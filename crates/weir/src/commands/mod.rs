@@ -10,6 +10,7 @@ pub mod disciplines;
 pub mod edge;
 pub mod experiment;
 pub mod fail_open;
+mod kind;
 pub mod live;
 pub mod metrics;
 pub mod probe;
@@ -58,6 +59,7 @@ pub fn text_of(path: &std::path::Path) -> Result<String, Failure> {
 
 /// The text of a configuration with the files that it includes.
 pub fn configuration_of(path: &std::path::Path) -> Result<String, Failure> {
+    kind::wants(kind::Kind::Configuration, path)?;
     let text = text_of(path)?;
     included(&path.display().to_string(), &text).map_err(|said| Failure::usage(Diagnostics(said)))
 }

@@ -1,5 +1,6 @@
 //! `weir sim`, `weir lab`, `weir compare`: scenarios and their reports.
 
+use super::kind::{Kind, wants};
 use super::{Done, Failure};
 use crate::progress::Progress;
 use std::io::Write;
@@ -11,6 +12,7 @@ use weir_scenario::Scenario;
 use weir_text::Time;
 
 fn read(path: &Path) -> Result<Scenario, Failure> {
+    wants(Kind::Scenario, path)?;
     Scenario::read(path).map_err(|e| Failure::usage(format!("the scenario cannot be used\n{e}")))
 }
 
@@ -89,28 +91,32 @@ pub fn simulate_quietly(
 }
 
 /// `weir lab`.
-pub fn lab(path: &Path, out: Option<&Path>, all: bool, json: bool) -> Done {
+pub fn lab(path: &Path, seed: Option<u64>, out: Option<&Path>, all: bool, json: bool) -> Done {
     let scenario = read(path)?;
     if let Some(out) = out {
         keeps_inputs(out, &inputs(path, &scenario))?;
     }
     let bar = Progress::of_run(json);
-    let report = live(&scenario, Some(&|now, end| bar.show(now, end)))?;
+    let report = live(&scenario, seed, Some(&|now, end| bar.show(now, end)))?;
     bar.clear();
     finish(&report, out, all, json)
 }
 
 /// One live run for an experiment.
 pub fn lab_quietly(scenario: &Scenario) -> Result<Report, Failure> {
-    let report = live(scenario, None)?;
+    let report = live(scenario, None, None)?;
     match report.not_valid() {
         Some(why) => Err(Failure::failed(format!("a run is {why}"))),
         None => Ok(report),
     }
 }
 
-fn live(scenario: &Scenario, progress: Option<&dyn Fn(Time, Time)>) -> Result<Report, Failure> {
-    let options = weir_lab::Options { progress, ..weir_lab::Options::default() };
+fn live(
+    scenario: &Scenario,
+    seed: Option<u64>,
+    progress: Option<&dyn Fn(Time, Time)>,
+) -> Result<Report, Failure> {
+    let options = weir_lab::Options { seed, progress, ..weir_lab::Options::default() };
     weir_lab::run(scenario, &options).map_err(lab_failure)
 }
 
@@ -125,7 +131,13 @@ pub fn lab_failure(error: weir_lab::Error) -> Failure {
 
 /// `weir compare`.
 pub fn compare(paths: &[PathBuf], out: Option<&Path>, json: bool) -> Done {
-    let read = |path: &PathBuf| Report::read(path).map_err(Failure::usage);
+    let read = |path: &PathBuf| {
+        // A folder may have one.
+        if !path.is_dir() {
+            wants(Kind::Report, path)?;
+        }
+        Report::read(path).map_err(Failure::usage)
+    };
     let mut reports = paths.iter().map(read).collect::<Result<Vec<Report>, Failure>>()?;
     // Where nothing else tells the runs apart, their files do, unless one is given twice.
     let once = paths.iter().enumerate().all(|(n, path)| !paths[..n].contains(path));

@@ -1,5 +1,6 @@
 //! `weir sla`: contracts as a table, to an altq.conf and back.
 
+use super::kind::{Kind, wants};
 use super::live::by_hand;
 use super::tables::{say, table};
 use super::{Done, Failure, conf, print_json, text_of};
@@ -80,6 +81,7 @@ pub fn run(registry: &Registry, action: Action) -> Done {
             change(change_it, &asked)
         }
         Action::Import { csv, interface } => {
+            wants(Kind::Contracts, &csv)?;
             let lines = contracts::import(&csv.display().to_string(), &text_of(&csv)?, &interface);
             let lines = lines.map_err(|said| Failure::usage(Diagnostics(said)))?;
             lines.iter().for_each(|line| out!("{line}"));

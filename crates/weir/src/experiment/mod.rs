@@ -284,7 +284,7 @@ fn run_part(
     let seeds = manifest.seeds.max(1);
     let mut reports = Vec::new();
     for seed in 0..seeds {
-        reports.push((runners.simulate)(&scenario, scenario.seed + seed).map_err(NotRun::Broke)?);
+        reports.push((runners.simulate)(&scenario, scenario.seed.wrapping_add(seed)).map_err(NotRun::Broke)?);
     }
     let report = mean(&reports).ok_or_else(|| NotRun::Broke("no run".into()))?;
     Ok(evaluate(&scenario.expects, &report))

@@ -14,6 +14,7 @@ mod edge_flood;
 mod edge_world;
 mod fail_open;
 mod json;
+mod kinds;
 mod leases;
 mod live;
 mod media;
