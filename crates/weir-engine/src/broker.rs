@@ -437,10 +437,11 @@ mod tests {
         let reply = Reply { to: to(line), class: 0, version: 7 };
         desk.ask(who(interface), "core".into(), allocate::Request { version: 7, rate_bps }, reply);
         match inbox.requests.recv() {
-            Ok(Request::Told(Told { direction: 0, edge: 1, order })) => match order {
-                Order::Answer { class: 0, version: 7, answer } => answer,
-                _ => panic!("another answer"),
-            },
+            Ok(Request::Told(Told {
+                direction: 0,
+                edge: 1,
+                order: Order::Answer { class: 0, version: 7, answer },
+            })) => answer,
             _ => panic!("another answer"),
         }
     }
