@@ -92,7 +92,7 @@ fn check_says_what_the_lab_says() {
 fn what_can_not_run_is_not_usable() {
     let folder = Folder::new();
     for (text, words) in [
-        ("", "the file declares no interface"),
+        ("", "a.conf is empty"),
         ("# nothing\n", "the file declares no interface"),
         (
             "interface em0 bandwidth 10M fifoq attach nfqueue\ninterface em1 attach bridge em0\n",

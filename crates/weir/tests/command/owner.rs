@@ -18,8 +18,9 @@ fn refused(bed: &Bed, conf: &str) -> Run {
 
 /// The command that a refusal names.
 fn mend(run: &Run) -> String {
-    let line = run.err.lines().find(|line| line.contains("interface")).unwrap_or_else(|| panic!("{run:?}"));
-    line.split('`').nth(1).unwrap_or_else(|| panic!("no command: {line}")).to_owned()
+    // It may stand on a line of its own.
+    let said = run.err.split_once("interface").unwrap_or_else(|| panic!("{run:?}")).1;
+    said.split('`').nth(1).unwrap_or_else(|| panic!("no command: {said}")).to_owned()
 }
 
 /// Each case: what is done to the box, and the words of the refusal. The command in it mends it.

@@ -96,13 +96,14 @@ fn a_configuration_that_cannot_be_used_is_shown_where_it_is_used() {
 fn what_is_no_text_is_refused_as_such() {
     let folder = Folder::new();
     let binary = folder.write("bin.altq", b"\xff\xfe\x00bad");
-    for arguments in [
-        &["check", &binary][..],
-        &["up", &binary],
-        &["explain", &binary, "em0", "udp 10.0.0.1:1 > 10.0.0.2:2"],
-    ] {
+    for arguments in [&["up", &binary][..], &["explain", &binary, "em0", "udp 10.0.0.1:1 > 10.0.0.2:2"]] {
         weir(arguments).fails(2, &[&binary, "not text in UTF-8"]);
     }
+    // What is wrong with a file is what `check` is asked.
+    let judged = weir(&["check", "-j", &binary]);
+    assert_eq!(judged.code, 2, "{judged:?}");
+    let said = judged.json()["files"][0]["diagnostics"][0]["message"].to_string();
+    assert!(said.contains("not text in UTF-8"), "{said}");
 }
 
 #[test]
