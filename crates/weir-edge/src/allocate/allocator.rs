@@ -447,7 +447,7 @@ impl Allocator {
     }
 
     /// Whether a flow of the class must go; asking answers for one flow. `offered` says what those in the class send, bit/s, if
-    /// that is known: none goes where the queue [drains](Allocator::drains) without.
+    /// that is known: none goes where the queue drains without.
     pub fn take_eviction(&mut self, now: Instant, offered: impl FnOnce() -> Option<u64>) -> bool {
         if !core::mem::take(&mut self.evict) || offered().is_some_and(|offered| self.drains(now, offered)) {
             return false;
