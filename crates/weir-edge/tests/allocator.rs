@@ -320,6 +320,29 @@ fn t45_the_queue_is_short_again() {
     assert!(more > 0);
 }
 
+/// A T_s of a nanosecond, and nothing more to be had: the clock goes on, and flows go one after the other.
+#[test]
+fn a_round_takes_its_time_however_short_the_drain() {
+    let control = Congestion { drain: Duration::from_nanos(1), ..congestion(15) };
+    let plan = Allocation {
+        law: Law::Fixed,
+        congestion: Some(control),
+        to: 1_000_000,
+        initial: 1_000_000,
+        ..Allocation::default()
+    };
+    let mut allocator = Allocator::new(plan, Instant::ZERO);
+    let (mut now, mut rounds, mut gone) = (Instant::ZERO, 0, 0);
+    allocator.queued(now, Backlog { bytes: 30_000, packets: 20 });
+    while now < Instant::from_millis(10) && rounds < 1_000 {
+        now = allocator.poll_at();
+        allocator.timer(now);
+        gone += u64::from(allocator.take_eviction(now, || None));
+        rounds += 1;
+    }
+    assert_eq!((rounds, gone), (100, 100));
+}
+
 /// One request is under way, old answers are ignored, and the class is never shaped above what was
 /// granted, with answers that grant a part, refuse, are lost or come twice.
 #[test]

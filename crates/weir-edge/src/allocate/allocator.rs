@@ -25,6 +25,9 @@ const FIRST_REPEAT: Duration = Duration::from_millis(500);
 /// The longest pause between two repetitions.
 const LONGEST_REPEAT: Duration = Duration::from_secs(30);
 
+/// The shortest round: the least T_s of multiservice. With one of a nanosecond the clock would stop for whoever heeds
+/// [`Allocator::poll_at`], and all flows of a class go at once.
+const LEAST_ROUND: Duration = Duration::from_micros(100);
 /// No flow goes if the queue comes down in so many rounds without that, or before a rise may be asked for again.
 const SOON: u64 = 16;
 
@@ -356,11 +359,11 @@ impl Allocator {
         at
     }
 
-    /// How long congestion may last before something else must help: T_s + 2 T_bb.
+    /// How long congestion may last before something else must help: T_s + 2 T_bb, and never less than [`LEAST_ROUND`].
     fn round(&self) -> Duration {
         let drain = self.plan.congestion.map_or(Duration::ZERO, |c| c.drain);
         let answers = self.answered_in.saturating_mul(2);
-        Duration::from_nanos((drain + answers).as_nanos().max(1))
+        Duration::from_nanos((drain + answers).as_nanos().max(LEAST_ROUND.as_nanos()))
     }
 
     /// How long an answer is waited for before flows go.
