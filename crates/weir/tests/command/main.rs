@@ -26,6 +26,7 @@ mod replay;
 mod rights;
 mod run;
 mod sessions;
+mod sessions_room;
 mod shape;
 mod shown;
 mod sla;

@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weir_seed::{in_time, timed};
 
-const QOD: &str = "/quality-on-demand/v1/sessions";
+pub const QOD: &str = "/quality-on-demand/v1/sessions";
 /// What a session has, bit/s.
-const RATE: u64 = 400_000;
+pub const RATE: u64 = 400_000;
 
 /// Sends a request to the socket of a broker as an application does: the status and the JSON of the answer.
 pub fn http(socket: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
@@ -61,7 +61,7 @@ pub fn asked(port: u16, duration: u64) -> Value {
 }
 
 /// What came of a burst of datagrams that are no media: how many, and how many of these with the code point EF.
-fn burst(bed: &Bed, port: u16) -> (u32, u32) {
+pub fn burst(bed: &Bed, port: u16) -> (u32, u32) {
     let (told, heard) = std::sync::mpsc::channel();
     let came = within(&bed.hosts[0].right, move || {
         let socket = UdpSocket::bind(("10.0.0.2", port)).unwrap();
@@ -88,13 +88,13 @@ fn burst(bed: &Bed, port: u16) -> (u32, u32) {
     came.join().unwrap()
 }
 
-fn becomes(socket: &str, session: &Value, status: &str) -> Value {
+pub fn becomes(socket: &str, session: &Value, status: &str) -> Value {
     let path = format!("{QOD}/{}", session["sessionId"].as_str().unwrap());
     wait(status, || http(socket, "GET", &path, &Value::Null).1["qosStatus"] == status);
     http(socket, "GET", &path, &Value::Null).1
 }
 
-fn shape(bed: &Bed) -> (u64, u64) {
+pub fn shape(bed: &Bed) -> (u64, u64) {
     let class = class(bed);
     (class["allocator"]["allocated_bps"].as_u64().unwrap(), class["sessions_bps"].as_u64().unwrap())
 }

@@ -390,6 +390,11 @@ impl Session {
         self.ended.is_none() && now_ms < self.ends_ms()
     }
 
+    /// Whether it has ever been in effect.
+    fn was_available(&self) -> bool {
+        self.edge.is_none() || self.taken
+    }
+
     /// Whether its application may still ask for it.
     pub fn is_known(&self) -> bool {
         self.ended.is_none_or(|(_, why)| why != Why::DeleteRequested)
@@ -403,7 +408,7 @@ impl Session {
 
     /// How it stands at `now_ms`, and why if it is over.
     pub fn stands(&self, now_ms: u64) -> (Status, Option<Why>) {
-        match (self.is_available(now_ms), self.edge.is_none() || self.taken) {
+        match (self.is_available(now_ms), self.was_available()) {
             (true, true) => (Status::Available, None),
             (true, false) => (Status::Requested, None),
             (false, _) => {
@@ -415,7 +420,6 @@ impl Session {
     /// As it is shown.
     pub fn info(&self, id: &str, now_ms: u64) -> SessionInfo {
         let (status, why) = self.stands(now_ms);
-        let has_begun = status != Status::Requested;
         let lasted = (self.ends_ms() - self.began_ms) / 1_000;
         SessionInfo {
             session_id: id.into(),
@@ -423,8 +427,8 @@ impl Session {
             qos_profile: self.profile.clone(),
             sink: self.hook.as_ref().map(|hook| hook.sink.clone()),
             duration: lasted.max(1),
-            started_at: has_begun.then(|| date_time(self.began_ms)),
-            expires_at: has_begun.then(|| date_time(self.ends_ms())),
+            started_at: self.was_available().then(|| date_time(self.began_ms)),
+            expires_at: (status != Status::Requested).then(|| date_time(self.ends_ms())),
             qos_status: status,
             status_info: why,
         }
