@@ -296,9 +296,13 @@ impl LiveEdge {
     /// Sends what is to be asked. The answers come to the worker at `back`.
     pub(super) fn ask(&mut self, back: &Back, direction: usize) {
         if !std::mem::replace(&mut self.is_known, true) {
-            // An answer under way is to what was known before: the law repeats its request.
+            // An answer under way is to what was known before. So what is not answered is asked again behind that.
             self.number = number();
             self.begin(To { back: back.clone(), direction, edge: self.number });
+            for (place, allocator) in self.edge.allocators() {
+                let class = self.classes.get_mut(place as usize);
+                class.into_iter().for_each(|class| class.ask = allocator.outstanding());
+            }
         }
         let to = || To { back: back.clone(), direction, edge: self.number };
         let (interface, desk) = (&self.interface, &self.desk);

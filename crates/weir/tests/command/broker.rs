@@ -52,6 +52,10 @@ impl Process {
         Process(child)
     }
 
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
     /// kill -9.
     pub fn kill(mut self) {
         self.0.kill().unwrap();

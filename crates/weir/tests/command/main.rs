@@ -27,6 +27,7 @@ mod rights;
 mod run;
 mod sessions;
 mod sessions_room;
+mod sessions_storm;
 mod shape;
 mod shown;
 mod sla;

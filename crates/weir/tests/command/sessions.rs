@@ -22,19 +22,24 @@ pub const RATE: u64 = 400_000;
 
 /// Sends a request to the socket of a broker as an application does: the status and the JSON of the answer.
 pub fn http(socket: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
-    let mut to = UnixStream::connect(socket).unwrap();
-    to.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    answered(socket, method, path, body).expect("a broker that answers")
+}
+
+/// The same; none without an answer.
+pub fn answered(socket: &str, method: &str, path: &str, body: &Value) -> Option<(u16, Value)> {
+    let mut to = UnixStream::connect(socket).ok()?;
+    to.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
     let body = if body.is_null() { String::new() } else { body.to_string() };
     let head = format!(
         "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
         body.len()
     );
-    to.write_all((head + &body).as_bytes()).unwrap();
+    to.write_all((head + &body).as_bytes()).ok()?;
     let mut answer = String::new();
-    to.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    (status, serde_json::from_str(body).unwrap_or_default())
+    to.read_to_string(&mut answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    Some((status, serde_json::from_str(body).unwrap_or_default()))
 }
 
 /// The broker's file: one profile, at one box.

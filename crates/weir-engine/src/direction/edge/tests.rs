@@ -34,6 +34,10 @@ const FULL: &str = "broker core local 8M\n\
 
 /// The direction by `out0`. Its edge asks where nobody answers.
 fn direction(conf: &str) -> Direction {
+    at_desk(conf, Desk::closed())
+}
+
+fn at_desk(conf: &str, desk: Desk) -> Direction {
     let registry = Registry::builtin();
     let plan = weir_conf::read("altq.conf", conf, &registry).into_result().unwrap();
     let view = plan.interface("out0").unwrap();
@@ -50,7 +54,7 @@ fn direction(conf: &str) -> Direction {
     let classes = plan.classes.into_iter().map(class).collect();
     let plan = EdgePlan { interface: "out0".into(), config: plan.config, classes };
     let mut direction = Direction::new(0, Some(port), PoolSize { frames: 64, tails: 4 }, Delay::default());
-    direction.set_edge(Instant::ZERO, Some(Box::new(LiveEdge::new(plan, Desk::closed(), Instant::ZERO))));
+    direction.set_edge(Instant::ZERO, Some(Box::new(LiveEdge::new(plan, desk, Instant::ZERO))));
     direction
 }
 
@@ -87,6 +91,31 @@ fn an_answer_to_what_was_known_before_is_not_heeded() {
         one.obey(at, number, Order::Answer { class: 0, version: request.version, answer });
         assert_eq!(now(&one).2, request.rate_bps);
     }
+}
+
+/// A file is applied while a request is under way: it is asked again at once behind what the class has, because the answer to the first
+/// one may be for another class by now, and half a second is long for a class that is congested.
+#[test]
+fn a_request_is_asked_again_behind_an_apply() {
+    let (line, inbox) = Line::new(vec![0]).unwrap();
+    let desk = Desk::open().unwrap();
+    desk.declare(vec![("core".into(), crate::broker::Kind::Local { capacity_bps: 8_000_000 })]);
+    let (at, mut one) = (Instant::from_millis(1), at_desk(CONF, desk.clone()));
+    one.ask(&line.back());
+    let waits = Backlog { bytes: 20_000, packets: 20 };
+    one.with_edge(at, |edge, at| edge.unwrap().set_backlog(at, 0, waits));
+    one.ask(&line.back());
+    let mut other = at_desk(CONF, desk.clone());
+    let edge = other.set_edge(at, None);
+    one.set_edge(at, edge);
+    one.ask(&line.back());
+    let wanted = now(&one).1.expect("it is not answered").rate_bps;
+    desk.state();
+    for request in inbox.requests.try_iter() {
+        let crate::control::Request::Told(told) = request else { panic!("another request") };
+        one.obey(at, told.edge, told.order);
+    }
+    assert_eq!(now(&one), (now(&one).0, None, wanted));
 }
 
 /// A class whose parent has no room for a rate is named once, and each refusal counts.
