@@ -44,6 +44,7 @@ fn contract(id: u32) -> Contract {
         drop: None,
         evict: None,
         guessed: None,
+        guessed_dscp: None,
     }
 }
 

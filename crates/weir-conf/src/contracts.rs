@@ -302,6 +302,7 @@ fn left_out(interface: &Interface, sla: &crate::plan::Sla) -> Option<String> {
     let has_column = |name: &str| ["bw", "shared", "policy"].contains(&name);
     let rest =
         sla.options.iter().filter(|option| !has_column(option.spec.name)).map(crate::plan::Given::text);
+    let rest = rest.chain(sla.guessed_dscp.iter().map(|guessed| format!("guessed-dscp {guessed}")));
     let words: Vec<String> = rest.chain(sla.class.iter().map(|class| format!("class {class}"))).collect();
     (!words.is_empty()).then(|| format!("contract {} of {}: {}", sla.id, interface.name, words.join(" ")))
 }

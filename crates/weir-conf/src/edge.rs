@@ -15,9 +15,9 @@ use weir_core::sched::{LeafInfo, Registry};
 use weir_core::units::Rate;
 use weir_edge::edge::{Class, Config};
 use weir_edge::params;
-use weir_edge::sla::Prefix;
+use weir_edge::sla::{Contract, Prefix};
 use weir_edge::{check, edge};
-use weir_text::{Diagnostic, Severity, Trouble};
+use weir_text::{Diagnostic, Place, Severity, Trouble};
 
 /// The leaf of a class whose packets need not be counted.
 const NO_LEAF: u32 = u32::MAX;
@@ -25,7 +25,7 @@ const NO_LEAF: u32 = u32::MAX;
 const SLAS: usize = 1_000_000;
 
 impl Reader<'_> {
-    /// `sla IF ID PREFIX[,PREFIX] [options] [dscp NAME] [class NAME]`
+    /// `sla IF ID PREFIX[,PREFIX] [options] [dscp NAME] [guessed-dscp NAME] [class NAME]`
     pub fn sla(&mut self, words: &mut Words<'_>) -> Done {
         const FORM: &str = "a contract is `sla INTERFACE ID PREFIX[,PREFIX...] bw RATE [options]`";
         let is_number = |word: Word<'_>| word.text.starts_with(|c: char| c.is_ascii_digit() || c == '-');
@@ -53,17 +53,20 @@ impl Reader<'_> {
             }
             prefixes.push(prefix);
         }
-        let mut sla = Sla { id, prefixes, dscp: Dscp::EF, class: None, options: Options::new(), place };
+        let (dscp, options) = (Dscp::EF, Options::new());
+        let mut sla = Sla { id, prefixes, dscp, guessed_dscp: None, class: None, options, place };
         let mut options = Options::new();
         let (dscp, class) = (&mut sla.dscp, &mut sla.class);
+        let mut guessed = None;
         self.words_of(words, "sla", params::SLA, &mut options, |_, word, words| match word.text {
             "dscp" => {
                 words.take();
-                let name = words.need("the code point", "a name, as in `dscp EF`")?;
-                *dscp = Dscp::from_name(name.text).ok_or_else(|| {
-                    let message = format!("`{}` is no code point", name.text);
-                    Trouble::new(name.place, message, "write a name as EF, VA, AF41 or CS5")
-                })?;
+                *dscp = code_point(words)?.0;
+                Ok(true)
+            }
+            "guessed-dscp" => {
+                words.take();
+                guessed = Some(code_point(words)?);
                 Ok(true)
             }
             "class" => {
@@ -80,6 +83,7 @@ impl Reader<'_> {
             return Err(Trouble::new(words.end(), message, "add it, as in `bw 512K`").into());
         }
         sla.options = options;
+        sla.guessed_dscp = guessed.map(|guessed| mark_of_guesses(guessed, sla.dscp)).transpose()?;
         self.contract_ids.insert((interface, id));
         self.plan.interfaces[interface].slas.push(sla);
         Ok(())
@@ -189,6 +193,30 @@ impl Reader<'_> {
     }
 }
 
+/// A code point by its name, and where it stands.
+fn code_point(words: &mut Words<'_>) -> Done<(Dscp, Place)> {
+    let name = words.need("the code point", "a name, as in `dscp EF`")?;
+    let dscp = Dscp::from_name(name.text).ok_or_else(|| {
+        let message = format!("`{}` is no code point", name.text);
+        Trouble::new(name.place, message, "write a name as EF, VA, AF41 or CS5")
+    })?;
+    Ok((dscp, name.place))
+}
+
+/// A code point of its own for what is guessed, in a contract that has `dscp` for the rest.
+fn mark_of_guesses((guessed, place): (Dscp, Place), dscp: Dscp) -> Done<Dscp> {
+    let help = "write another name, as VA, AF41 or CS5, or leave `guessed-dscp` out";
+    if guessed == Dscp::CS0 {
+        let message = "code point CS0 is that of best effort, so that it marks nothing";
+        return Err(Trouble::new(place, message, help).into());
+    }
+    if guessed == dscp {
+        let message = format!("code point {dscp} is that of all flows of this contract");
+        return Err(Trouble::new(place, message, help).into());
+    }
+    Ok(guessed)
+}
+
 fn prefix(word: Word<'_>, text: &str) -> Done<Prefix> {
     let read = weir_text::Prefix::read(text).map_err(|bad| {
         let mut trouble = Trouble::new(word.place, bad.message, &bad.help);
@@ -226,6 +254,9 @@ pub(crate) fn print(interface: &Interface) -> Vec<String> {
         if sla.dscp != Dscp::EF {
             // Writes to a `String` cannot fail.
             let _ = write!(line, " dscp {}", sla.dscp);
+        }
+        if let Some(guessed) = sla.guessed_dscp {
+            let _ = write!(line, " guessed-dscp {guessed}");
         }
         if let Some(class) = &sla.class {
             let _ = write!(line, " class {class}");
@@ -349,7 +380,8 @@ impl View<'_> {
                 })?,
             };
             prefixes.extend(sla.prefixes.iter().map(|&prefix| (prefix, contracts.len() as u32)));
-            contracts.push(params::contract(sla.id, sla.dscp, class, &sla.options.params()));
+            let contract = params::contract(sla.id, sla.dscp, class, &sla.options.params());
+            contracts.push(Contract { guessed_dscp: sla.guessed_dscp, ..contract });
         }
         let recognise = entrance.recognise.as_ref().map(|r| params::recognition(&r.options.params()));
         let keep_untrusted = recognise.as_ref().is_some_and(|r| r.1);
@@ -420,10 +452,15 @@ pub(crate) fn judge(report: &mut Report<'_>, plan: &Plan, interface: &Interface,
     let guesses =
         |line: &Recognise| params::recognition(&line.options.params()).0.rules.statistical.is_some();
     if !errors && !interface.recognise.as_ref().is_some_and(guesses) {
+        let help = "add `statistical` to the line `recognise`, or take this option away";
         for given in interface.slas.iter().filter_map(|sla| sla.options.get("guessed")) {
             let message = "`guessed` is a share for flows that the statistical rule found, and that is off";
-            let help = "add `statistical` to the line `recognise`, or take this option away";
             report.say(Severity::Warning, Trouble::new(given.place, message, help));
+        }
+        for sla in interface.slas.iter().filter(|sla| sla.guessed_dscp.is_some()) {
+            let message =
+                "`guessed-dscp` is a mark for flows that the statistical rule found, and that is off";
+            report.say(Severity::Warning, Trouble::new(sla.place, message, help));
         }
     }
 }

@@ -124,6 +124,8 @@ pub struct Sla {
     pub prefixes: Vec<weir_edge::sla::Prefix>,
     /// The code point of its packets in profile.
     pub dscp: weir_core::packet::Dscp,
+    /// That of packets whose flow the statistical rule found; the same if not said.
+    pub guessed_dscp: Option<weir_core::packet::Dscp>,
     /// Its class of the interface by which the packets leave; the first that is allocated if not said.
     pub class: Option<String>,
     /// By [`weir_edge::params::SLA`].

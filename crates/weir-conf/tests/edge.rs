@@ -21,7 +21,7 @@ filter wan0 rt 0 0 0 0 0 dscp EF
 recognise lan0 rtp 5/1500ms offsets off stun dtls statistical rate 10 size 200 over 12 skip 6 per aggregate trust dscp \\
   untrusted keep idle 20s flows 1024
 sla lan0 17 198.51.100.17,2001:db8:17::/56 bw 512K shared 20 policy be-flow timeout 3s flows 7
-sla lan0 18 10.0.8.0/24 bw 4M shared 100% policy drop class rt accept 85 evict newest guessed 25 dscp VA
+sla lan0 18 10.0.8.0/24 bw 4M shared 100% policy drop class rt accept 85 evict newest guessed 25 dscp VA guessed-dscp CS4
 allocate wan0 rt law log gain 100% step 10% window 400ms 5 congestion 200ms from 64K to 8M broker core
 ";
 
@@ -93,6 +93,8 @@ fn the_lines_come_to_an_edge() {
     assert_eq!((evict(0), evict(1)), (None, Some(Evict::Newest)));
     let guessed = |n: usize| edge.config.contracts[n].guessed;
     assert_eq!((guessed(0), guessed(1)), (None, Some(Fraction::ratio(25, 100))));
+    let mark = |n: usize| edge.config.contracts[n].guessed_dscp.map(|dscp| dscp.value());
+    assert_eq!((mark(0), mark(1)), (None, Some(32)));
     // The rate of the class is its upper limit, and never nothing.
     let Some(Value::Curve(curve)) = edge.classes[0].shape(300_000).get("ul").cloned() else { panic!() };
     assert_eq!(curve.m2, Rate::from_bps(300_000));
@@ -140,17 +142,19 @@ fn classes_go_on_by_name() {
     assert_eq!((own.kept(&own), own.kept(&one), one.kept(&own)), (vec![Some(0)], vec![None], vec![None]));
 }
 
-/// A share for what the statistical rule finds says nothing while that is off.
+/// A share and a mark for what the statistical rule finds say nothing while that is off.
 #[test]
 fn a_share_for_guesses_needs_the_rule() {
     let registry = Registry::builtin();
     for (rule, warns) in [("statistical", false), ("stun", true), ("", true)] {
         let recognise = if rule.is_empty() { String::new() } else { format!("recognise lan0 {rule}\n") };
-        let text = format!("interface lan0\n{recognise}sla lan0 17 10.0.0.0/8 bw 1M guessed 20\n");
+        let text =
+            format!("interface lan0\n{recognise}sla lan0 17 10.0.0.0/8 bw 1M guessed 20 guessed-dscp VA\n");
         let plan = read("altq.conf", &text, &registry).into_result().unwrap();
         let said: Vec<String> = judge(&plan, &registry).iter().map(ToString::to_string).collect();
-        let said =
-            said.iter().any(|one| one.contains("`guessed` is a share for flows that the statistical rule"));
-        assert_eq!(said, warns, "{rule}");
+        for what in ["`guessed` is a share", "`guessed-dscp` is a mark"] {
+            let what = format!("{what} for flows that the statistical rule found");
+            assert_eq!(said.iter().any(|one| one.contains(&what)), warns, "{rule}");
+        }
     }
 }

@@ -121,8 +121,10 @@ struct PacketTerms {
     timeout: Duration,
     class: u32,
     dscp: Dscp,
+    /// That of flows that were guessed.
+    guessed_dscp: Dscp,
     policy: Policy,
-    /// It says what flows that were guessed may have.
+    /// Flows that were guessed have something of their own.
     has_guessed: bool,
 }
 
@@ -130,9 +132,10 @@ impl PacketTerms {
     const OF_CLASS: Duration = Duration::from_nanos(u64::MAX);
 
     fn of(contract: &Contract) -> Self {
-        let Contract { timeout, class, dscp, policy, .. } = *contract;
-        let (timeout, has_guessed) = (timeout.unwrap_or(Self::OF_CLASS), contract.guessed.is_some());
-        PacketTerms { timeout, class: class as u32, dscp, policy, has_guessed }
+        let Contract { timeout, class, dscp, policy, guessed_dscp, .. } = *contract;
+        let has_guessed = contract.guessed.is_some() || guessed_dscp.is_some();
+        let (timeout, class) = (timeout.unwrap_or(Self::OF_CLASS), class as u32);
+        PacketTerms { timeout, class, dscp, guessed_dscp: guessed_dscp.unwrap_or(dscp), policy, has_guessed }
     }
 }
 

@@ -307,6 +307,7 @@ pub fn contract(id: u32, dscp: Dscp, class: usize, params: &Params) -> Contract 
         drop: params.fraction("drop"),
         evict: params.word("evict").and_then(Evict::of_word),
         guessed: params.fraction("guessed"),
+        guessed_dscp: None,
     }
 }
 

@@ -40,6 +40,7 @@ fn edge_of(rule: Rule) -> Edge {
         drop: None,
         evict: None,
         guessed: None,
+        guessed_dscp: None,
     };
     config.contracts = vec![contract(17), contract(18)];
     config.prefixes =

@@ -36,6 +36,7 @@ fn contract(id: u32, bandwidth_bps: u64, shared: u64, policy: Policy) -> Contrac
         drop: None,
         evict: None,
         guessed: None,
+        guessed_dscp: None,
     }
 }
 

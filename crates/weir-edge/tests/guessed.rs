@@ -29,6 +29,7 @@ fn config(guessed: Option<u64>, per_aggregate: bool) -> Config {
         drop: None,
         evict: None,
         guessed: guessed.map(|percent| Fraction::ratio(percent, 100)),
+        guessed_dscp: None,
     };
     let rules = Rules { statistical: Some(Rule { per_aggregate, ..Rule::default() }), ..Rules::default() };
     let recognition = Recognition { trust_dscp: true, rules, flows: 64, ..Recognition::default() };
@@ -83,6 +84,47 @@ fn what_was_guessed_has_a_share_of_its_own() {
             let (marked, found) = in_profile(&mut edge, 0);
             assert_eq!(marked, 80_000, "{per_aggregate} {guessed:?}");
             assert!(found.abs_diff(expected) <= expected * 3 / 100, "{per_aggregate} {guessed:?}: {found}");
+        }
+    }
+}
+
+/// What was guessed has its own code point in profile, with and without a share of its own. What is no guess has that of the contract,
+/// and out of profile it is as the policy says. Another configuration changes it.
+#[test]
+fn what_was_guessed_has_a_mark_of_its_own() {
+    let marks = |edge: &mut Edge, start: u64| {
+        let mut seen = [BTreeSet::new(), BTreeSet::new()];
+        for n in 0..200 {
+            let at = Instant::from_nanos(start + n * 20 * MS);
+            for flow in 0..2 {
+                let verdict = edge.packet(at, &key(flow), Payload { head: &[0x7f; 16], len: 172 }, 200);
+                seen[flow as usize].insert((verdict.reason == Reason::InProfile, verdict.tos >> 2));
+            }
+        }
+        seen
+    };
+    let with = |share: Option<u64>, per_aggregate: bool, guessed_dscp: Option<Dscp>, policy: Policy| {
+        let mut config = config(share, per_aggregate);
+        let contract = config.contracts.remove(0);
+        config.contracts.push(Contract { guessed_dscp, policy, ..contract });
+        config
+    };
+    for per_aggregate in [false, true] {
+        for (share, out) in [(None, None), (Some(0), Some(Policy::Ok)), (Some(0), Some(Policy::BestEffort))] {
+            let new = |dscp| with(share, per_aggregate, dscp, out.unwrap_or(Policy::Drop));
+            let mut edge = Edge::new(new(Some(Dscp::VA)), Instant::ZERO);
+            let own = match out {
+                None => (true, Dscp::VA.value()),
+                Some(Policy::Ok) => (false, Dscp::VA.value()),
+                Some(_) => (false, 0),
+            };
+            let case = format!("{per_aggregate} {share:?} {out:?}");
+            let found = marks(&mut edge, 0);
+            assert_eq!(found, [[(true, 46)].into(), [(false, 0), own].into()], "{case}");
+            let after = 4_000 * MS;
+            edge.follow(Instant::from_nanos(after), new(None), &[Some(0)]);
+            let own = if own.1 == 0 { own } else { (own.0, 46) };
+            assert_eq!(marks(&mut edge, after), [[(true, 46)].into(), [own].into()], "{case}");
         }
     }
 }

@@ -97,6 +97,7 @@ fn contract(random: &mut Random, id: u32, classes: usize) -> Contract {
         drop: (random.below(2) == 0).then(|| share(random)),
         evict: (random.below(2) == 0).then(|| Evict::ALL[random.below(5) as usize]),
         guessed: (random.below(2) == 0).then(|| share(random)),
+        guessed_dscp: (random.below(2) == 0).then_some(Dscp::VA),
     }
 }
 

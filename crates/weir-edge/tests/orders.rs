@@ -206,6 +206,7 @@ fn a_refusal_says_its_figures() {
         drop: None,
         evict: None,
         guessed: None,
+        guessed_dscp: None,
     };
     let config = Config {
         contracts: vec![contract.clone()],

@@ -488,6 +488,7 @@ fn contract(id: u32, flows: u32) -> Contract {
         drop: None,
         evict: None,
         guessed: None,
+        guessed_dscp: None,
     }
 }
 

@@ -47,6 +47,7 @@ fn config(leaf: u32) -> Config {
         drop: None,
         evict: None,
         guessed: None,
+        guessed_dscp: None,
     };
     Config {
         classes: vec![class],

@@ -261,6 +261,7 @@ fn t65_strangers_outside_leave_own_calls_their_places() {
         drop: None,
         evict: None,
         guessed: None,
+        guessed_dscp: None,
     };
     for has_headers in [true, false] {
         let mut config = edge_with(Recognition::default()).config().clone();

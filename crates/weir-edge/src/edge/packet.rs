@@ -25,21 +25,22 @@ fn ip_len(key: &Key, payload_len: u32) -> u32 {
 }
 
 impl Meter {
-    /// A packet of a flow of a contract that says what flows may have that were guessed.
+    /// A packet of a flow of a contract where flows that were guessed have something of their own: its code point in profile.
     #[cold]
-    fn take_guessed(&mut self, now: Instant, part: &mut Part, bytes: u32) -> Profile {
-        let is_guess = matches!(part.standing.kind(), Kind::Statistical | Kind::Aggregate);
-        let Some(guessed) = self.guessed.as_mut().filter(|_| is_guess) else {
-            return self.shared.take(now, &mut part.own, bytes);
-        };
-        if !guessed.fits(now, bytes) {
-            return Profile::Out;
+    fn take_guessed(&mut self, now: Instant, part: &mut Part, bytes: u32) -> (Profile, Dscp) {
+        let PacketTerms { dscp, guessed_dscp, .. } = self.terms;
+        if !matches!(part.standing.kind(), Kind::Statistical | Kind::Aggregate) {
+            return (self.shared.take(now, &mut part.own, bytes), dscp);
+        }
+        let share = self.guessed.as_mut();
+        if share.is_some_and(|share| !share.fits(now, bytes)) {
+            return (Profile::Out, guessed_dscp);
         }
         let profile = self.shared.take(now, &mut part.own, bytes);
         if profile == Profile::In {
-            guessed.pay(bytes);
+            self.guessed.iter_mut().for_each(|share| share.pay(bytes));
         }
-        profile
+        (profile, guessed_dscp)
     }
 }
 
@@ -417,8 +418,8 @@ impl Edge {
         let (meter, Some(part)) = (&mut self.meters[contract], self.flows.get_mut(index).part_mut()) else {
             return in_profile(dscp);
         };
-        let profile = match has_guessed {
-            false => meter.shared.take(now, &mut part.own, len + self.config.overhead),
+        let (profile, dscp) = match has_guessed {
+            false => (meter.shared.take(now, &mut part.own, len + self.config.overhead), dscp),
             true => meter.take_guessed(now, part, len + self.config.overhead),
         };
         let window = &mut self.lanes[class as usize].window;

@@ -99,6 +99,7 @@ impl Open {
             drop: None,
             evict: None,
             guessed: None,
+            guessed_dscp: None,
         };
         let mut shared = Shared::new(&contract, now);
         shared.set_flows(now, 1);

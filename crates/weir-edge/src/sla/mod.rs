@@ -38,6 +38,8 @@ pub struct Contract {
     pub lend: bool,
     /// The code point of packets in profile.
     pub dscp: Dscp,
+    /// That of packets in profile whose flow the statistical rule found; none: the same.
+    pub guessed_dscp: Option<Dscp>,
     /// What becomes of the others.
     pub policy: Policy,
     /// A flow that is silent for so long has ended; its class says it unless given.

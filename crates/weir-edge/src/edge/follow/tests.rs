@@ -35,6 +35,7 @@ fn contract(id: u32, class: usize, bandwidth_bps: u64) -> Contract {
         drop: None,
         evict: None,
         guessed: None,
+        guessed_dscp: None,
     }
 }
 
