@@ -11,8 +11,8 @@ use weir_seed::{in_time, timed};
 
 /// A packet of the flood, of 84 bytes on the wire: more than the link of 10 Mbit/s carries.
 const EVERY: Span = Span::from_micros(50);
-/// How much longer a packet of a call may take beside it.
-const MOST: Duration = Duration::from_millis(10);
+/// How much longer a packet of a call may take beside it: half of them, and 99 of 100, for which a busy machine needs more.
+const MOST: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(10)];
 /// Ports to which each socket sends.
 const PORTS: std::ops::Range<u16> = 10_000..60_000;
 
@@ -51,7 +51,9 @@ fn a_flood_of_flows_harms_no_call() {
     let flows = weir_seed::effort(100_000);
     timed(|| {
         let bed = Bed::new(1);
-        let up = bed.up(&[&bed.folder.write("a.altq", CONF)]);
+        // The class has what the link has, so that calls wait for the flood alone, and not for each other.
+        let conf = CONF.replace("from 256K to 512K", "from 8M to 8M");
+        let up = bed.up(&[&bed.folder.write("a.altq", conf)]);
         ready(&bed);
         let calls =
             |first: u16| (first..first + 3).map(|n| Call::start(&bed, n, "10.0.0.1")).collect::<Vec<_>>();
@@ -80,8 +82,8 @@ fn a_flood_of_flows_harms_no_call() {
             assert_eq!(came, marked);
         }
         // Behind the flood's queue they would wait for more than 40 ms. What a busy machine does is left out of this.
-        let most = alone[1] + MOST;
-        in_time!(crowded[1] <= most, "{crowded:?}, at most {most:?}");
+        let most = [alone[0] + MOST[0], alone[1] + MOST[1]];
+        in_time!(crowded[0] <= most[0] && crowded[1] <= most[1], "{crowded:?}, at most {most:?}");
         terminate(up).ok();
     });
 }
