@@ -12,6 +12,10 @@ use weir_edge::edge::{Class, Config, Edge, Recognition};
 use weir_edge::recognise::{Payload, Rules};
 use weir_edge::sla::{Contract, Policy, Prefix};
 
+/// As the command has it: tables lie in huge pages where the kernel has them.
+#[global_allocator]
+static ALLOCATOR: weir_sys::allocations::Counting = weir_sys::allocations::Counting;
+
 const ROUNDS: u32 = 7;
 const PACKETS: u32 = 400_000;
 
