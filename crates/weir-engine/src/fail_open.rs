@@ -208,7 +208,8 @@ impl Kernel {
     fn over(heartbeats: [Heartbeat; 2], names: [String; 2], new: bool) -> io::Result<Kernel> {
         let filter = |heartbeat| {
             // A frame is kept whole, or not at all.
-            let code = Assembler::default().skip_if_dead_within(EARLIER, heartbeat, 2);
+            let code =
+                Assembler::default().note_processor(heartbeat).skip_if_dead_within(EARLIER, heartbeat, 2);
             code.set(0, -1).exit().set(0, 0).exit().into_program(Kind::SocketFilter, "weir_socket")
         };
         let hide =
@@ -411,6 +412,16 @@ impl FailOpen {
 
     fn hearts(&self) -> &[Heartbeat] {
         &self.kernel.heartbeats[self.directions.clone()]
+    }
+
+    /// The processors on which frames came for this worker alone since this was asked last.
+    pub(crate) fn receiving(&self) -> [Option<usize>; 2] {
+        let mut processors = [None; 2];
+        if self.beats.is_none() {
+            let all = self.hearts().iter().map(Heartbeat::take_processor);
+            processors.iter_mut().zip(all).for_each(|(to, processor)| *to = processor);
+        }
+        processors
     }
 
     /// True if the worker was silent until `now` for so long that all that it finds in its sockets

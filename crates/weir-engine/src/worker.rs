@@ -6,6 +6,7 @@ use crate::control::{Control, Frozen, PATIENCE, Request};
 use crate::direction::{Changed, Direction};
 use crate::gather::{Gather, Part, egresses, heads};
 use crate::line::{Inbox, Line};
+use crate::placement::{Placement, Processor};
 use crate::state::BridgeState;
 use std::any::Any;
 use std::collections::VecDeque;
@@ -25,15 +26,16 @@ pub struct Pace {
     /// When something is due within this time the worker stays awake for it. Sleeping is late by
     /// some 20 us, spinning by none: at 100 Mbit/s, 60 us of spinning costs half a processor.
     pub spin: Duration,
-    /// The processor that the thread stays on.
-    pub cpu: Option<usize>,
+    /// The processor that the thread runs on.
+    pub processor: Processor,
     /// The priority that the thread asks for.
     pub priority: Priority,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Pace { spin: Duration::from_micros(60), cpu: None, priority: Priority::default() }
+        let (processor, priority) = Default::default();
+        Pace { spin: Duration::from_micros(60), processor, priority }
     }
 }
 
@@ -158,7 +160,7 @@ where
     std::thread::Builder::new().name("weir-worker".into()).spawn(move || {
         // None is vital: without them the worker is later, and what is late shows.
         let _ = weir_sys::sleep_precisely();
-        if let Some(cpu) = pace.cpu {
+        if let Processor::Only(cpu) = pace.processor {
             let _ = weir_sys::pin_to(cpu);
         }
         let priority = weir_sys::take_priority(pace.priority);
@@ -191,6 +193,7 @@ where
             spun: Duration::from_nanos(before.spun_ns),
             failed: None,
             gathering: None,
+            placement: (pace.processor == Processor::Best).then(|| Placement::of_this_thread(now)).flatten(),
         }
         .run()
     })
@@ -216,6 +219,8 @@ struct Run<L, R> {
     failed: Option<String>,
     /// Who asked for statistics, and what is told already; `None` before the first part.
     gathering: Option<(Sender<Part>, Option<Gather>)>,
+    /// Where it runs, if that is for it to decide.
+    placement: Option<Placement>,
 }
 
 /// What comes after the answers.
@@ -251,6 +256,7 @@ impl<L: Io, R: Io> Run<L, R> {
                 Then::Leave => return self.head(),
             }
             self.gather();
+            self.place(now);
             let busy = step.more || self.gathering.is_some();
             if !self.rest(now) && !busy && !self.pause(step.next) {
                 spinning_since = Some(now);
@@ -488,6 +494,17 @@ impl<L: Io, R: Io> Run<L, R> {
             Ok(more) if more && reached => self.gathering = Some((to, Some(gather))),
             Ok(_) => {}
             Err(panic) => _ = to.send(Part::Failed(message(&*panic))),
+        }
+    }
+
+    /// Goes to another processor, if it serves better there. Where frames come only if they are asked for, they come
+    /// on its own.
+    fn place(&mut self, now: Instant) {
+        if let Some(placement) = &mut self.placement
+            && !self.bridge.is_polled()
+            && let Some(open) = self.bridge.failing()
+        {
+            placement.look(now, || open.receiving());
         }
     }
 

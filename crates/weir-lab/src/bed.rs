@@ -85,14 +85,9 @@ pub fn possible_here() -> Result<(), Error> {
     Ok(())
 }
 
-/// Where hosts and box run: on one processor each if there are just two, so that generators do
-/// not steal the worker's.
-pub(crate) fn processors() -> (Option<usize>, Option<usize>) {
-    match std::thread::available_parallelism().map_or(1, std::num::NonZero::get) {
-        0 | 1 => (None, None),
-        2 => (Some(0), Some(1)),
-        n => (None, Some(n - 1)),
-    }
+/// Where hosts run: on one processor if there are just two, so that the box's worker has the other one when it is busy.
+pub(crate) fn hosts_processor() -> Option<usize> {
+    std::thread::available_parallelism().is_ok_and(|count| count.get() == 2).then_some(0)
 }
 
 impl Bed {

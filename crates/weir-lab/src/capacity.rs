@@ -34,7 +34,6 @@ pub(crate) fn measure(
     plan: &BedPlan,
     [from, to]: [usize; 2],
     overhead_bytes: u64,
-    cpu: Option<usize>,
 ) -> Result<f64, NodeError> {
     let (Some(sender), Some(receiver)) = (plan.sides[from].first(), plan.sides[to].first()) else {
         let what = "a side without hosts".to_string();
@@ -47,7 +46,7 @@ pub(crate) fn measure(
         )
     };
     bed.host(&sender.name)?.tell(&Order::Ip(lines("add")))?;
-    bed.call_box("bench-begin", json!({ "mode": Mode::WeirPlain, "cpu": cpu, "bridge": from.min(to) }))?;
+    bed.call_box("bench-begin", json!({ "mode": Mode::WeirPlain, "bridge": from.min(to) }))?;
     let frame_bytes = u64::from(plan.mtu) + 14;
     let mut measured = Ok(0.0);
     for _ in 0..TRIES {

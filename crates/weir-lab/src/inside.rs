@@ -43,7 +43,6 @@ pub(crate) struct Start {
     pub(crate) seed: u64,
     pub(crate) t0_ns: u64,
     pub(crate) inputs: u64,
-    pub(crate) cpu: Option<usize>,
 }
 
 /// What the box saw.
@@ -172,7 +171,7 @@ pub(crate) fn start(with: Value, registry: &Registry) -> Result<Running, String>
             way: Way::Packet,
             fails_closed: false,
             pool: PoolSize { frames: CAPACITY * 2, tails: 256 },
-            workers: vec![Pace { cpu: start.cpu, ..Pace::default() }],
+            workers: vec![Pace::default()],
             parts: Vec::new(),
             observers: [observer(&to_right), observer(&to_left)],
             edges: [edge_right, edge_left],

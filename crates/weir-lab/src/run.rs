@@ -1,6 +1,6 @@
 //! A scenario, live: builds the testbed, starts the box, lets the traffic run, and reports.
 
-use crate::bed::{BRIDGES, Bed, BedHost, BedPlan, possible_here, processors};
+use crate::bed::{BRIDGES, Bed, BedHost, BedPlan, hosts_processor, possible_here};
 use crate::capacity;
 use crate::error::Error;
 use crate::flow::FlowReport;
@@ -45,13 +45,13 @@ pub fn run(scenario: &Scenario, options: &Options<'_>) -> Result<Report, Error> 
     let texts: Vec<String> = configurations.iter().map(|c| c.1.clone()).collect();
     let inputs = scenario.inputs_hash(&texts);
     let seed = options.seed.unwrap_or(scenario.seed);
-    let (hosts_cpu, cpu) = processors();
+    let hosts_cpu = hosts_processor();
     let bed_plan = bed_plan(scenario, &layout, hosts_cpu);
     let this = || Program::this().map_err(|e| Error::Broke(format!("this executable: {e}")));
     let program = options.program.clone().map_or_else(this, Ok)?;
     let mut bed = Bed::build(&bed_plan, &program)?;
 
-    let mut notes = capacities(&mut bed, &bed_plan, scenario, &layout, cpu);
+    let mut notes = capacities(&mut bed, &bed_plan, scenario, &layout);
     // Long scenarios have many flows: each order takes a fraction of a millisecond.
     let copies = scenario.flow_copies().len() as u64;
     let t0_ns = now().as_nanos() + LEAD * 4 + copies * 2_000_000;
@@ -64,7 +64,6 @@ pub fn run(scenario: &Scenario, options: &Options<'_>) -> Result<Report, Error> 
         seed,
         t0_ns,
         inputs,
-        cpu,
     };
     let start = serde_json::to_value(start).map_err(|e| Error::Broke(e.to_string()))?;
     bed.call_box("start", start).map_err(|e| Error::Input(e.what))?;
@@ -102,19 +101,13 @@ pub fn run(scenario: &Scenario, options: &Options<'_>) -> Result<Report, Error> 
 }
 
 /// What the way to each managed egress carries without a discipline, beside the rate of its link.
-fn capacities(
-    bed: &mut Bed,
-    plan: &BedPlan,
-    scenario: &Scenario,
-    layout: &LabLayout,
-    cpu: Option<usize>,
-) -> Vec<String> {
+fn capacities(bed: &mut Bed, plan: &BedPlan, scenario: &Scenario, layout: &LabLayout) -> Vec<String> {
     let mut notes = Vec::new();
     for (at, egresses) in layout.boxes.iter().enumerate() {
         for (towards, egress) in egresses.iter().enumerate().filter(|(_, egress)| egress.port.is_some()) {
             let link = &scenario.links[egress.link];
             let way = [at + 1 - towards, at + towards];
-            let measured = capacity::measure(bed, plan, way, link.overhead.as_bytes(), cpu);
+            let measured = capacity::measure(bed, plan, way, link.overhead.as_bytes());
             let measured = measured.map_err(|e| e.to_string());
             notes.push(capacity::note(BRIDGES[at][towards], measured, link.rate.as_bps()));
         }

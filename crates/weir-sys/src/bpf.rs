@@ -31,6 +31,8 @@ const HIGH_DESCRIPTOR: RawFd = 512;
 
 /// Helper: nanoseconds of CLOCK_MONOTONIC, the clock of [`crate::now`].
 pub const KTIME_GET_NS: i32 = 5;
+/// Helper: the number of the processor that the program runs on.
+const PROCESSOR: i32 = 8;
 /// Helper: sends a copy of the frame, whose context is in register 1, out of the interface whose
 /// index is in register 2; flags in register 3.
 pub const CLONE_REDIRECT: i32 = 13;
@@ -151,11 +153,13 @@ impl Sockets {
     }
 }
 
-/// What the programs read, in the order of the words that they read it from.
+/// What the programs read and write, in the order of the words that they find it in.
 #[repr(C)]
 struct Words {
     beat: AtomicU64,
     limit: AtomicU64,
+    /// One more than the number of the processor on which a frame came last; 0 if none has come since it was asked for.
+    processor: AtomicU64,
 }
 
 /// The time at which a worker was last seen alive, and how long it counts as alive after it.
@@ -218,6 +222,11 @@ impl Heartbeat {
     /// Counts as dead from now on, until the next beat.
     pub fn stop(&self) {
         self.words().beat.store(SILENT, Ordering::Relaxed);
+    }
+    /// The processor on which the last frame came to a program that notes it ([`Assembler::note_processor`]), if one came
+    /// since this was asked last.
+    pub fn take_processor(&self) -> Option<usize> {
+        usize::try_from(self.words().processor.swap(0, Ordering::Relaxed)).ok()?.checked_sub(1)
     }
     /// Counts as alive until `limit` after a beat.
     pub fn set_limit(&self, limit: Duration) {
@@ -299,6 +308,20 @@ impl Assembler {
         let map = sockets.0.as_raw_fd();
         self.put(0x18, to, PSEUDO_MAP, 0, map).put(0, 0, 0, 0, 0)
     }
+    /// `to` = the words of `heartbeat`.
+    fn set_to_words(self, to: u8, heartbeat: &Heartbeat) -> Self {
+        self.put(0x18, to, PSEUDO_MAP_VALUE, 0, heartbeat.map.as_raw_fd()).put(0, 0, 0, 0, 0)
+    }
+    /// Notes at `heartbeat` that a frame has come on this processor. Uses registers 0 to 5.
+    pub fn note_processor(self, heartbeat: &Heartbeat) -> Self {
+        self.call(PROCESSOR).put(0x07, 0, 0, 0, 1).set_to_words(1, heartbeat).put(
+            0x7b,
+            1,
+            0,
+            std::mem::offset_of!(Words, processor) as i16,
+            0,
+        )
+    }
     /// Passes over the next `count` instructions unless `heartbeat` counts as alive. Uses registers
     /// 0 to 5. A beat that is later than now counts as alive.
     pub fn skip_if_dead(self, heartbeat: &Heartbeat, count: i16) -> Self {
@@ -306,10 +329,8 @@ impl Assembler {
     }
     /// The same unless `heartbeat` counts as alive for the next `time` (at most 2 s), without another beat.
     pub fn skip_if_dead_within(self, time: Duration, heartbeat: &Heartbeat, count: i16) -> Self {
-        let map = heartbeat.map.as_raw_fd();
         self.call(KTIME_GET_NS)
-            .put(0x18, 1, PSEUDO_MAP_VALUE, 0, map)
-            .put(0, 0, 0, 0, 0)
+            .set_to_words(1, heartbeat)
             .load(2, 1, std::mem::offset_of!(Words, beat) as i16)
             .load(3, 1, std::mem::offset_of!(Words, limit) as i16)
             .subtract(0, 2)

@@ -147,7 +147,9 @@ fn program(sockets: &Sockets, heartbeat: Option<&Heartbeat>) -> io::Result<Progr
     let code = Assembler::default().copy(6, 1);
     let code = match heartbeat {
         // Past all that leads to the socket.
-        Some(heartbeat) => redirect(code.skip_if_dead(heartbeat, 6)).set(0, bpf::XDP_PASS).exit(),
+        Some(heartbeat) => {
+            redirect(code.note_processor(heartbeat).skip_if_dead(heartbeat, 6)).set(0, bpf::XDP_PASS).exit()
+        }
         None => redirect(code),
     };
     code.into_program(Kind::Xdp, "weir_xdp")

@@ -1,7 +1,7 @@
 //! Workers, in real time: a discipline that panics costs nothing but itself; changes, and the end.
 
 use super::*;
-use weir_engine::{Change, Changed, Pace, Task, Worker};
+use weir_engine::{Change, Changed, Pace, Processor, Task, Worker};
 use weir_seed::{in_time, timed};
 
 // Claim L39.
@@ -134,7 +134,7 @@ fn a_worker_answers_swaps_and_stops_while_it_works() {
 fn a_worker_under_sched_fifo_leaves_room_for_ordinary_threads() {
     timed(|| {
         let spin = Duration::from_secs(1 << 40);
-        let pace = Pace { spin, cpu: Some(0), priority: weir_sys::Priority::Fifo };
+        let pace = Pace { spin, processor: Processor::Only(0), priority: weir_sys::Priority::Fifo };
         let worker = Worker::start(bridge(fifo(5), Duration::ZERO), ["l".into(), "r".into()], pace).unwrap();
         let priority = worker.control().state().unwrap().priority;
         if priority != "SCHED_FIFO 10" {

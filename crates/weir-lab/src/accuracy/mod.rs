@@ -79,11 +79,11 @@ struct Prepared {
 /// Not root, or something of the testbed broke.
 pub fn accuracy(order: &Asked, progress: &mut dyn FnMut(&str)) -> Result<AccuracyReport, Error> {
     possible_here()?;
-    let (hosts_cpu, cpu) = crate::bed::processors();
+    let hosts_cpu = crate::bed::hosts_processor();
     let mut beds = Vec::new();
     for offloads in [false, true] {
         progress(&format!("what the testbed carries, offloads {}", if offloads { "on" } else { "off" }));
-        beds.push(prepare(offloads, hosts_cpu, cpu, &order.program)?);
+        beds.push(prepare(offloads, hosts_cpu, &order.program)?);
     }
     let mut measured: Vec<(Scene, Vec<Sample>)> =
         order.scenes.iter().map(|scene| (*scene, Vec::with_capacity(order.rounds))).collect();
@@ -92,7 +92,7 @@ pub fn accuracy(order: &Asked, progress: &mut dyn FnMut(&str)) -> Result<Accurac
         for (scene, samples) in &mut measured {
             progress(&format!("round {round} of {}: {scene}", order.rounds));
             let Some(prepared) = beds.iter_mut().find(|p| p.offloads == scene.offloads) else { continue };
-            let began = prepared.bed.call_box("accuracy-begin", json!(scene.stand(&order.weir, cpu)))?;
+            let began = prepared.bed.call_box("accuracy-begin", json!(scene.stand(&order.weir)))?;
             if let Some(line) = began.as_str().filter(|line| !line.is_empty()) {
                 said = line.to_string();
             }
@@ -107,12 +107,7 @@ pub fn accuracy(order: &Asked, progress: &mut dyn FnMut(&str)) -> Result<Accurac
     Ok(AccuracyReport::of(&measured, &carries, said))
 }
 
-fn prepare(
-    offloads: bool,
-    hosts_cpu: Option<usize>,
-    cpu: Option<usize>,
-    program: &Program,
-) -> Result<Prepared, Error> {
+fn prepare(offloads: bool, hosts_cpu: Option<usize>, program: &Program) -> Result<Prepared, Error> {
     let host =
         |name: &str, address| BedHost { name: name.into(), address, address6: None, settings: Vec::new() };
     let plan = BedPlan {
@@ -122,7 +117,7 @@ fn prepare(
         hosts_cpu,
     };
     let mut bed = Bed::build(&plan, program)?;
-    let carries_bps = capacity::measure(&mut bed, &plan, [0, 1], 0, cpu)?;
+    let carries_bps = capacity::measure(&mut bed, &plan, [0, 1], 0)?;
     // The second host has the second address of the testbed's numbering.
     bed.host(SENDER)?.tell(&Order::Ip(format!(
         "route add {NOBODY}/32 dev eth0 scope link\nneigh add {NOBODY} lladdr 02:00:00:00:00:02 dev eth0 nud permanent\n"

@@ -23,8 +23,6 @@ pub(crate) enum Stand {
         program: PathBuf,
         /// The text of its altq.conf.
         conf: String,
-        /// The worker's processor.
-        cpu: Option<usize>,
     },
     /// The kernel's bridge, with these lines of `tc` for its egress.
     Kernel(Vec<String>),
@@ -80,20 +78,17 @@ fn begin(stand: Stand) -> Result<(Standing, String), String> {
             crate::bench::node::kernel_bridge()?;
             Ok((Standing::Kernel, String::new()))
         }
-        Stand::Weir { program, conf, cpu } => weir_up(program, &conf, cpu),
+        Stand::Weir { program, conf } => weir_up(program, &conf),
     }
 }
 
 /// Starts `weir up` with files in a mount namespace of its own, so that they are gone with it. It
 /// ends with this process.
-fn weir_up(program: PathBuf, conf: &str, cpu: Option<usize>) -> Result<(Standing, String), String> {
+fn weir_up(program: PathBuf, conf: &str) -> Result<(Standing, String), String> {
     let script = "mount --make-rprivate / && mount -t tmpfs weir /run && cat > /run/weir.altq && exec \"$@\"";
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "unshare", "-m", "sh", "-c", script, "sh"]).arg(program);
     command.args(["up", "/run/weir.altq", "--socket", "/run/weir.sock", "--state", "/run/state.altq"]);
-    if let Some(cpu) = cpu {
-        command.args(["--cpus", &cpu.to_string()]);
-    }
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|e| format!("setpriv (Debian package util-linux): {e}"))?;
     let written = child.stdin.take().map(|mut input| input.write_all(conf.as_bytes()));

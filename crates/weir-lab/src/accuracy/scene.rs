@@ -169,10 +169,10 @@ impl Scene {
     }
 
     /// How what stands in the box is told.
-    pub(super) fn stand(&self, weir: &Path, cpu: Option<usize>) -> Stand {
+    pub(super) fn stand(&self, weir: &Path) -> Stand {
         match self.stands {
             Stands::Htb => Stand::Kernel(self.htb()),
-            _ => Stand::Weir { program: weir.to_path_buf(), conf: self.conf(), cpu },
+            _ => Stand::Weir { program: weir.to_path_buf(), conf: self.conf() },
         }
     }
 

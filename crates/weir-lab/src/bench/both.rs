@@ -72,7 +72,7 @@ pub(super) fn measure(bed: &mut Bed, workers: usize, cpus: [usize; 2]) -> Result
     let both = processors(workers, cpus);
     // The generator of the second direction is beside the first worker, if that of the first has the other processor.
     let beside = if both.get(1) == Some(&cpus[0]) { both[0] } else { cpus[0] };
-    bed.call_box("bench-begin", json!({ "mode": Mode::WeirCbq, "cpu": cpus[1], "both": both }))?;
+    bed.call_box("bench-begin", json!({ "mode": Mode::WeirCbq, "cpu": cpus[1], "both": workers }))?;
     let mut passed = |size: u32| loaded(bed, json!({ "size": size, "cpu": beside }));
     let measured = passed(60).and_then(|pps_60| Ok(BothSample { pps_60, pps_1514: passed(1514)? }));
     bed.call_box("bench-end", Value::Null)?;

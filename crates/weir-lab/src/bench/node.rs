@@ -13,7 +13,7 @@ use weir_core::queue::Link;
 use weir_core::sched::Registry;
 use weir_core::units::{Duration, Rate};
 use weir_engine::up::{Pair, Side, Up, Way, up};
-use weir_engine::{Delay, Pace};
+use weir_engine::{Delay, Pace, Processor};
 use weir_sys::icmp::Pinger;
 use weir_sys::packet::{OFFLOAD_BYTES, PacketSocket, SendError};
 use weir_sys::{now, sleep_until};
@@ -63,8 +63,8 @@ fn begin(with: Value) -> Result<Option<Up>, String> {
     struct Begin {
         mode: Mode,
         cpu: Option<usize>,
-        /// Both egresses are managed, by a worker on each of these processors.
-        both: Option<Vec<usize>>,
+        /// Both egresses are managed, by so many workers.
+        both: Option<usize>,
         /// Which of the box's bridges.
         #[serde(default)]
         bridge: usize,
@@ -102,8 +102,11 @@ fn begin(with: Value) -> Result<Option<Up>, String> {
     if mode == Mode::WeirXdpBusy {
         defer_interrupts([2, 200_000])?;
     }
-    let cpus = both.map_or_else(|| vec![cpu], |all| all.into_iter().map(Some).collect());
-    let workers = cpus.into_iter().map(|cpu| Pace { cpu, ..Pace::default() }).collect();
+    // As `weir up` has them.
+    let workers = match both {
+        Some(count) if count > 1 => vec![Pace { processor: Processor::Any, ..Pace::default() }; count],
+        _ => vec![Pace::default()],
+    };
     let pair = Pair { way, workers, ..pair };
     up(vec![pair]).map(Some).map_err(|e| e.to_string())
 }

@@ -36,6 +36,7 @@ use weir_conf::plan::Xdp;
 use weir_conf::{ContractChange, Diagnostic, Difference, Plan, diff};
 use weir_core::port::Port;
 use weir_core::sched::Registry;
+use weir_engine::Processor;
 use weir_engine::state::Egress;
 use weir_engine::status::Status;
 use weir_engine::up::{NFQUEUE, Pair, Side as EngineSide, Up, Way, up};
@@ -125,6 +126,11 @@ fn refused(e: std::io::Error) -> Failure {
 /// The sides of a bridge: the direction whose egress it is, and its place in the plan.
 fn sides<'p>(plan: &'p Plan, [left, right]: [&'p str; 2]) -> [(usize, Side<'p>); 2] {
     [(0, Side { plan, name: right, peer: left }), (1, Side { plan, name: left, peer: right })]
+}
+
+/// The workers of a bridge.
+fn threads(plan: &Plan, pair: &[&str; 2]) -> usize {
+    if pair[0] == NFQUEUE { 1 } else { plan.workers(pair) }
 }
 
 impl<'r> Operator<'r> {
@@ -241,10 +247,16 @@ impl<'r> Operator<'r> {
         });
         let Workers { cpus, priority, force, .. } = &self.workers;
         let (priority, force) = (*priority, *force);
-        let count = if pair[0] == NFQUEUE { 1 } else { plan.workers(&pair) };
-        let cpu = |started: usize| cpus.get(started % cpus.len().max(1)).copied();
+        let count = threads(plan, &pair);
+        // Where each processor has a worker, the system spreads them as well as anybody.
+        let all_threads: usize = bridges(plan)?.iter().map(|pair| threads(plan, pair)).sum();
+        let roomy =
+            std::thread::available_parallelism().is_ok_and(|processors| all_threads < processors.get());
+        let free = if roomy { Processor::Best } else { Processor::Any };
+        let on =
+            |started: usize| cpus.get(started % cpus.len().max(1)).map_or(free, |&cpu| Processor::Only(cpu));
         let all = self.started..self.started + count;
-        let workers = all.map(|n| Pace { cpu: cpu(n), priority, ..Pace::default() }).collect();
+        let workers = all.map(|n| Pace { processor: on(n), priority, ..Pace::default() }).collect();
         self.started += count;
         let mut others = others.map(Vec::into_iter);
         let shared = if count > 2 { 1..count } else { 0..0 };

@@ -79,7 +79,8 @@ fn the_sixth_call_is_refused_by_name() {
         assert_eq!(report["brokers"][0]["held_bps"], class(&bed)["allocator"]["allocated_bps"]);
         let findings = report["findings"].as_array().unwrap();
         let why = findings.iter().find(|f| f["class"] == "rt").unwrap()["why"].as_str().unwrap().to_owned();
-        assert!(why.contains(" granted, 5 flows, target 90 %, last request "), "{why}");
+        // Calls that come late come together: that is congestion.
+        in_time!(why.contains(" granted, 5 flows, target 90 %, last request "), "{why}");
         let all = end_all(calls);
         // Nothing else is on the link: nobody loses anything.
         in_time!(

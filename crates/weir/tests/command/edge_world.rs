@@ -93,7 +93,8 @@ fn flows_outlast_their_interface() {
         assert_eq!(egress(&bed)["edge"]["recognition"]["found"]["rtp"], before + 3, "nobody is found twice");
         for call in end_all(calls) {
             let (came, marked) = call.marked_from(3);
-            assert_eq!(came, marked, "none comes without its mark");
+            // What the kernel carries for a worker that got no processor has no mark.
+            in_time!(came == marked, "{} of {came} come without their mark", came - marked);
             in_time!(10 * call.lost() <= 9 * call.sent, "{} of {}", call.lost(), call.sent);
         }
         terminate(up).ok();

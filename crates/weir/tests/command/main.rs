@@ -22,6 +22,7 @@ mod neighbours;
 mod operate;
 mod owner;
 mod pcap;
+mod processors;
 mod replay;
 mod rights;
 mod run;
