@@ -14,15 +14,41 @@
 use weir_core::units::{Duration, Instant};
 
 /// On which processor a worker runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Processor {
-    /// Where it serves best: see the head of this file.
-    #[default]
-    Best,
-    /// Where the system has it.
-    Any,
+    /// Where it serves best: see the head of this file. Of several workers each has another turn, so that they go to
+    /// different ones.
+    Best {
+        /// How many choose before it.
+        turn: usize,
+    },
     /// On this one.
     Only(usize),
+}
+
+impl Default for Processor {
+    fn default() -> Self {
+        Processor::Best { turn: 0 }
+    }
+}
+
+impl Processor {
+    /// That of a worker, if so many were started before it and there are `workers` in all. One that is `bound` has one for
+    /// itself, because it polls without end or is one of several of a bridge. So has each where there are as many
+    /// as processors: two of `SCHED_FIFO` on one were a third as fast as a single one, and the system may leave them there.
+    /// They are given out from the last on, because the system prefers the first for its own work.
+    pub fn of_worker(turn: usize, workers: usize, bound: bool) -> Processor {
+        let allowed = weir_sys::processors().unwrap_or_default();
+        Processor::of(turn, workers, bound, &allowed)
+    }
+
+    fn of(turn: usize, workers: usize, bound: bool, allowed: &[usize]) -> Processor {
+        if !bound && workers < allowed.len() {
+            return Processor::Best { turn };
+        }
+        let from_last = allowed.len().checked_sub(1 + turn % allowed.len().max(1));
+        from_last.map_or(Processor::Best { turn }, |place| Processor::Only(allowed[place]))
+    }
 }
 
 /// How often it is looked at.
@@ -43,6 +69,7 @@ const CONTENT: u32 = 500;
 pub(crate) struct Placement {
     /// The processors that the thread may run on.
     allowed: Vec<usize>,
+    turn: usize,
     looked: Instant,
     /// The processor time that the thread had used then.
     used: Duration,
@@ -57,15 +84,15 @@ pub(crate) struct Placement {
 
 impl Placement {
     /// Of the calling thread, if it may run on more than one processor.
-    pub(crate) fn of_this_thread(now: Instant) -> Option<Placement> {
+    pub(crate) fn of_this_thread(now: Instant, turn: usize) -> Option<Placement> {
         let allowed = weir_sys::processors().ok().filter(|all| all.len() > 1)?;
-        Some(Placement { looked: now, used: weir_sys::thread_cpu(), ..Placement::new(allowed) })
+        Some(Placement { looked: now, used: weir_sys::thread_cpu(), ..Placement::new(allowed, turn) })
     }
 
     /// Of a thread that has had nothing to do so far.
-    fn new(allowed: Vec<usize>) -> Placement {
+    fn new(allowed: Vec<usize>, turn: usize) -> Placement {
         let (looked, used) = (Instant::ZERO, Duration::ZERO);
-        Placement { allowed, looked, used, calm_looks: CALM_LOOKS, stayed: 0, wait: 0, content: 0 }
+        Placement { allowed, turn, looked, used, calm_looks: CALM_LOOKS, stayed: 0, wait: 0, content: 0 }
     }
 
     /// Moves the calling thread, if it is time to. `receiving` answers the processors on which frames came since it
@@ -81,12 +108,12 @@ impl Placement {
         let Some(own) = weir_sys::processor() else { return };
         if let Some(better) = self.decide(own, receiving(), busy) {
             // What the system refuses leaves the thread where it is.
-            let _ = weir_sys::stay_on(&better);
+            let _ = weir_sys::pin_to(better);
         }
     }
 
-    /// The processors that the thread is to move to, if it is.
-    fn decide(&mut self, own: usize, receiving: [Option<usize>; 2], busy: u64) -> Option<Vec<usize>> {
+    /// The processor that the thread is to move to, if it is.
+    fn decide(&mut self, own: usize, receiving: [Option<usize>; 2], busy: u64) -> Option<usize> {
         self.stayed = self.stayed.saturating_add(1);
         let Some(wish) = self.wish(own, receiving, busy) else {
             self.content += 1;
@@ -103,20 +130,20 @@ impl Placement {
         Some(wish)
     }
 
-    /// The processors that are better for a thread than its `own`, if some are. It was busy for so many thousandths
+    /// A processor that is better for a thread than its `own`, if one is. It was busy for so many thousandths
     /// of the time.
-    fn wish(&mut self, own: usize, receiving: [Option<usize>; 2], busy: u64) -> Option<Vec<usize>> {
+    fn wish(&mut self, own: usize, receiving: [Option<usize>; 2], busy: u64) -> Option<usize> {
         let receives = |cpu: &usize| receiving.contains(&Some(*cpu));
         self.calm_looks = if busy < CALM { self.calm_looks.saturating_add(1) } else { 0 };
         if busy >= BUSY && receives(&own) {
             let others: Vec<usize> = self.allowed.iter().copied().filter(|cpu| !receives(cpu)).collect();
-            return (!others.is_empty()).then_some(others);
+            return others.get(self.turn % others.len().max(1)).copied();
         }
         if self.calm_looks < CALM_LOOKS {
             return None;
         }
         let near = |cpu: &usize| *cpu != own && self.allowed.contains(cpu);
-        receiving.into_iter().flatten().find(near).map(|cpu| vec![cpu])
+        receiving.into_iter().flatten().find(near)
     }
 }
 
@@ -125,15 +152,18 @@ mod tests {
     use super::*;
 
     fn placement(allowed: &[usize]) -> Placement {
-        Placement::new(allowed.to_vec())
+        Placement::new(allowed.to_vec(), 0)
     }
 
     #[test]
     fn a_busy_worker_leaves_the_processors_that_receive() {
         let mut on = placement(&[0, 1, 2, 5]);
-        assert_eq!(on.wish(0, [Some(0), None], BUSY), Some(vec![1, 2, 5]));
-        assert_eq!(on.wish(0, [Some(0), Some(2)], 1000), Some(vec![1, 5]));
-        assert_eq!(on.wish(2, [Some(0), Some(2)], 1000), Some(vec![1, 5]));
+        assert_eq!(on.wish(0, [Some(0), None], BUSY), Some(1));
+        assert_eq!(on.wish(0, [Some(0), Some(1)], 1000), Some(2));
+        assert_eq!(on.wish(1, [Some(0), Some(1)], 1000), Some(2));
+        // Another worker takes another one.
+        let seconds = |turn| Placement::new(vec![0, 1, 2, 5], turn).wish(0, [Some(0), None], 1000);
+        assert_eq!([1, 2, 3].map(seconds), [Some(2), Some(5), Some(1)]);
         // Less to do, elsewhere already, nothing comes, nowhere else to go.
         assert_eq!(on.wish(0, [Some(0), None], BUSY - 1), None);
         assert_eq!(on.wish(1, [Some(0), Some(2)], 1000), None);
@@ -152,11 +182,20 @@ mod tests {
         // Once with something to do: the while begins anew.
         assert_eq!(looks(CALM, came, 1), [None]);
         assert!(looks(CALM - 1, came, CALM_LOOKS - 1).iter().all(Option::is_none));
-        assert_eq!(looks(CALM - 1, came, 1), [Some(vec![0])]);
+        assert_eq!(looks(CALM - 1, came, 1), [Some(0)]);
         // Where no frame comes there is nowhere to go, nor to a processor that it may not run on.
         assert!(looks(0, [None, None], 2 * CALM_LOOKS).iter().all(Option::is_none));
         assert!(looks(0, [Some(7), Some(1)], 2 * CALM_LOOKS).iter().all(Option::is_none));
-        assert_eq!(looks(0, [Some(1), Some(0)], 1), [Some(vec![0])]);
+        assert_eq!(looks(0, [Some(1), Some(0)], 1), [Some(0)]);
+    }
+
+    #[test]
+    fn workers_share_processors_only_where_there_are_too_few() {
+        let of = |turn, workers, bound| Processor::of(turn, workers, bound, &[2, 3, 7]);
+        assert_eq!([0, 1].map(|turn| of(turn, 2, false)), [0, 1].map(|turn| Processor::Best { turn }));
+        assert_eq!([0, 1, 2, 3].map(|turn| of(turn, 4, false)), [7, 3, 2, 7].map(Processor::Only));
+        assert_eq!([0, 1].map(|turn| of(turn, 2, true)), [7, 3].map(Processor::Only));
+        assert_eq!(Processor::of(5, 1, true, &[]), Processor::Best { turn: 5 });
     }
 
     /// Answers come on the processor of the worker, wherever it goes: it goes there more and more rarely. Once that
@@ -168,7 +207,7 @@ mod tests {
         let mut moves = 0;
         for _ in 0..60 * 50 {
             if let Some(better) = on.decide(own, [Some(0), Some(own)], 500) {
-                (own, moves) = (better[0], moves + 1);
+                (own, moves) = (better, moves + 1);
             }
         }
         assert!((8..=13).contains(&moves), "{moves} moves in a minute");

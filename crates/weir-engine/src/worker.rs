@@ -193,7 +193,10 @@ where
             spun: Duration::from_nanos(before.spun_ns),
             failed: None,
             gathering: None,
-            placement: (pace.processor == Processor::Best).then(|| Placement::of_this_thread(now)).flatten(),
+            placement: match pace.processor {
+                Processor::Best { turn } => Placement::of_this_thread(now, turn),
+                Processor::Only(_) => None,
+            },
         }
         .run()
     })

@@ -42,20 +42,13 @@ pub fn enter_network_of(pid: u32) -> io::Result<()> {
 
 /// Keeps the calling thread, and those that it starts from now on, on processor `cpu`.
 pub fn pin_to(cpu: usize) -> io::Result<()> {
-    stay_on(&[cpu])
-}
-
-/// Keeps the calling thread, and those that it starts from now on, on these processors.
-pub fn stay_on(cpus: &[usize]) -> io::Result<()> {
     // SAFETY: a cpu_set_t is plain bits, for which all zeroes is the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    for &cpu in cpus {
-        if cpu >= libc::CPU_SETSIZE as usize {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("no processor {cpu}")));
-        }
-        // SAFETY: `cpu` is below CPU_SETSIZE, so the bit lies in `set`.
-        unsafe { libc::CPU_SET(cpu, &mut set) };
+    if cpu >= libc::CPU_SETSIZE as usize {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("no processor {cpu}")));
     }
+    // SAFETY: `cpu` is below CPU_SETSIZE, so the bit lies in `set`.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
     // SAFETY: `set` is valid for reading over the size given; 0 is the calling thread.
     check(unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) }).map(|_| ())
 }

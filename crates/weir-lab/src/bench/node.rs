@@ -103,10 +103,10 @@ fn begin(with: Value) -> Result<Option<Up>, String> {
         defer_interrupts([2, 200_000])?;
     }
     // As `weir up` has them.
-    let workers = match both {
-        Some(count) if count > 1 => vec![Pace { processor: Processor::Any, ..Pace::default() }; count],
-        _ => vec![Pace::default()],
-    };
+    let count = both.unwrap_or(1);
+    let bound = count > 1 || mode == Mode::WeirXdpBusy;
+    let processor = |worker| Processor::of_worker(worker, count, bound);
+    let workers = (0..count).map(|n| Pace { processor: processor(n), ..Pace::default() }).collect();
     let pair = Pair { way, workers, ..pair };
     up(vec![pair]).map(Some).map_err(|e| e.to_string())
 }

@@ -248,13 +248,12 @@ impl<'r> Operator<'r> {
         let Workers { cpus, priority, force, .. } = &self.workers;
         let (priority, force) = (*priority, *force);
         let count = threads(plan, &pair);
-        // Where each processor has a worker, the system spreads them as well as anybody.
         let all_threads: usize = bridges(plan)?.iter().map(|pair| threads(plan, pair)).sum();
-        let roomy =
-            std::thread::available_parallelism().is_ok_and(|processors| all_threads < processors.get());
-        let free = if roomy { Processor::Best } else { Processor::Any };
-        let on =
-            |started: usize| cpus.get(started % cpus.len().max(1)).map_or(free, |&cpu| Processor::Only(cpu));
+        let bound = count > 1 || plan.xdp(&pair) == Some(Xdp::BusyPoll);
+        let on = |started: usize| match cpus.get(started % cpus.len().max(1)) {
+            Some(&cpu) => Processor::Only(cpu),
+            None => Processor::of_worker(started, all_threads, bound),
+        };
         let all = self.started..self.started + count;
         let workers = all.map(|n| Pace { processor: on(n), priority, ..Pace::default() }).collect();
         self.started += count;

@@ -8,16 +8,14 @@ use weir_core::units::Duration;
 
 const CONF: &str = "interface right0 bandwidth 10G fifoq attach bridge left0\n";
 
-/// The processor that the worker ran on last.
-fn of_worker(up: &Held) -> usize {
+/// The processors that the workers ran on last.
+fn of_workers(up: &Held) -> Vec<usize> {
     let threads = std::fs::read_dir(format!("/proc/{}/task", up.pid())).unwrap();
     let stats =
         threads.filter_map(|thread| std::fs::read_to_string(thread.unwrap().path().join("stat")).ok());
-    let of_worker = |text: &String| text.contains("(weir-worker)");
-    let text = { stats }.find(of_worker).expect("a thread of that name");
     // Field 39 of proc(5); the first behind the name is field 3.
-    let after = text.rsplit(')').next().unwrap();
-    after.split_whitespace().nth(39 - 3).unwrap().parse().unwrap()
+    let processor = |text: String| text.rsplit(')').next()?.split_whitespace().nth(39 - 3)?.parse().ok();
+    stats.filter(|text| text.contains("(weir-worker)")).map(|text| processor(text).unwrap()).collect()
 }
 
 /// Datagrams are sent on one processor, few or as many as go, and on another one: the worker is beside the sender while
@@ -58,11 +56,26 @@ fn a_worker_is_where_frames_come_unless_it_is_busy() {
     for cpu in [last, first, last] {
         on.store(cpu as u64, Ordering::Relaxed);
         pause_ns.store(100_000_000, Ordering::Relaxed);
-        wait("a worker beside the sender", || of_worker(&up) == cpu);
+        wait("a worker beside the sender", || of_workers(&up) == [cpu]);
         pause_ns.store(500_000, Ordering::Relaxed);
-        wait("a worker away from the sender", || of_worker(&up) != cpu);
+        wait("a worker away from the sender", || of_workers(&up) != [cpu]);
     }
     stop.store(true, Ordering::Relaxed);
     sender.join().unwrap();
+    terminate(up).ok();
+}
+
+#[test]
+fn two_workers_have_a_processor_each() {
+    if !possible("the test of two workers' processors") {
+        return;
+    }
+    let bed = Bed::new(1);
+    let conf = CONF.replace("left0", "left0 workers 2");
+    let up = bed.up(&[&bed.folder.write("a.altq", conf)]);
+    let mut found = of_workers(&up);
+    let wanted: Vec<usize> = weir_sys::processors().unwrap().into_iter().rev().take(2).collect();
+    found.sort_unstable_by(|a, b| b.cmp(a));
+    assert!(found == wanted || wanted.len() < 2, "{found:?} {wanted:?}");
     terminate(up).ok();
 }
