@@ -4,7 +4,9 @@ use crate::bed::{Bed, Held, arrived, possible, send, terminate, wait};
 use crate::fail_open::{Probes, pause, sent, under_load, within};
 use crate::shape::{fits, of};
 use crate::support::{source, weir};
-use crate::trials::{bypass_and_fail, delete_and_make, kill, moved, renumber, start_and_end, stop_and_go};
+use crate::trials::{
+    bypass_and_fail, delete_and_make, hang_each, kill, moved, renumber, start_and_end, stop_and_go,
+};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -283,6 +285,19 @@ fn while_three_workers_are_stopped_the_kernel_carries_and_nothing_comes_twice() 
         };
         let (_, [before, after], without) = stop_and_go(&bed, &up, probes, 3);
         in_time!(after - before > 500, "{before} and {after} packets; {without}");
+    });
+}
+
+/// One of three workers hangs, in a running process: the kernel carries everything.
+// Claim L97.
+#[test]
+fn while_one_of_three_workers_hangs_the_kernel_carries_all() {
+    timed(|| {
+        let Some((bed, _, up, probes)) = under_load("the test of one hanging worker of three", CONF) else {
+            return;
+        };
+        hang_each(&bed, &up, probes);
+        terminate(up).ok();
     });
 }
 

@@ -52,6 +52,46 @@ pub fn stop_and_go(bed: &Bed, up: &Held, probes: Probes, lapses: u64) -> (Seen, 
     (seen, [before, after], without)
 }
 
+/// The threads of the workers.
+fn workers(up: &Held) -> Vec<u64> {
+    let threads =
+        std::fs::read_dir(format!("/proc/{}/task", up.pid())).unwrap().map(|thread| thread.unwrap());
+    let of_worker = |path: &std::path::Path| {
+        std::fs::read_to_string(path.join("comm")).is_ok_and(|name| name.trim() == "weir-worker")
+    };
+    let workers = threads.filter(|thread| of_worker(&thread.path()));
+    workers.map(|thread| thread.file_name().to_str().unwrap().parse().unwrap()).collect()
+}
+
+/// Has a thread stand still for 0.4 s, alone of its process: a tracer takes hold of it and lets go.
+fn hang(thread: u64) {
+    let ptrace = if cfg!(target_arch = "x86_64") { 101 } else { 117 };
+    let script = format!(
+        "syscall({ptrace}, 0x4206, {thread}, 0, 0) == 0 && syscall({ptrace}, 0x4207, {thread}, 0, 0) == 0 || die $!; \
+         select(undef, undef, undef, 0.4)"
+    );
+    let done = std::process::Command::new("perl").args(["-e", &script]).output().unwrap();
+    assert!(done.status.success(), "perl: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// One worker after the other stands still for 0.4 s, while the others go on: the kernel carries what it does not, nothing comes
+/// twice, and it goes on.
+pub fn hang_each(bed: &Bed, up: &Held, probes: Probes) {
+    let all = workers(up);
+    assert!(all.len() > 1, "{all:?}");
+    for thread in all {
+        let lapses = || sent(bed).1["lapses"].as_u64().unwrap();
+        let before = lapses();
+        hang(thread);
+        pause(200);
+        in_time!(lapses() > before, "it was not missed");
+        in_time!(moved(bed, 200) > 150, "the worker does not go on");
+    }
+    let seen = probes.end();
+    assert_eq!(seen.twice, 0, "{seen:?}");
+    in_time!(seen.outage <= Duration::from_millis(110), "{seen:?}");
+}
+
 /// What weir sends to the right host in so many milliseconds, packets.
 pub fn moved(bed: &Bed, milliseconds: u64) -> u64 {
     let before = sent(bed).0;

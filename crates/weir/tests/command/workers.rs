@@ -4,7 +4,9 @@ use crate::bed::{Bed, Held, arrived, ended, possible, send, terminate, wait};
 use crate::fail_open::{pause, under_load, within};
 use crate::shape::{fits, of};
 use crate::support::source;
-use crate::trials::{bypass_and_fail, delete_and_make, kill, moved, renumber, start_and_end, stop_and_go};
+use crate::trials::{
+    bypass_and_fail, delete_and_make, hang_each, kill, moved, renumber, start_and_end, stop_and_go,
+};
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 use weir_seed::{in_time, timed};
@@ -134,6 +136,19 @@ fn while_two_workers_are_stopped_the_kernel_carries_and_nothing_comes_twice() {
         };
         let (_, [before, after], without) = stop_and_go(&bed, &up, probes, 2);
         in_time!(after - before > 500, "{before} and {after} packets; {without}");
+    });
+}
+
+/// One of two workers hangs, in a running process: the kernel carries its direction.
+// Claim L51.
+#[test]
+fn while_one_of_two_workers_hangs_the_kernel_carries_its_direction() {
+    timed(|| {
+        let Some((bed, _, up, probes)) = under_load("the test of one hanging worker of two", CONF) else {
+            return;
+        };
+        hang_each(&bed, &up, probes);
+        terminate(up).ok();
     });
 }
 
