@@ -34,7 +34,7 @@ impl Default for Processor {
 
 impl Processor {
     /// That of a worker, if so many were started before it and there are `workers` in all. One that is `bound` has one for
-    /// itself, because it polls without end or is one of several of a bridge. So has each where there are as many
+    /// itself, because it polls without end, is one of several of a bridge, or nobody notes where its frames come. So has each where there are as many
     /// as processors: two of `SCHED_FIFO` on one were a third as fast as a single one, and the system may leave them there.
     /// They are given out from the last on, because the system prefers the first for its own work.
     pub fn of_worker(turn: usize, workers: usize, bound: bool) -> Processor {

@@ -249,7 +249,8 @@ impl<'r> Operator<'r> {
         let (priority, force) = (*priority, *force);
         let count = threads(plan, &pair);
         let all_threads: usize = bridges(plan)?.iter().map(|pair| threads(plan, pair)).sum();
-        let bound = count > 1 || plan.xdp(&pair) == Some(Xdp::BusyPoll);
+        let unknown = pair[0] == NFQUEUE || plan.fails_closed(&pair);
+        let bound = count > 1 || unknown || plan.xdp(&pair) == Some(Xdp::BusyPoll);
         let on = |started: usize| match cpus.get(started % cpus.len().max(1)) {
             Some(&cpu) => Processor::Only(cpu),
             None => Processor::of_worker(started, all_threads, bound),
