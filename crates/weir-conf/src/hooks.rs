@@ -4,7 +4,6 @@
 use crate::plan::{Filter, Options};
 use crate::report::Report;
 use crate::tree::{Instance, Shape};
-use std::collections::HashMap;
 use weir_core::queue::ParamError;
 use weir_core::sched::{ClassConfig, Finding, Node, Setting};
 
@@ -17,12 +16,13 @@ pub(crate) fn node(shape: &Shape<'_>, instance: &Instance<'_>) -> Node {
         params: of.options.map(Options::params).unwrap_or_default(),
         classes: Vec::new(),
     };
-    let index_of: HashMap<usize, usize> = (0..).zip(&instance.members).map(|(n, &c)| (c, n)).collect();
+    // Members stand in the order of the file.
+    let index_of = |class: usize| instance.members.binary_search(&class).ok();
     let class = |&member: &usize| {
         let class = &shape.interface.classes[member];
         ClassConfig {
             name: class.name.clone(),
-            parent: shape.parents[member].and_then(|p| index_of.get(&p).copied()),
+            parent: shape.parents[member].and_then(index_of),
             params: class.options.params(),
             queue: shape.queue[member].map(|inner| named(&shape.instances[inner])),
         }

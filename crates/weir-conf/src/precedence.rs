@@ -96,15 +96,12 @@ fn named(source: &Source, compiled: &Compiled, id: FilterId) -> (Place, String) 
 }
 
 /// A number for each name that filters lead to.
-fn number<'a>(interface: &'a Interface, brought: &'a [Filter]) -> impl FnMut(&str) -> u32 + 'a {
-    let classes = interface.classes.iter().map(|c| &c.name);
-    let all = classes.chain(interface.conditioners.iter().map(|c| &c.name));
-    let mut names: HashMap<&str, u32> = HashMap::new();
-    for name in all.chain(brought.iter().map(|f| &f.class)) {
+fn number() -> impl FnMut(&str) -> u32 {
+    let mut names: HashMap<String, u32> = HashMap::new();
+    move |name| {
         let next = names.len() as u32;
-        names.entry(name).or_insert(next);
+        names.get(name).copied().unwrap_or_else(|| *names.entry(name.to_owned()).or_insert(next))
     }
-    move |name| names.get(name).copied().unwrap_or(u32::MAX)
 }
 
 /// Filters that are never reached, as ALTQ refused them.
@@ -112,7 +109,7 @@ pub(crate) fn errors(report: &mut Report<'_>, shape: &Shape<'_>) {
     let interface = shape.interface;
     let brought = Lowered::of(shape).filters;
     for conditioners in [false, true] {
-        let compiled = compile(interface, &brought, conditioners, &mut number(interface, &brought));
+        let compiled = compile(interface, &brought, conditioners, &mut number());
         for found in unreachable(&compiled.classifier) {
             let Cause::Shadowed(by) = found.cause else { continue };
             if compiled.filters[found.filter.index()].automatic {
@@ -134,7 +131,7 @@ pub(crate) fn warnings(report: &mut Report<'_>, shape: &Shape<'_>) {
     let brought = Lowered::of(shape).filters;
     tunnels(report, interface);
     for conditioners in [false, true] {
-        let compiled = compile(interface, &brought, conditioners, &mut number(interface, &brought));
+        let compiled = compile(interface, &brought, conditioners, &mut number());
         for found in unreachable(&compiled.classifier) {
             let (place, name) = named(report.source, &compiled, found.filter);
             match found.cause {

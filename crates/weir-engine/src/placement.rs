@@ -8,6 +8,8 @@
 //! So a worker that has much to do leaves the processors that receive, and one that has little to do goes to one of
 //! them. The system leaves a thread where it was, under `SCHED_FIFO` in any case: by itself it does neither.
 //!
+//! No worker is pinned by that: if something more urgent needs its processor, the system moves it to another one.
+//!
 //! A move may not help: what a host answers at once, over a virtual cable, comes on the processor of the worker that sent to
 //! it, wherever that is. So a wish to move that comes again soon has to wait, each time twice as long.
 
@@ -22,6 +24,8 @@ pub enum Processor {
         /// How many choose before it.
         turn: usize,
     },
+    /// It begins on this one, and stays as long as the system sees no reason to move it.
+    First(usize),
     /// On this one.
     Only(usize),
 }
@@ -47,7 +51,7 @@ impl Processor {
             return Processor::Best { turn };
         }
         let from_last = allowed.len().checked_sub(1 + turn % allowed.len().max(1));
-        from_last.map_or(Processor::Best { turn }, |place| Processor::Only(allowed[place]))
+        from_last.map_or(Processor::Best { turn }, |place| Processor::First(allowed[place]))
     }
 }
 
@@ -108,7 +112,7 @@ impl Placement {
         let Some(own) = weir_sys::processor() else { return };
         if let Some(better) = self.decide(own, receiving(), busy) {
             // What the system refuses leaves the thread where it is.
-            let _ = weir_sys::pin_to(better);
+            let _ = weir_sys::move_to(better, &self.allowed);
         }
     }
 
@@ -193,8 +197,8 @@ mod tests {
     fn workers_share_processors_only_where_there_are_too_few() {
         let of = |turn, workers, bound| Processor::of(turn, workers, bound, &[2, 3, 7]);
         assert_eq!([0, 1].map(|turn| of(turn, 2, false)), [0, 1].map(|turn| Processor::Best { turn }));
-        assert_eq!([0, 1, 2, 3].map(|turn| of(turn, 4, false)), [7, 3, 2, 7].map(Processor::Only));
-        assert_eq!([0, 1].map(|turn| of(turn, 2, true)), [7, 3].map(Processor::Only));
+        assert_eq!([0, 1, 2, 3].map(|turn| of(turn, 4, false)), [7, 3, 2, 7].map(Processor::First));
+        assert_eq!([0, 1].map(|turn| of(turn, 2, true)), [7, 3].map(Processor::First));
         assert_eq!(Processor::of(5, 1, true, &[]), Processor::Best { turn: 5 });
     }
 

@@ -51,7 +51,7 @@ use weir_sys::nfqueue::{QueueSocket, set_most_packets};
 use weir_sys::passing::{network_of, own_uid, peer_of, receive_exactly, send_with};
 
 /// The number of the protocol: what is passed, and in which order.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 
 /// How long workers may stand still. Frames wait in the sockets meanwhile.
 const LIMIT: Duration = Duration::from_millis(100);

@@ -160,9 +160,11 @@ where
     std::thread::Builder::new().name("weir-worker".into()).spawn(move || {
         // None is vital: without them the worker is later, and what is late shows.
         let _ = weir_sys::sleep_precisely();
-        if let Processor::Only(cpu) = pace.processor {
-            let _ = weir_sys::pin_to(cpu);
-        }
+        let _ = match pace.processor {
+            Processor::Best { .. } => Ok(()),
+            Processor::First(cpu) => weir_sys::processors().and_then(|all| weir_sys::move_to(cpu, &all)),
+            Processor::Only(cpu) => weir_sys::pin_to(cpu),
+        };
         let priority = weir_sys::take_priority(pace.priority);
         if let Some(open) = bridge.failing() {
             open.set_prompt(priority.priority == Priority::Fifo);
@@ -195,7 +197,7 @@ where
             gathering: None,
             placement: match pace.processor {
                 Processor::Best { turn } => Placement::of_this_thread(now, turn),
-                Processor::Only(_) => None,
+                Processor::First(_) | Processor::Only(_) => None,
             },
         }
         .run()

@@ -49,8 +49,8 @@ pub use interface::{
 pub use log::say;
 pub use priority::{Granted, Priority, be_idle, take_priority};
 pub use process::{
-    die_with_parent, enter_network_of, enter_new_network, is_root, kill, lock_any_amount, pin_to, processor,
-    processors, random_seed,
+    die_with_parent, enter_network_of, enter_new_network, is_root, kill, lock_any_amount, move_to, pin_to,
+    processor, processors, random_seed,
 };
 
 /// Turns a system call's answer into a result.

@@ -40,15 +40,28 @@ pub fn enter_network_of(pid: u32) -> io::Result<()> {
     check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }).map(|_| ())
 }
 
+/// Moves the calling thread to processor `cpu`. It may run on all of `allowed` from then on, and the system moves it
+/// again if it sees a reason.
+pub fn move_to(cpu: usize, allowed: &[usize]) -> io::Result<()> {
+    pin_to(cpu)?;
+    stay_on(allowed)
+}
+
 /// Keeps the calling thread, and those that it starts from now on, on processor `cpu`.
 pub fn pin_to(cpu: usize) -> io::Result<()> {
+    stay_on(&[cpu])
+}
+
+fn stay_on(cpus: &[usize]) -> io::Result<()> {
     // SAFETY: a cpu_set_t is plain bits, for which all zeroes is the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    if cpu >= libc::CPU_SETSIZE as usize {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("no processor {cpu}")));
+    for &cpu in cpus {
+        if cpu >= libc::CPU_SETSIZE as usize {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("no processor {cpu}")));
+        }
+        // SAFETY: `cpu` is below CPU_SETSIZE, so the bit lies in `set`.
+        unsafe { libc::CPU_SET(cpu, &mut set) };
     }
-    // SAFETY: `cpu` is below CPU_SETSIZE, so the bit lies in `set`.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
     // SAFETY: `set` is valid for reading over the size given; 0 is the calling thread.
     check(unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) }).map(|_| ())
 }

@@ -150,6 +150,58 @@ fn losses(params: &Params, ecn: u8, length: u64, n: u32, seed: u64) -> (u32, u32
     (dropped, marked)
 }
 
+/// RED in its plain form: each arrival goes the way that has all cases.
+struct Plain(Red);
+
+impl Aqm for Plain {
+    fn arrive(&mut self, cx: &mut Cx, queue: &List, limit: u32, id: &PacketId) -> Decision {
+        self.0.arrive_otherwise(cx, queue.packets(), limit, id)
+    }
+    fn depart(&mut self, cx: &mut Cx, queue: &List, id: &PacketId) -> Decision {
+        self.0.depart(cx, queue, id)
+    }
+    fn departures(&self) -> Departures {
+        self.0.departures()
+    }
+}
+
+/// The way that most arrivals go decides as the plain one, packet by packet, whatever the queue, the time, marks and adoption.
+#[test]
+fn the_short_way_decides_as_the_plain_one() {
+    let (params, seed) = (params().with("ecn", Value::Flag), weir_seed::seed());
+    let queue = QueueConfig {
+        class: "",
+        params: &params,
+        rate: link().rate,
+        limit: 100,
+        link: &link(),
+        in_class: false,
+    };
+    let side = |aqm| (Cx::new(200, link(), seed), Leaf::custom(100, aqm));
+    let mut sides: [(Cx, Leaf); 2] = [
+        side(Box::new(Red::new(&queue).unwrap()) as Box<dyn Aqm>),
+        side(Box::new(Plain(Red::new(&queue).unwrap()))),
+    ];
+    let (mut random, mut length) = (Random::new(seed), 0);
+    let (mut lost, mut marked) = (0, 0);
+    for step in 0..50_000u32 {
+        if step % 500 == 0 {
+            length = random.below(40);
+        }
+        let (gap, ecn, adopting) = (random.below(2_000_000), random.below(2) as u8, random.below(50) == 0);
+        let seen = sides.each_mut().map(|(cx, leaf)| {
+            hold(cx, leaf, length);
+            cx.now += Duration::from_nanos(gap);
+            cx.adopting = adopting;
+            let verdict = offer(cx, leaf, ecn);
+            (verdict, leaf.marked(), leaf.backlog())
+        });
+        assert_eq!(seen[0], seen[1], "step {step}, seed {seed}");
+        (lost, marked) = (lost + u32::from(seen[0].0 == Verdict::Dropped), seen[0].1);
+    }
+    assert!(lost > 0 && marked > 0, "{lost} lost, {marked} marked, seed {seed}");
+}
+
 fn params() -> Params {
     Params::new().with("qlimit", Value::Count(100)).with("weight", Value::Count(512))
 }

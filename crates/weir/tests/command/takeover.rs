@@ -385,7 +385,7 @@ fn asks(bed: &Bed) -> UnixStream {
 fn asks_for(bed: &Bed, [left, right]: [&str; 2]) -> UnixStream {
     let mut stream = UnixStream::connect(bed.socket()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    let request = format!(r#"{{"ask":"takeover","protocol":5,"bridges":[["{left}","{right}",false]]}}"#);
+    let request = format!(r#"{{"ask":"takeover","protocol":6,"bridges":[["{left}","{right}",false]]}}"#);
     stream.write_all(format!("{request}\n").as_bytes()).unwrap();
     stream
 }
@@ -448,14 +448,14 @@ fn fails_halfway(way_in: &str) {
         for (request, why) in [
             (
                 r#"{"ask":"takeover","protocol":77,"bridges":[["right0","left0",false]]}"#,
-                "by protocol 5, and this one takes over by 77",
+                "by protocol 6, and this one takes over by 77",
             ),
             (
-                r#"{"ask":"takeover","protocol":5,"bridges":[["right0","left9",false]]}"#,
+                r#"{"ask":"takeover","protocol":6,"bridges":[["right0","left9",false]]}"#,
                 "bridges other interfaces",
             ),
             (
-                r#"{"ask":"takeover","protocol":5,"bridges":[["right0","left0",true]]}"#,
+                r#"{"ask":"takeover","protocol":6,"bridges":[["right0","left0",true]]}"#,
                 "or they fail otherwise",
             ),
         ] {
