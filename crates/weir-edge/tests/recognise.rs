@@ -4,15 +4,13 @@
 #[path = "recognition/mod.rs"]
 mod recognition;
 
-use recognition::{dtls, edge_with, rtp, stun};
+use recognition::{dtls, edge_with, rtp, send, stun};
 use std::net::Ipv4Addr;
 use weir_core::Random;
-use weir_core::packet::{Dscp, Key};
-use weir_core::units::{Duration, Fraction, Instant};
+use weir_core::packet::Key;
+use weir_core::units::{Duration, Instant};
 use weir_edge::edge::{Edge, Reason, Recognition};
-use weir_edge::flow::State;
 use weir_edge::recognise::{Found, Kind, Payload, Rtp, Rules, statistical::Rule};
-use weir_edge::sla::{Contract, Policy, Prefix};
 
 const S: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
@@ -28,11 +26,6 @@ fn key(flow: u32) -> Key {
 
 fn back(key: Key) -> Key {
     Key { src: key.dst, dst: key.src, src_port: key.dst_port, dst_port: key.src_port, ..key }
-}
-
-fn send(edge: &mut Edge, at: u64, key: &Key, bytes: &[u8]) -> Option<Found> {
-    let payload = Payload { head: &bytes[..bytes.len().min(64)], len: bytes.len() as u32 };
-    edge.packet(Instant::from_nanos(at), key, payload, bytes.len() as u32 + 42).found
 }
 
 /// At which of these packets, from 1, the flow is found, if at all.
@@ -471,75 +464,6 @@ fn t26_random_traces_against_a_plain_model() {
         }
     }
     assert!(found_in_all > 500 && differs > 0, "{found_in_all} {differs}");
-}
-
-fn contract(id: u32, flows: u32) -> Contract {
-    Contract {
-        id,
-        bandwidth_bps: 1_000_000_000,
-        shared: Fraction::ratio(50, 100),
-        lend: true,
-        dscp: Dscp::EF,
-        policy: Policy::BestEffort,
-        timeout: Some(Duration::from_secs(5)),
-        flows,
-        class: 0,
-        accept: None,
-        drop: None,
-        evict: None,
-        guessed: None,
-        guessed_dscp: None,
-    }
-}
-
-/// An edge with two contracts, of the sources 10.0.0.0/24 and 10.0.1.0/24.
-fn two_contracts(table: u32, each: u32) -> Edge {
-    let rules = Rules::default();
-    let mut config =
-        edge_with(Recognition { rules, flows: table, ..Recognition::default() }).config().clone();
-    config.contracts = vec![contract(1, each), contract(2, each)];
-    config.prefixes =
-        vec![(Prefix::new(false, 0x0a00_0000, 24), 0), (Prefix::new(false, 0x0a00_0100, 24), 1)];
-    Edge::new(config, Instant::ZERO)
-}
-
-fn from(contract: u32, flow: u16) -> Key {
-    let source = Ipv4Addr::from_bits(0x0a00_0000 + (contract << 8));
-    Key::ipv4(source, Ipv4Addr::new(192, 0, 2, 1), 17).with_ports(flow, 5_004)
-}
-
-/// T65: a flood under one contract pushes no real-time flow of another out, and fills no more places
-/// than its contract has flows; a call of its own that begins in the flood is found.
-#[test]
-fn t65_a_flood_under_one_contract() {
-    let mut edge = two_contracts(256, 64);
-    for n in 0..4 {
-        for call in 0..20 {
-            send(&mut edge, u64::from(n) * 20 * MS, &from(1, call), &rtp(7, n, 0));
-        }
-    }
-    let states = |edge: &Edge, contract: u32, now: u64| {
-        let mine = |flow: &&weir_edge::flow::Flow| flow.contract == contract;
-        edge.flows(Instant::from_nanos(now)).filter(mine).map(|flow| flow.state()).collect::<Vec<_>>()
-    };
-    assert_eq!(states(&edge, 1, 0), [State::Admitted; 20]);
-    let mut found = Vec::new();
-    for n in 0..weir_seed::effort(100_000) {
-        let now = 100 * MS + n * MS;
-        send(&mut edge, now, &from(0, 2_000 + (n % 60_000) as u16), &[1; 40]);
-        if n % 20 == 0 {
-            let packet = n / 20;
-            found.extend(send(&mut edge, now, &from(0, 1), &rtp(7, packet as u16, 0)).map(|_| packet));
-            for call in 0..20 {
-                let verdict = edge.packet(Instant::from_nanos(now), &from(1, call), Payload::UNKNOWN, 200);
-                assert_eq!(verdict.reason, Reason::InProfile);
-            }
-            assert!(states(&edge, 0, now).len() <= 64);
-        }
-    }
-    assert_eq!(found, [3], "the call of the same contract");
-    assert_eq!(states(&edge, 1, S), [State::Admitted; 20]);
-    assert!(edge.flow_stats().replaced > 90_000, "{:?}", edge.flow_stats());
 }
 
 /// T28, T31, T32: the statistical rule holds at its thresholds, for each flow, and looks at no byte.

@@ -1,9 +1,11 @@
 //! An edge that recognises, and packets to show it.
 #![allow(dead_code, reason = "each test uses some")]
 
+use weir_core::packet::Key;
 use weir_core::units::Instant;
 use weir_edge::admit::Admission;
 use weir_edge::edge::{Class, Config, Edge, Recognition};
+use weir_edge::recognise::{Found, Payload};
 
 /// An edge of one class, without contracts.
 pub fn edge_with(recognition: Recognition) -> Edge {
@@ -18,6 +20,12 @@ pub fn edge_with(recognition: Recognition) -> Edge {
         seed: 1,
     };
     Edge::new(config, Instant::ZERO)
+}
+
+/// Sends a packet at so many nanoseconds: what its flow was found to be by it.
+pub fn send(edge: &mut Edge, at: u64, key: &Key, bytes: &[u8]) -> Option<Found> {
+    let payload = Payload { head: &bytes[..bytes.len().min(64)], len: bytes.len() as u32 };
+    edge.packet(Instant::from_nanos(at), key, payload, bytes.len() as u32 + 42).found
 }
 
 /// A packet of RTP with 20 octets of media.
