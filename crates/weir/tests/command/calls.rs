@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use weir_core::units::Duration as Span;
+use weir_seed::in_time;
 
 /// Five calls of 95 kbit/s with what a frame costs on the wire fit into 512 kbit/s, and a sixth does not.
 pub const CONF: &str = "\
@@ -116,6 +117,12 @@ impl Ended {
         let from = self.came.iter().filter(|(n, ..)| *n >= number);
         let marked = from.clone().filter(|(_, tos, _)| tos >> 2 == 46);
         (from.count() as u32, marked.count() as u32)
+    }
+    /// Each packet from that number on that came has its mark. What the kernel carries for a worker that got no
+    /// processor has none: that is late, and not wrong.
+    pub fn keeps_its_mark(&self, number: u16) {
+        let (came, marked) = self.marked_from(number);
+        in_time!(came == marked, "{} of {came} packets came without their mark", came - marked);
     }
     /// How long packets from that number on took: so many per cent of them no longer.
     pub fn took(&self, number: u16, percent: usize) -> Duration {

@@ -170,8 +170,7 @@ fn contracts_come_and_go_under_calls() {
         let all = end_all(calls);
         for call in &all {
             in_time!(call.lost() == 0, "{} of {}", call.lost(), call.sent);
-            let (came, marked) = call.marked_from(3);
-            assert_eq!(came, marked);
+            call.keeps_its_mark(3);
         }
         let contract = egress(&bed)["edge"]["contracts"][0].clone();
         let marked: u64 = all.iter().map(|call| u64::from(call.marked_from(0).1)).sum();

@@ -178,8 +178,7 @@ fn sessions_come_and_go_while_files_change() {
         );
         for call in calls.into_iter().map(Call::end) {
             in_time!(call.lost() == 0, "{} of {}", call.lost(), call.sent);
-            let (came, marked) = call.marked_from(3);
-            assert_eq!(came, marked);
+            call.keeps_its_mark(3);
         }
         terminate(up).ok();
         assert_eq!(world.taken(), 0, "all is given back");

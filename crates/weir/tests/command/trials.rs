@@ -2,7 +2,7 @@
 //! it stands within [`timed`](weir_seed::timed).
 
 use crate::bed::{Bed, Held, connect, inside, send, terminate, wait};
-use crate::fail_open::{Probes, Seen, pause, sent, signal};
+use crate::fail_open::{Probes, Seen, pause, sent, signal, under_load};
 use serde_json::Value;
 use std::time::Duration;
 use weir_seed::in_time;
@@ -74,22 +74,24 @@ fn hang(thread: u64) {
     assert!(done.status.success(), "perl: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// One worker after the other stands still for 0.4 s, while the others go on: the kernel carries what it does not, nothing comes
-/// twice, and it goes on.
-pub fn hang_each(bed: &Bed, up: &Held, probes: Probes) {
-    let all = workers(up);
+/// One worker after the other of a running process stands still for 0.4 s, while the others go on: the kernel carries what it does
+/// not, nothing comes twice, and it goes on.
+pub fn hang_each(what: &str, conf: &str) {
+    let Some((bed, _, up, probes)) = under_load(what, conf) else { return };
+    let all = workers(&up);
     assert!(all.len() > 1, "{all:?}");
     for thread in all {
-        let lapses = || sent(bed).1["lapses"].as_u64().unwrap();
+        let lapses = || sent(&bed).1["lapses"].as_u64().unwrap();
         let before = lapses();
         hang(thread);
         pause(200);
         in_time!(lapses() > before, "it was not missed");
-        in_time!(moved(bed, 200) > 150, "the worker does not go on");
+        in_time!(moved(&bed, 200) > 150, "the worker does not go on");
     }
     let seen = probes.end();
     assert_eq!(seen.twice, 0, "{seen:?}");
     in_time!(seen.outage <= Duration::from_millis(110), "{seen:?}");
+    terminate(up).ok();
 }
 
 /// What weir sends to the right host in so many milliseconds, packets.
