@@ -16,7 +16,7 @@ pub(crate) fn node(shape: &Shape<'_>, instance: &Instance<'_>) -> Node {
         params: of.options.map(Options::params).unwrap_or_default(),
         classes: Vec::new(),
     };
-    // Members stand in the order of the file.
+    debug_assert!(instance.members.is_sorted(), "members stand in the order of the file");
     let index_of = |class: usize| instance.members.binary_search(&class).ok();
     let class = |&member: &usize| {
         let class = &shape.interface.classes[member];

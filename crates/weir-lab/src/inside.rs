@@ -19,7 +19,7 @@ use weir_core::units::{Duration, Instant};
 use weir_engine::LiveEdge;
 use weir_engine::state::{BridgeState, ClassState};
 use weir_engine::up::{Pair, Side, Up, Way, up};
-use weir_engine::{Delay, Observe, Pace};
+use weir_engine::{Delay, Observe, Pace, Processor};
 use weir_io::PoolSize;
 use weir_report::report::{Admission, ConditionerReport};
 use weir_report::{Recorder, Report, RunKind};
@@ -171,7 +171,10 @@ pub(crate) fn start(with: Value, registry: &Registry) -> Result<Running, String>
             way: Way::Packet,
             fails_closed: false,
             pool: PoolSize { frames: CAPACITY * 2, tails: 256 },
-            workers: vec![Pace::default()],
+            workers: vec![Pace {
+                processor: Processor::of_worker(at, layout.boxes.len(), false),
+                ..Pace::default()
+            }],
             parts: Vec::new(),
             observers: [observer(&to_right), observer(&to_left)],
             edges: [edge_right, edge_left],

@@ -493,6 +493,19 @@ mod tests {
     }
 
     #[test]
+    fn a_program_notes_its_processor_until_it_is_asked_for() {
+        let Some(heartbeat) = heartbeat() else { return };
+        let code = Assembler::default().note_processor(&heartbeat).set(0, 7).exit();
+        let program = code.into_program(Kind::SocketFilter, "weir_test").unwrap();
+        assert_eq!(heartbeat.take_processor(), None);
+        for cpu in crate::processors().unwrap() {
+            crate::pin_to(cpu).unwrap();
+            assert_eq!(run(&program), 7);
+            assert_eq!((heartbeat.take_processor(), heartbeat.take_processor()), (Some(cpu), None));
+        }
+    }
+
+    #[test]
     fn a_program_sees_the_heart_beat_and_stop() {
         let Some(heartbeat) = heartbeat() else { return };
         for kind in [Kind::SocketFilter, Kind::Classifier] {

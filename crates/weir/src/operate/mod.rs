@@ -31,6 +31,7 @@ use request::{Applied, Contract, ContractOrder, Report, Request};
 use rules::Rules;
 use state::LastGood;
 use std::collections::{BTreeMap, HashSet};
+use std::num::NonZero;
 use std::time::{Duration, Instant};
 use weir_conf::plan::Xdp;
 use weir_conf::{ContractChange, Diagnostic, Difference, Plan, diff};
@@ -248,7 +249,9 @@ impl<'r> Operator<'r> {
         let Workers { cpus, priority, force, .. } = &self.workers;
         let (priority, force) = (*priority, *force);
         let count = threads(plan, &pair);
-        let all_threads: usize = bridges(plan)?.iter().map(|pair| threads(plan, pair)).sum();
+        // So many that there are as many as processors are enough to know.
+        let most = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let all_threads: usize = bridges(plan)?.iter().take(most).map(|pair| threads(plan, pair)).sum();
         let unknown = pair[0] == NFQUEUE || plan.fails_closed(&pair);
         let bound = count > 1 || unknown || plan.xdp(&pair) == Some(Xdp::BusyPoll);
         let on = |started: usize| match cpus.get(started % cpus.len().max(1)) {
